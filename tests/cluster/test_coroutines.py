@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.consumer.running.chunk import Chunk
-from dqlab.cluster.consumer.running.execution import Coroutines, Flight, Origin, Work, run_chunk
+from dqlab.cluster.consumer.running.execution import Coroutines, Flight, Origin, Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.sealed import open_value, seal_value
@@ -191,9 +191,14 @@ def test_cancelled_message_is_returned_and_not_run() -> None:
     async def work(x: int) -> None:
         ran.append(x)
 
-    chunk = chunk_of(3)
-    chunk.cancel([(1, 2)])
-    run_chunk(chunk, Work(work), ORIGIN, 1)
+    async def scenario() -> Chunk:
+        flight = Flight(chunk_of(3), Work(work))
+        flight.chunk.cancel([(1, 2)])
+        Coroutines(1, ORIGIN).add(flight)
+        await asyncio.wait_for(asyncio.wrap_future(flight.ended), 5)
+        return flight.chunk
+
+    chunk = asyncio.run(scenario())
 
     assert ran == [0, 2]
     assert outcomes(chunk) == {0: Outcome.ACK, 1: Outcome.RETURN, 2: Outcome.ACK}

@@ -1,1 +1,1 @@
-"""What runs on consumer workers: the actor, its slots, and how they run functions."""
+"""The actor on consumer workers, its slots, and the threads and processes in which they run functions."""

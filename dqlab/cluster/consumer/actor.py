@@ -1,4 +1,4 @@
-"""The actor that leases messages and runs functions: one or more slots on one worker."""
+"""The actor that leases messages and runs functions in one or more slots on one worker."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ __all__ = ["ConsumerActor"]
 LOOK_AT_MEMORY_EVERY = 1.0
 """Seconds between two measurements of the memory of a consumer's processes."""
 DEFAULT_YOUNG, YOUNG = 700, 2000
-"""Containers made until the garbage collector looks at them: in Python before 3.14, and as in 3.14. Each outcome is
-one, and with 700 the collector takes 7 to 11 % of the time of a run whose functions only return small rows."""
+"""New containers that start the garbage collector: the defaults of Python before 3.14, and of 3.14. Each outcome is a
+container, and with 700 the collector takes 7 to 11 % of the time of a run whose functions only return small rows."""
 SWITCH_INTERVAL_S = 1e-3
-"""Seconds a thread keeps the GIL: with Python's 5 ms, calls to this worker take 6-14 ms while a
-function computes; with 1 ms they take 2 ms."""
+"""Seconds that a thread keeps the GIL: with Python's 5 ms, calls to this worker take 6-14 ms while a function computes;
+with 1 ms they take 2 ms."""
 
 
 class MemoryUse:
-    """Bytes of memory of this process and of the processes of its slots, measured at most once a second."""
+    """The memory of this process and of its slots' processes, measured at most once a second."""
 
     def __init__(self) -> None:
         self._own: psutil.Process | None = None
         self._looked, self._nbytes = float("-inf"), 0
 
     def now(self, at: float, processes: Sequence[SlotProcess]) -> int:
-        """Return the bytes; `at` is seconds on any clock that does not go back."""
+        """Return the resident bytes at `at`, in seconds of a monotonic clock."""
         if at - self._looked >= LOOK_AT_MEMORY_EVERY:
             self._own = self._own or psutil.Process()
             self._looked = at
@@ -56,21 +56,9 @@ class MemoryUse:
 
 
 class ConsumerActor:
-    """A consumer of one queue.
+    """A consumer of one queue, registered as "consumer/QUEUE/NUMBER"."""
 
-    Parameters
-    ----------
-    name : str
-        As registered, "consumer/QUEUE/NUMBER".
-    queue : str
-        The queue's name.
-    shards : int
-        How many shards it has.
-    options : dict
-        {slots, batch, early, concurrency, result_max}; `slots` None means the worker's threads,
-        and there are never more; `concurrency` coroutines run at a time, shared out among the slots.
-    """
-
+    # `shards` is how many shards the queue has. `options` are {slots, batch, early, concurrency, result_max}.
     def __init__(self, name: str, queue: str, shards: int, options: dict[str, Any]) -> None:
         self.name, self.queue, self._shards, self._options = name, queue, shards, dict(options)
         self.closed = self._begun = False
@@ -80,13 +68,8 @@ class ConsumerActor:
         self._worker_name = ""
 
     async def start(self, body: bytes) -> bytes:
-        """Begin to lease; the constructor ran in a thread.
-
-        Raises
-        ------
-        NoSuchActor
-            It was closed before it could begin.
-        """
+        """Begin to lease, or raise NoSuchActor if the actor was closed before."""
+        # Not in the constructor, which Dask calls in a thread without the event loop.
         if self.closed:  # its worker leaves
             raise NoSuchActor(self.name)
         worker = get_worker()
@@ -96,6 +79,7 @@ class ConsumerActor:
         self._reporter = Reporter(worker, self.report)
         options = self._options
         origin = Origin(self.name, self._worker_name, options["result_max"])
+        # Never more slots than the worker has threads; the coroutines are divided among them.
         slots = min(options["slots"] or worker.state.nthreads, worker.state.nthreads)
         slot_options = SlotOptions(
             batch=options["batch"],
@@ -125,15 +109,15 @@ class ConsumerActor:
         return pack({"slots": len(self._slots)})
 
     def _introduction(self, shard: int) -> bytes:
-        """Return what all slots have in hand, packed for a shard that was recreated."""
+        """Pack the messages in hand of all slots for a shard that was recreated."""
         return Reclaim(self.name, [held for slot in self._slots for held in slot.held(shard)]).pack()
 
     def _values(self) -> Any:
-        """Return what makes the function for plain values, or None: this consumer only runs calls."""
+        """Return a factory of the function for plain values, or None if this consumer only runs calls."""
         return None
 
     def _calls(self) -> Any:
-        """Return what makes a stand-in for a call's function, or None: functions run as they are."""
+        """Return a factory of the function that replaces a call's own, or None to run functions as they are."""
         return None
 
     async def stats(self, body: bytes) -> bytes:
@@ -141,7 +125,7 @@ class ConsumerActor:
         return pack(self.report().to_wire())
 
     async def running(self, body: bytes) -> bytes:
-        """Return what each slot runs."""
+        """Return {running}, the list of the `RunningMessage` of each busy slot."""
         now = asyncio.get_running_loop().time()
         return RunningAnswer([runs for slot in self._slots if (runs := slot.begun.message(now)) is not None]).pack()
 
@@ -174,17 +158,15 @@ class ConsumerActor:
 
     @property
     def unsent_reports(self) -> int:
-        """Reports that were left out because they could not be made or packed."""
+        """How many reports could not be made or packed."""
         return self._reporter.unsent
 
     async def close(self, body: bytes) -> bytes:
-        """Retire: lease no more, settle, give back; answers the last totals.
-
-        With `patience`, messages that have begun may take that many seconds.
-        """
+        """Lease no more, settle, give messages back, and return the last totals."""
         if not self._begun:
             self.closed = True
             return pack(self.report().to_wire())
+        # Seconds that messages which have begun may still take.
         patience = Close.unpack(body)[0].patience if body else 0.0
         await asyncio.gather(*(slot.stop(patience) for slot in self._slots))
         self._sinks.close()
@@ -195,10 +177,8 @@ class ConsumerActor:
 
 
 def _replace(worker: Worker) -> bool:
-    """Make a worker's process leave in good order, so that its nanny starts another; return whether it will.
-
-    It does not if it has no nanny, or hosts a queue.
-    """
+    """Begin an orderly end of a process that its nanny will replace, and return whether it will end."""
+    # Without a nanny nothing starts another, and with a queue here its shards would move for the sake of a thread.
     if worker.nanny is None or actors_here(worker, "queue"):
         return False
     os.kill(os.getpid(), signal.SIGTERM)  # see the worker's plugin
@@ -206,7 +186,7 @@ def _replace(worker: Worker) -> bool:
 
 
 def _collect_less_often() -> None:
-    """Have the garbage collector look after `YOUNG` containers, unless a user has set anything or turned it off."""
+    """Start the garbage collector only after `YOUNG` new containers, unless a user has set a threshold."""
     first, *others = gc.get_threshold()
     if first == DEFAULT_YOUNG:
         gc.set_threshold(YOUNG, *others)

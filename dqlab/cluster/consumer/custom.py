@@ -1,7 +1,7 @@
-"""A consumer that hands messages to a class of the user's.
+"""A consumer that hands messages to a user's class.
 
-The class travels sealed and is opened in the slots' threads only: one that cannot be imported or
-made there fails messages, and never the worker.
+The class stays sealed until a slot's thread opens it, so that a class that cannot be imported or made fails messages
+and never the worker.
 """
 
 from __future__ import annotations
@@ -20,15 +20,9 @@ __all__ = ["CustomConsumer"]
 
 
 class CustomConsumer(ConsumerActor):
-    """Calls `process_item` of a user's object: with the value that was put, or with a `Message` for a call.
+    """Calls `process_item` of a user's object with each value that was put, or with a `Message` for a call."""
 
-    Parameters
-    ----------
-    options : dict
-        Those of `ConsumerActor`, and `sealed`: the user's class, made without arguments once for
-        each slot, so that an object is only ever used by one thread.
-    """
-
+    # `options` are those of `ConsumerActor` and `sealed`, the user's class.
     def __init__(self, name: str, queue: str, shards: int, options: dict[str, Any]) -> None:
         super().__init__(name, queue, shards, options)
         self._sealed: bytes = options["sealed"]
@@ -42,6 +36,7 @@ class CustomConsumer(ConsumerActor):
 
     def _process_item(self) -> Any:
         """Return the method of this thread's object, which the first call makes."""
+        # One object for each slot, so that no two threads ever use the same one.
         consumer = getattr(self._here, "consumer", None)
         if consumer is None:
             consumer = open_value(self._sealed)()
@@ -50,7 +45,7 @@ class CustomConsumer(ConsumerActor):
         return consumer.process_item
 
     def _as_message(self, work: Work, chunk: Chunk) -> Work:
-        """Return what runs the chunk's calls: each becomes one argument for `process_item`."""
+        """Return a function that passes the chunk's calls to `process_item`, each as one `Message`."""
         process_item, func = self._process_item(), work.call
 
         def message(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Message:

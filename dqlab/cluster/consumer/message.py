@@ -42,5 +42,5 @@ class Message:
         return f"<Message {name}(...): {'not delivered' if self.id is None else self.id}>"
 
     def __call__(self) -> Any:
-        """Call the function and return what it returns: for a coroutine function, something to await."""
+        """Call the function and return its result, which for a coroutine function is an awaitable."""
         return self.func(*self.args, **self.kwargs)

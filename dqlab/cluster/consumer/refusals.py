@@ -1,9 +1,11 @@
-"""Documents that their storage refuses: finds out whether their credentials have expired, and waits for new ones.
+"""Decides the outcomes of documents that their storage has refused, and waits for new credentials.
 
-Owns what becomes of messages whose document was refused. A document that is forbidden by itself fails as ever. One that
-can be read by now is given back, uncounted. Where the storage also refuses a file that it gave before, the credentials
-have expired: the consumer gives the messages back uncounted, and holds the run up until it can read one of these files
-again. A consumer that has not read anything there yet follows the others. Knows neither how a file is read
+- A document that is forbidden by itself fails as usual.
+- One that can be read by now is given back, uncounted.
+- Where the storage also refuses a file that it gave before, the credentials have expired: the messages are given back,
+  uncounted, and the run is held up until one of these files can be read again.
+
+A consumer that has read nothing from the storage yet follows the others. This module knows neither how a file is read
 (`documents.refusals`) nor how an outcome is settled (`slot`).
 """
 
@@ -37,29 +39,30 @@ __all__ = ["Refusals"]
 logger = logging.getLogger("dqlab.consumer")
 
 TRY_S = 10.0
-"""Seconds that a file may take to be read, or refused; one that takes longer was not refused."""
+"""Seconds that a storage may take to give or refuse a file; a slower one counts as not refused."""
 AGAIN_S = 1.0, 5.0
-"""Seconds until a storage is tried again, at first and later; its runs are held up meanwhile, which is reported to
-their shards again each time."""
+"""Shortest and longest pause before a storage is tried again; each try reports the held-up run to its shards."""
 
 IN_VAIN_S = 600.0
-"""Seconds for which no document of a run and a storage is given back because it can be read, once one was in vain."""
+"""Seconds for which no readable document of a run and a storage is given back, after one came back refused again."""
 STORAGES = 16
-"""Storages that are tried for one chunk at a time; documents of others fail as ever."""
+"""Storages to try for one chunk; documents of others fail as usual."""
 RUNS, STRETCHES = 32, 1000
-"""Most runs for which the messages that were given back are remembered, and most stretches of their ids in one run; a
-run with more gives nothing back for that reason."""
+"""Most runs whose given-back messages are remembered, and most stretches of their ids in one run; a run with more gives
+no readable document back."""
 
 _File = tuple[str, str]
 """A URL, and the name of its options."""
 
 
 class _Refused(NamedTuple):
-    """A document that was refused: its message's position, and the file of its storage that was read last before."""
+    """A document that was refused."""
 
     position: int
+    """Of its message, in the chunk."""
     file: _File
     before: _File | None
+    """The file of the same storage that was read last before."""
 
 
 class _Calls(Protocol):
@@ -67,38 +70,31 @@ class _Calls(Protocol):
 
 
 class Refusals:
-    """The runs of one consumer whose documents are refused.
+    """The runs of one consumer whose documents are refused."""
 
-    Parameters
-    ----------
-    consumer : str
-        Its name.
-    here : str
-        This process, for reasons.
-    """
-
+    # `here` names this process where a reason asks for new credentials.
     def __init__(self, consumer: str, here: str) -> None:
         self._consumer, self._here = consumer, f"{here}, process {os.getpid()} on {socket.gethostname()}"
         self._waits: dict[bytes, asyncio.Task[None]] = {}
-        """By run that is held up, what waits for its storage."""
+        """The tasks that wait for storages, by the run that they hold up."""
         self.renewed = 0.0
-        """When a storage gave again what it had refused; a slot's process that is older has the credentials of before.
-        Seconds of `time.monotonic`."""
+        """When a storage last gave a file that it had refused; an older process of a slot still has the old
+        credentials. Seconds of `time.monotonic`."""
         self._again: dict[bytes, Ranges] = {}
-        """By run, the ids of messages that were given back because their documents can be read by now."""
+        """Ids of messages that were given back because their documents can be read by now, by run."""
         self._in_vain: dict[tuple[bytes, str], float] = {}
-        """By run and storage, when one of these came again, refused as before, seconds of `time.monotonic`."""
+        """When one of these was refused again, by run and storage, seconds of `time.monotonic`."""
         self._turn = asyncio.Lock()
-        """One storage is tried at a time: slots of a run meet the same refusal."""
+        """Held while storages are tried: other slots of a run meet the same refusal and need not try too."""
 
     async def decide(self, chunk: Chunk, shards: Mapping[int, _Calls]) -> None:
-        """Decide what becomes of the outcomes of a chunk that are undecided by now."""
+        """Decide the outcomes of a chunk that are undecided now."""
         undecided, again = chunk.refusals(), set[int]()
-        if not chunk.early:
+        if not chunk.early:  # acknowledged messages cannot be given back
             try:
                 async with self._turn:
-                    again = await self._to_come_again(chunk, _by_storage(chunk, undecided), shards)
-            except Exception:  # whatever it was, an outcome that stays undecided is settled never
+                    again = await self._to_give_back(chunk, _by_storage(chunk, undecided), shards)
+            except Exception:  # go on, since an undecided outcome would never be settled
                 logger.exception("event=refusal_undecided consumer=%s run=%s", self._consumer, chunk.run.hex())
         for place, (index, _, packed, key) in undecided:
             if index in again:
@@ -107,13 +103,11 @@ class Refusals:
                 meta, (failure,) = unpack(packed)
                 chunk.done[place] = index, Outcome(meta["outcome"]), bytes(failure), key
 
-    async def _to_come_again(
+    async def _to_give_back(
         self, chunk: Chunk, storages: Mapping[str, Sequence[_Refused]], shards: Mapping[int, _Calls]
     ) -> set[int]:
-        """Return the positions of refused documents that are given back.
-
-        Of each storage the last one is tried, and what was read before it.
-        """
+        """Return the positions of refused documents to give back."""
+        # Of each storage only the last document is tried, and the file that was read before it.
         if chunk.run in self._waits:
             return {each.position for refused in storages.values() for each in refused}
         again, tried = set[int](), dict(islice(storages.items(), STORAGES))
@@ -123,17 +117,17 @@ class Refusals:
             if now and await self._is_closed(chunk, root, last, before, shards):
                 again |= indexes
                 continue
-            if now and last.before is None:  # others may have waited until just now
+            if now and last.before is None:  # the wait of other consumers may have just ended
                 now = await _refuses(last.file)
             if now == "":
-                again |= self._once_more(chunk, root, indexes)
+                again |= self._readable_now(chunk, root, indexes)
         return again
 
     async def _is_closed(
         self, chunk: Chunk, root: str, refused: _Refused, reason: str | None, shards: Mapping[int, _Calls]
     ) -> bool:
-        """Return whether a storage that refuses a document refuses what it gave before too; hold up the run then."""
-        if refused.before is None:  # nothing was read here, perhaps by others
+        """Return whether the storage refuses what it gave before, and if so hold up the run."""
+        if refused.before is None:  # this consumer has read nothing there, but others may have
             return chunk.run in self._waits or (await self._hold(chunk.run, shards, "")).others
         if not reason or chunk.run in self._waits:
             return bool(reason)
@@ -148,12 +142,11 @@ class Refusals:
         self._waits[chunk.run] = asyncio.get_running_loop().create_task(waits, name="dqlab-refused")
         return True
 
-    def _once_more(self, chunk: Chunk, root: str, indexes: Collection[int]) -> set[int]:
-        """Return the positions of documents that were refused, can be read by now, and are given back for that.
-
-        Their credentials were renewed meanwhile, or what ran them still had those of before. Each message is given back
-        once: one that comes again was not refused by this storage, as when its function asks a service.
-        """
+    def _readable_now(self, chunk: Chunk, root: str, indexes: Collection[int]) -> set[int]:
+        """Return the positions of documents to give back because they can be read by now."""
+        # The credentials were renewed meanwhile, or the process that ran the message still had the old ones. Each
+        # message is given back once: if it is refused again, something else refuses it, such as a service that its
+        # function calls.
         given = self._again.pop(chunk.run, None) or Ranges()
         self._again[chunk.run] = given
         if len(self._again) > RUNS:
@@ -167,12 +160,14 @@ class Refusals:
             return set()
         for id in ids.values():
             given.add(id, id + 1)
-        if chunk.process is None or chunk.process_began >= self.renewed:  # else it is replaced in any case
+        # Replace the processes of slots that started before now, unless the one that ran this chunk is already older
+        # than `renewed` and is replaced anyway.
+        if chunk.process is None or chunk.process_began >= self.renewed:
             self.renewed = now
         return set(ids)
 
     async def _wait(self, run: bytes, shards: Mapping[int, _Calls], why: str, files: Sequence[_File]) -> None:
-        """Hold up a run until one of some files can be read, or its results are no longer wanted."""
+        """Hold up a run until one of `files` can be read, or its results are no longer wanted."""
         pause = AGAIN_S[0]
         try:
             while True:
@@ -185,7 +180,7 @@ class Refusals:
                 if not (await self._hold(run, shards, why)).wanted:
                     break
         finally:
-            del self._waits[run]  # before messages come again: what is refused then is decided for itself
+            del self._waits[run]  # before messages are delivered again, so that a new refusal is decided afresh
         await self._hold(run, shards, "")
         logger.info("event=documents_given consumer=%s run=%s", self._consumer, run.hex())
 
@@ -195,13 +190,14 @@ class Refusals:
         return await hold(calls, run, self._consumer, Blocked.DOCUMENTS, why)
 
     def close(self) -> None:
-        """Wait for nothing more; the reports of a consumer end with it."""
+        """Stop waiting for storages."""
+        # Shards drop the reports of a consumer that has ended, so nothing is taken back here.
         for waits in list(self._waits.values()):
             waits.cancel()
 
 
 def _by_storage(chunk: Chunk, undecided: Sequence[tuple[int, Done]]) -> dict[str, list[_Refused]]:
-    """Return the documents behind URLs among outcomes that are undecided, by `root_of` them."""
+    """Return the documents behind URLs among undecided outcomes, by storage."""
     found: dict[str, list[_Refused]] = {}
     for _, (index, _, packed, _) in undecided:
         document = sealed_document(chunk.messages()[index])
@@ -215,33 +211,31 @@ def _by_storage(chunk: Chunk, undecided: Sequence[tuple[int, Done]]) -> dict[str
 
 
 def _is_far(where: str) -> bool:
-    with suppress(DqlabError):  # one that is no URL
+    with suppress(DqlabError):  # not a URL
         return local_path(where) is None
     return False
 
 
 async def _reasons(refused: _Refused) -> tuple[str | None, str | None]:
-    """Return why what was read before a document is refused, and why the document is; see `_refuses`.
-
-    In this order: were the credentials renewed in between, a document that is refused first would seem to be forbidden
-    by itself.
-    """
+    """Return why the file read before a document is refused, and why the document is, as `_refuses` does."""
+    # In this order: if the credentials are renewed in between, a document tried first would be refused and the file
+    # not, as if the document were forbidden by itself.
     before = None if refused.before is None else await _refuses(refused.before)
     return before, await _refuses(refused.file)
 
 
 async def _refuses(file: _File) -> str | None:
-    """Return in words why a file is refused; "" where it is not, None where that is not known in time."""
+    """Return in words why a file is refused, "" if it is not, and None if that is not known in time."""
     found: concurrent.futures.Future[str | None] = concurrent.futures.Future()
-    found.set_running_or_notify_cancel()  # a cancelled one would not take the result of its thread
+    found.set_running_or_notify_cancel()  # the timeout must not cancel it: the thread's `set_result` would raise
 
     def look() -> None:
         try:
             found.set_result(refuses(*file))
-        except Exception:  # noqa: BLE001 - whatever it is, it is met where the file is read
+        except Exception:  # noqa: BLE001 - the function that reads the file meets it too
             found.set_result(None)
 
-    # In a thread of its own: a server that does not answer would hold up a pool, and a process that ends.
+    # In its own daemon thread: a server that does not answer would hold up a pool, and the end of the process.
     threading.Thread(target=look, name="dqlab-refused", daemon=True).start()
     try:
         async with asyncio.timeout(TRY_S):

@@ -1,8 +1,8 @@
-"""Rows on their way from a consumer's slots into the sinks of their runs.
+"""Gathers the rows of a consumer's slots and writes them as parts into the sinks of their runs.
 
-Owns when a part is written: rows of all slots gather until they are many enough, or a second old, or nothing else runs
-here. A part is written, and of a durable queue on its disk, before the settlement of any of its rows is sent. Knows
-neither how a part is written (`datasets.sink_parts`) nor how an outcome is settled (`slot`).
+Owns when a part is written: when rows of all slots fill it, when the first row is a second old, or when nothing else
+runs here. A part is written, and for a durable queue synced to disk, before any of its rows is settled. Knows neither
+how a part is written (`datasets.sink_parts`) nor how an outcome is settled (`slot`).
 """
 
 from __future__ import annotations
@@ -37,35 +37,34 @@ __all__ = ["Calls", "Gathering", "Sinks"]
 logger = logging.getLogger("dqlab.consumer")
 
 FEWEST, EARLY, SHARE = 500, 25_000, 40
-"""Fewest rows of a part; after `EARLY` rows it has a `SHARE`-th of the rows since then, where these are more. What a
-killed consumer has in hand runs again, and must stay a small part of the run, however fast that is. A part costs a
-millisecond, and a row in it a microsecond."""
+"""Fewest rows of a part, which grows with the run: after `EARLY` rows to 1/`SHARE` of the rows since then. The rows in
+hand of a killed consumer run again, and must stay a small share of the run, however fast it is. A part costs a
+millisecond, and each row in it a microsecond."""
 PART_BYTES = 32 << 20
 """Bytes of pickled results above which a part is written."""
 LONGEST, SOONEST, AGING = 1.0, 0.05, 0.1
-"""Seconds that a row waits at most, and in the first moments of a run; and its part of the run's age in between."""
+"""Most seconds that a row waits, fewest at the start of a run, and the share of the run's age in between."""
 LOOK_S = 0.02
-"""Seconds between two looks whether anything runs here."""
+"""Seconds between two checks whether anything runs here."""
 SLOW_S = 10.0
-"""Seconds that a part may take to be written until its run is held up."""
+"""Seconds that writing a part may take until its run is held up."""
 AGAIN_S = 1.0, 5.0
-"""Seconds until a part is tried again, at first and later; the run is held up meanwhile, which is reported to its
-shards again each time."""
+"""Shortest and longest pause before a part is tried again; each try reports to the run's shards that it is held up."""
 KEEP = 32
 """Runs whose gatherings are kept."""
 
 
 class Calls(Protocol):
-    """How a shard is called."""
+    """Calls a shard."""
 
     async def call(self, function: str, body: bytes, /) -> bytes:
-        """Return the answer of a method."""
+        """Return the answer of a shard's method."""
         ...
 
 
 @dataclass(eq=False)
 class _Lot:
-    """Finished messages of a chunk, and what waits for their part."""
+    """Finished messages of a chunk that wait to be written, and the future of their outcomes."""
 
     chunk: Chunk
     done: list[Done]
@@ -80,22 +79,12 @@ class _Lot:
 
     @property
     def given_up(self) -> bool:
-        """Whether these rows are no longer wanted."""
+        """Whether no row of the lot is wanted any more."""
         return self.ready.done() or all(index in self.chunk.cancelled for index, _, _, _ in self.done)
 
 
 class Gathering:
-    """The rows of one run on one consumer.
-
-    Parameters
-    ----------
-    hold : callable
-        Reports to the run's shards why rows cannot be written, "" when they can; returns whether they are still wanted.
-    busy : callable
-        Returns whether more rows may come soon.
-    merged : callable, optional
-        Merges parts into one, by name with how many rows each has, and returns its name.
-    """
+    """The rows of one run on one consumer."""
 
     def __init__(
         self,
@@ -103,20 +92,20 @@ class Gathering:
         writer: Writer,
         names: Callable[[], str],
         origin: Origin,
-        hold: Callable[[str], Any],
-        busy: Callable[[], bool],
-        merged: Callable[[Mapping[str, int]], str] | None = None,
+        hold: Callable[[str], Any],  # reports why rows cannot be written, "" when they can; returns whether to go on
+        busy: Callable[[], bool],  # returns whether more rows may follow soon
+        merged: Callable[[Mapping[str, int]], str] | None = None,  # merges parts, rows by name, and returns the new one
     ) -> None:
         self._sink, self._writer, self._names, self._origin = sink, writer, names, origin
         self._thread = SlotThread(f"dq-{origin.consumer}-sink")
-        """Of its own: a sink that does not answer stops no other run's."""
+        """One for each run: a sink that does not answer must not stop other runs."""
         self._hold, self._busy, self._merged = hold, busy, merged
         self._alike = writer.by_column
-        """Whether the values of a part may be rows that are pickled alike: none were looked through in vain."""
-        self._small = Ladder(min(FEWEST, sink.rows // AT_ONCE))  # so that sixteen of them fit into one part
+        """Whether to look for rows that are pickled alike, until many have been looked through in vain."""
+        self._small = Ladder(min(FEWEST, sink.rows // AT_ONCE))  # small enough that `AT_ONCE` parts fit into one
         self._waiting: deque[_Lot] = deque()
         self._rows = self._nbytes = 0
-        """Of what waits, and of what is being written."""
+        """Of the lots that wait or are being written; those that wait only are counted below."""
         self._waiting_rows = self._waiting_bytes = 0
         self._news, self._left = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -127,29 +116,30 @@ class Gathering:
 
     @property
     def part_rows(self) -> int:
-        """Rows of the next part, about."""
+        """About how many rows the next part gets."""
         return min(self._sink.rows, max(FEWEST, (self.written - EARLY) // SHARE))
 
     @property
     def crowded(self) -> bool:
-        """Whether functions run ahead of what can be written."""
+        """Whether functions run ahead of the sink."""
         return bool(self.held) or self._rows >= 2 * self.part_rows or self._nbytes >= 2 * PART_BYTES
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of the run is here."""
+        """Whether no row of the run is here."""
         return not self._rows and (self._task is None or self._task.done())
 
     async def room(self, chunk: Chunk) -> None:
-        """Wait until a chunk may run; one that is given back meanwhile has nothing left to."""
+        """Wait until the sink has room for a chunk's rows, or the chunk has been given back."""
         while self.crowded and chunk.todo and not chunk.finished:
             self._left.clear()
             with_news = asyncio.ensure_future(self._left.wait())
+            # With a timeout, since nothing sets the event when the chunk is given back.
             await asyncio.wait((with_news,), timeout=10 * LOOK_S)
             with_news.cancel()
 
     async def keep(self, chunk: Chunk, done: list[Done]) -> list[Done]:
-        """Write what is acked among some outcomes, with others; return the outcomes as they are to be settled."""
+        """Write the acked rows among some outcomes, together with other lots, and return the outcomes to settle."""
         loop = asyncio.get_running_loop()
         lot = _Lot(chunk, done, loop.create_future(), loop.time())
         if not lot.rows:
@@ -163,12 +153,12 @@ class Gathering:
             self._task = loop.create_task(self._run(), name="dqlab-sink")
         try:
             return await lot.ready
-        finally:
+        finally:  # also when the settling task is cancelled: rows that stay counted would crowd the run for ever
             self._rows, self._nbytes = self._rows - lot.rows, self._nbytes - lot.nbytes
             self._left.set()
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Write no more parts."""
         if self._task is not None:
             self._task.cancel()
         self._thread.shutdown(wait=False)
@@ -186,11 +176,11 @@ class Gathering:
                 if not lot.ready.done():
                     lots.append(lot)
                     rows, nbytes = rows + lot.rows, nbytes + lot.nbytes
-            # Full before its rows were old: the function is fast, and what a part costs it waits for.
+            # Full before its rows were old: the function is fast, and waits for the writing of each part.
             hurried = rows >= self.part_rows or nbytes >= PART_BYTES
             try:
                 await self._write(lots, hurried=hurried)
-            except Exception as error:  # what it was is the error of those that wait: their lease ends without them
+            except Exception as error:  # each lot's chunk gets it, and loses its lease
                 logger.exception("event=sink_failed sink=%s", self._sink)
                 for lot in lots:
                     if not lot.ready.done():
@@ -199,25 +189,27 @@ class Gathering:
                 await self._merge()
 
     async def _merge(self) -> None:
-        """Merge small parts of this consumer when there are many: a function that takes long leaves one each second."""
+        """Merge small parts of this consumer while there are many."""
+        # A slow function leaves one part each second.
         while self._merged is not None and (small := self._small.take()):
             try:
                 name = await asyncio.wrap_future(self._thread.submit(self._merged, dict(small)))
             except Unmergeable as error:
                 logger.info("event=sink_unmergeable sink=%s parts=%d %s", self._sink, len(small), error)
-            except Exception:  # they stay as they are, and are read as they are
+            except Exception:  # the small parts stay, and are read as they are
                 logger.warning("event=sink_unmerged sink=%s parts=%d", self._sink, len(small), exc_info=True)
             else:
                 self._small.add(name, sum(rows for _, rows in small))
 
     async def _enough(self) -> None:
-        """Wait until what waits is worth a part."""
+        """Wait until the waiting rows are worth a part."""
         loop, idle = asyncio.get_running_loop(), 0
         assert self._began is not None
         while self._waiting_rows < self.part_rows and self._waiting_bytes < PART_BYTES:
             now = loop.time()
             patience = min(LONGEST, max(SOONEST, AGING * (now - self._began)))
             left = self._waiting[0].since + patience - now
+            # Two checks in a row: between two chunks a slot is idle for a moment.
             idle = 0 if self._busy() else idle + 1
             if left <= 0 or idle > 1:
                 return
@@ -229,12 +221,13 @@ class Gathering:
                 continue
 
     async def _write(self, lots: list[_Lot], *, hurried: bool) -> None:
-        """Write a part until it is written, or no longer wanted."""
+        """Try to write a part until it is written, or no longer wanted."""
+        # One name for all tries, so that a sink can replace what a failed try has left.
         part, pause = self._names(), AGAIN_S[0]
         while lots:
             try:
                 made = await self._written(part, lots, hurried=hurried)
-            except Exception as error:  # noqa: BLE001 - a sink of the user's may raise anything; it is shown
+            except Exception as error:  # noqa: BLE001 - a user's sink may raise anything, which views show
                 why = one_line(in_words(error), 300)
             else:
                 if self.held:
@@ -266,7 +259,7 @@ class Gathering:
         return bool(await self._hold(why))
 
     def _write_part(self, part: str, work: list[tuple[Chunk, list[Done]]], *, hurried: bool) -> list[list[Done]]:
-        """Write rows; return the outcomes of each chunk. In the thread of sinks."""
+        """Write rows, in the thread of this sink, and return the outcomes of each chunk."""
         rows = SinkRows()
         opened = []
         values = None
@@ -290,25 +283,18 @@ class Gathering:
 
 
 class Sinks:
-    """The gatherings of one consumer, by run.
+    """The gatherings of one consumer, by run."""
 
-    Parameters
-    ----------
-    consumer : str
-        Its name.
-    here : str
-        This process, for errors.
-    """
-
+    # `here` names this process in errors.
     def __init__(self, consumer: str, here: str, origin: Origin) -> None:
         self._consumer, self._here, self._origin = consumer, here, origin
         self._gatherings: dict[bytes, Gathering] = {}
         self._numbers, self._token = count(), uuid.uuid4().hex[:8]
         self.busy: Callable[[], bool] = lambda: False
-        """Returns whether any slot runs something, or is about to."""
+        """Returns whether any slot runs a chunk or is about to."""
 
     async def of(self, run: bytes, shards: dict[int, Any], shard: int) -> Gathering:
-        """Return what gathers the rows of a run; its sink is asked of a shard once."""
+        """Return the gathering of a run, after asking a shard for its sink once."""
         found = self._gatherings.get(run)
         if found is None:
             asked = FindSink(run)
@@ -330,12 +316,13 @@ class Sinks:
         return found
 
     def piece(self, run: bytes) -> int:
-        """Return how many messages of a run are to be run as one chunk: as many as a part of it has rows now."""
+        """Return how many messages of a run to run as one chunk, as many as a part of it has rows now."""
         found = self._gatherings.get(run)
         return FEWEST if found is None else max(FEWEST, found.part_rows)
 
     def _forget_some(self) -> None:
-        """Forget runs that were served long ago; one that goes on is looked up again."""
+        """Remove the oldest idle gatherings beyond `KEEP`."""
+        # A run that continues is looked up again.
         idle = [run for run, gathering in self._gatherings.items() if gathering.idle]
         for run in idle[: max(0, len(self._gatherings) - KEEP)]:
             self._gatherings.pop(run).close()
@@ -345,6 +332,6 @@ class Sinks:
         return (await hold(calls, run, self._consumer, Blocked.RESULTS, why)).wanted
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Write no more parts."""
         for gathering in self._gatherings.values():
             gathering.close()

@@ -1,13 +1,9 @@
-"""One executor slot of a consumer: leases ahead, runs, settles, gives back.
+"""One executor slot of a consumer: it leases ahead, runs functions, settles outcomes and gives messages back.
 
-A slot parks one lease call at each shard it serves and runs chunks one after another in a thread
-of its own, with at most two chunks in hand, so that it never waits for the network between them.
-Coroutine functions run in a second thread, where chunks overlap: one that has begun all its
-messages is no longer counted as in hand. Runs that ask for it have their messages run in a process,
-which the slot's thread feeds.
-
-A thread cannot be killed. One whose function continues for 5 s after its message was cancelled is abandoned:
-it settles nothing more, its other messages are given back, and the slot continues in a new thread.
+A slot parks one lease call at each shard and runs chunks one after another in its own thread; it leases ahead, so that
+it never waits for the network between two chunks. Coroutine functions run in a second thread, where chunks overlap;
+isolated runs use a process, which the slot's thread feeds. Since a thread cannot be killed, the slot abandons one whose
+function ignores a cancel, and continues in a new one.
 """
 
 from __future__ import annotations
@@ -59,49 +55,35 @@ __all__ = ["Slot", "SlotOptions"]
 
 
 class SlotOptions:
-    """Options that a consumer passes to its slots.
-
-    Attributes
-    ----------
-    batch : int
-        Most messages in one lease.
-    early : bool
-        Early ack: at most once.
-    concurrency : int
-        Coroutines at a time.
-    values : callable or None
-        Makes the function that takes plain values (a consumer's own process_item).
-    calls : callable or None
-        Makes what runs a chunk's calls in place of their function.
-    """
+    """Options that a consumer passes to its slots."""
 
     def __init__(
         self,
         *,
-        batch: int,
-        early: bool,
-        concurrency: int,
+        batch: int,  # most messages in one lease
+        early: bool,  # acknowledge before running: at most once
+        concurrency: int,  # coroutines at a time
         origin: Origin,
-        values: Callable[[], Work] | None,
-        calls: Callable[[Work, Chunk], Work] | None = None,
+        values: Callable[[], Work] | None,  # makes the function for plain values: a custom consumer's `process_item`
+        calls: Callable[[Work, Chunk], Work] | None = None,  # makes the function that replaces a call's own
     ) -> None:
         self.batch, self.early, self.concurrency, self.origin = batch, early, concurrency, origin
         self.values, self.calls = values, calls
 
 
 SAY_AFTER, SAY_EVERY = 1.0, 5.0
-"""Seconds after which a running message is worth a report, and between two reports of it."""
+"""Seconds until a running message is first reported, and between two reports of it."""
 
 
 class Begun:
-    """What a slot is running, a message of each chunk in hand, and since when."""
+    """The running message of each chunk in hand, and since when it has been seen."""
 
     def __init__(self) -> None:
         self._seen: dict[Chunk, tuple[int, float]] = {}
         self._said: dict[Chunk, float] = {}
 
     def look(self, chunk: Chunk, now: float) -> bool:
-        """Note what runs; return whether that is worth a report. `now` is seconds on a steady clock."""
+        """Note the chunk's running message at `now`, in steady seconds, and return whether a report is due."""
         index = chunk.running
         if index is None:
             self.forget(chunk)
@@ -115,17 +97,18 @@ class Begun:
         return True
 
     def forget(self, chunk: Chunk) -> None:
-        """Note that nothing of a chunk runs."""
+        """Note that no message of the chunk runs."""
         self._seen.pop(chunk, None)
         self._said.pop(chunk, None)
 
     def oldest(self, now: float) -> Running | None:
-        """Return the message that runs, and for how many seconds it has been seen running."""
+        """Return the message that has run longest, as reports have it."""
         runs = self.message(now)
         return None if runs is None else Running(runs.document, runs.seconds, runs.run.hex())
 
     def message(self, now: float) -> RunningMessage | None:
-        """Return the message that has run longest, and since when."""
+        """Return the message that has run longest, as views have it."""
+        # The thread may have begun another message since `look`; when that one began is not known yet.
         running = [(since, chunk, index) for chunk, (index, since) in self._seen.items() if chunk.running == index]
         if not running:
             return None
@@ -139,48 +122,48 @@ logger = logging.getLogger("dqlab.consumer")
 SETTLE_EVERY = 0.1
 """Seconds after which finished messages of a running chunk are settled."""
 IN_HAND = 2
+"""Leases in hand above which only a shard that has none of them is asked for more."""
 PARK_AGAIN = 1.0
 """Seconds after which a slot parks again when a call failed unexpectedly."""
 REFUSED_AGAIN = 1.0
-"""Seconds after which a shard whose store could not keep something is called again."""
+"""Seconds after which a shard is called again when its log refused a write."""
 RENEW_FOR = 1.0
-"""Least seconds that a shard may take to answer a renewal before another one is sent."""
+"""Shortest timeout of a renewal, in seconds."""
 LAST_MESSAGE_S = 5.0
-"""Seconds that a running message may still take when its slot stops; then it is given back."""
+"""Seconds that a running message may still take when its slot stops; its lease then ends without an outcome."""
 LAST_SETTLEMENT_S = 2.0
-"""Seconds that the last outcomes may then travel; with the others, less than the registry waits."""
+"""Seconds to deliver the last outcomes after that. All limits of a stop together are less than the registry waits."""
 KILLED_IN = 2.0
-"""Seconds to wait until a slot's process is dead."""
+"""Seconds to wait for the end of a slot's process."""
 LET_GO_S = 5.0
-"""Seconds that a function may take to end after its message was cancelled; then its thread is abandoned."""
+"""Seconds that a function may take to end after its message was cancelled, until its thread is abandoned."""
 FREE_S = 1.0
-"""Seconds that the thread of coroutines may take to continue without one; then the thread is abandoned."""
+"""Seconds that the event loop of coroutines may take to drop one, until its thread is abandoned."""
 MOST_ABANDONED = 3
-"""Most abandoned threads of a slot that still run; with one more it leases nothing, and its worker is replaced."""
+"""Abandoned threads of a slot that may still run; with one more it leases nothing, and its worker is replaced."""
+# Both limits double with each loss of the suspect beside others, at most `MOST_IN_VAIN` times: until it outlasts the
+# messages that ran there.
 ISOLATED_WITHIN = 60.0
-"""Seconds that a suspect waits until nothing runs beside it; then it runs beside what does, uncounted. What runs there
-may wait for a message behind it."""
+"""Seconds that a suspect waits for an empty process before it runs beside others, where its death does not count:
+these may wait for a message behind it."""
 ISOLATED_FOR = 60.0
-"""Seconds that others wait for a suspect that runs alone; its function may wait for theirs.
-
-Both double with each loss of the suspect beside others, `MOST_IN_VAIN` times at most: until it outlasts what ran there.
-"""
+"""Seconds that others wait for a suspect that runs alone: its function may wait for theirs."""
 ISOLATION_TOLD_IN = 5.0
-"""Seconds that a shard may take to note that a suspect runs alone. Until then this process does nothing else."""
+"""Seconds that a shard may take to note that a suspect runs alone; until then this process runs nothing."""
 COROUTINES_AHEAD = 4
-"""Coroutines leased for each that runs at a time: they wait together, so their mean cost means little."""
+"""Coroutines to lease for each that runs at a time: they wait together, so their mean cost is a poor measure."""
 
 
 class Slot:
-    """One executor slot. `name` is unique among all slots of the queue; `touched` is called on every change."""
+    """One executor slot of a consumer."""
 
     def __init__(
         self,
-        name: str,
+        name: str,  # unique among all slots of the queue
         shards: dict[int, Ref],
         options: SlotOptions,
         functions: FunctionCache,
-        touched: Callable[[], None],
+        touched: Callable[[], None],  # called on every change
         sinks: Sinks | None = None,
         refusals: Refusals | None = None,
     ) -> None:
@@ -192,38 +175,39 @@ class Slot:
         self._sinks = sinks if sinks is not None else Sinks(name.partition("#")[0], "this process", options.origin)
         self._refusals = refusals if refusals is not None else Refusals(name.partition("#")[0], "this process")
         self._into_sinks: dict[Chunk, asyncio.Task[None]] = {}
-        """By chunk of a run with a sink, what settles its finished messages while it runs."""
+        """The task that settles finished messages of a running chunk, where its run has a sink."""
         self._session = uuid.uuid4().hex
         self._inbox: deque[Chunk] = deque()
         self._running: Chunk | None = None
         self._flying: list[Chunk] = []
-        """Chunks whose coroutines run, or wait to begin, oldest first."""
+        """Chunks whose coroutines run or wait to begin, oldest first."""
         self._arrived = asyncio.Event()
         self._renewing: dict[int, asyncio.Task[None]] = {}
-        """By shard, what renews the leases in hand of it."""
+        """The task that renews the leases in hand, by shard."""
         self._thread = SlotThread(f"dq-{name}")
         self._coroutines: CoroutineThread | None = None
         self._abandoned: list[tuple[str, asyncio.Future[Any] | CoroutineThread]] = []
-        """Names of cancelled messages that still run, and the threads that they hold."""
+        """Cancelled messages that still run: their names, and the threads that they hold."""
         self._flights: dict[Chunk, Flight] = {}
         self._occupancy = Occupancy()
         self._stays: dict[Chunk, Stay] = {}
-        """The places of chunks that run in this process, or wait for one."""
+        """The places of chunks that run in this process or wait to run."""
         self._sharing: dict[Chunk, asyncio.Task[None]] = {}
-        """By chunk that runs alone, what lets others in when it has for long."""
+        """The task that lets others run beside a chunk that has run alone for long."""
         self.replace_worker: Callable[[], bool] = lambda: False
-        """Ends this process in good order, so that another starts; returns whether it will."""
+        """Begins an orderly end of this process, so that its nanny replaces it; returns whether it will end."""
         self.process = SlotProcess(options.origin)
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
-        self._settling: set[asyncio.Task[None]] = set()
+        self._settling: set[asyncio.Task[Any]] = set()
         self._ending: list[Chunk] = []
-        """Chunks that have ended, whose last outcomes are on their way."""
+        """Chunks that have ended and whose last outcomes are not acknowledged yet."""
         self._at_least = 1
+        """Fewest messages to ask a shard for, whatever their cost; the slot's thread sets it."""
         self._credits = count(1)
         self.begun = Begun()
         self._told: dict[int, tuple[int, int]] = {}
-        """The last credit that each shard knows: its number, and how many messages are wanted."""
+        """The last credit that each shard has answered: its number, and how many messages it asks for."""
         self._stopping = False
         self.gone: str | None = None
 
@@ -239,15 +223,13 @@ class Slot:
         self._tasks.append(loop.create_task(self._work(), name=f"dqlab-work-{self.name}"))
 
     async def stop(self, patience: float = 0.0) -> None:
-        """Lease no more, give back what has not begun, let the running message end unless that takes too long.
-
-        The limit is 5 s, or `patience` if that is more.
-        """
+        """Lease no more, give back untouched messages, and wait 5 s, or `patience` if more, for the running one."""
         self._stopping = True
         for chunk in reversed(self._chunks):
             await self._give_back(chunk, chunk.count)
         self._arrived.set()
-        *parking, working = self._tasks  # parked it stays meanwhile, to be known where a shard may move
+        # Stay parked meanwhile: these calls introduce the consumer, with its leases in hand, to a shard that moves.
+        *parking, working = self._tasks
         await asyncio.wait([working, *self._settling], timeout=max(LAST_MESSAGE_S, patience))
         if self._running is not None:
             logger.info("event=thread_left slot=%s lease=%s", self.name, self._running.lease)
@@ -258,9 +240,10 @@ class Slot:
             task.cancel()
         for chunk in list(self._stays):
             self._leave(chunk)
-        if not self.process.stopping:  # else this is the second time
+        if not self.process.stopping:  # unless this is the second stop
             self._occupancy.slots -= 1
             self.process.stopping = True
+            # In the slot's thread, behind what runs there: only that thread starts and ends processes.
             ended = asyncio.wrap_future(self._thread.submit(self.process.close))
             self._thread.shutdown(wait=False)
             if self.process.child is not None:
@@ -270,12 +253,12 @@ class Slot:
 
     @property
     def in_hand(self) -> int:
-        """Messages leased and not yet settled."""
+        """How many messages are leased and not yet settled."""
         return sum(chunk.count - chunk.settled for chunk in self._chunks)
 
     @property
     def busy(self) -> bool:
-        """Whether something runs here, or is about to."""
+        """Whether a chunk runs here or is about to."""
         return bool(self._running or self._flying or self._inbox)
 
     @property
@@ -293,8 +276,10 @@ class Slot:
     # --- leasing ----------------------------------------------------------------------------
 
     def _want(self, shard: int) -> int:
-        """How many messages to ask a shard for: none while enough leases are in hand; for a sink one is many chunks."""
+        """Return how many messages to ask a shard for, none while enough leases are in hand."""
+        # A chunk of coroutines that has begun all its messages does not count: the next ones begin beside them.
         chunks = [chunk for chunk in self._chunks if chunk.todo or (chunk is self._running and not chunk.finished)]
+        # Leases and not chunks: a lease of a run with a sink is cut into many chunks.
         leases = {(chunk.shard, chunk.lease) for chunk in chunks}
         here = sum(of == shard for of, _ in leases)
         limit = IN_HAND if len(leases) < IN_HAND else 1
@@ -305,10 +290,12 @@ class Slot:
 
     def _note_told(self, shard: int, credit: Credit) -> None:
         self._told[shard] = max(self._told.get(shard, (0, 0)), (credit.at, credit.want))
+        # The highest number wins, here as in the shard: answers of lease calls and settlements overtake each other.
 
     async def _park(self, shard: int, ref: Ref) -> None:
         def asked() -> calls.Lease:
-            """Return how much is wanted now: what the shard knew before may have died with it."""
+            """Return how many messages are wanted now."""
+            # Made again at each try: a recreated shard knows no earlier credit.
             credit = self._credit(shard)
             self._note_told(shard, credit)
             return calls.Lease(self.name, self._session, credit)
@@ -328,12 +315,12 @@ class Slot:
                 return
             except CallTimeout:
                 continue
-            except Exception:  # whatever it was, a slot that leases no more would be worse
+            except Exception:  # a slot that leases no more would be worse than any error here
                 logger.exception("event=park_failed slot=%s shard=%s", self.name, shard)
                 await asyncio.sleep(PARK_AGAIN)
 
     def held(self, shard: int) -> list[calls.HeldBySlot]:
-        """Return what is in hand of a shard, by lease."""
+        """Return the messages of a shard that are in hand, by lease."""
         found: dict[int, calls.HeldBySlot] = {}
         for chunk in self._held_of(shard):
             if ids := chunk.unsettled():
@@ -390,20 +377,21 @@ class Slot:
                 left -= await self._give_back(chunk, left)
 
     async def _give_back(self, chunk: Chunk, n: int) -> int:
-        """Give up to `n` untouched messages back to their queue; return how many."""
+        """Give up to `n` untouched messages back to their queue and return how many."""
         before = chunk.settled
         settlement = chunk.give_back(n)
         if settlement is None:
             return 0
-        given = chunk.settled - before  # what ends during the settlement is not given back
-        if chunk in self._inbox and chunk.finished:  # before it waits: `_work` must not take an empty chunk
+        # Counted before the await below: messages that end during it add to `settled` and are not given back.
+        given = chunk.settled - before
+        if chunk in self._inbox and chunk.finished:  # before the await too: `_work` must not take an empty chunk
             self._inbox.remove(chunk)
         self._look_ahead()
         await self._settle(chunk, settlement)
         return given
 
     def _look_ahead(self) -> None:
-        """Have what is read ahead follow what comes next, which has changed."""
+        """Have reading ahead follow the next messages, which have changed."""
         if self._running is not None and self._running.ahead is not None:
             self._running.ahead.look()
 
@@ -419,9 +407,9 @@ class Slot:
             self._running = chunk = self._inbox.popleft()  # in one step: see `_held_of`
             try:
                 await self._run(chunk)
-            except Exception as error:  # noqa: BLE001 - the next chunk may fare better
+            except Exception as error:  # noqa: BLE001 - the slot goes on with the next chunk
                 self._lost(chunk, error)
-                if not isinstance(error, DqlabError):  # a defect: clients that wait for these messages should see it
+                if not isinstance(error, DqlabError):  # a defect of ours: fail the messages, so that clients see it
                     fail_taken(chunk, error, self.options.origin)
                     fail_all(chunk, error, self.options.origin)
                 self._end(chunk)
@@ -433,6 +421,7 @@ class Slot:
 
     async def _run(self, chunk: Chunk) -> None:
         ref = self._shards[chunk.shard]
+        # Room in the sink first: a chunk that has entered keeps a suspect that is to run alone waiting.
         if chunk.sink:
             await (await self._sinks.of(chunk.run, self._shards, chunk.shard)).room(chunk)
         if not await self._enter(chunk):
@@ -453,30 +442,30 @@ class Slot:
         running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
         while not await self._attend(chunk, running):
             if await self._abandon(chunk, running):
-                self._running = None  # as below
+                self._running = None  # in one step with `_end`: see `_held_of`
                 self._end(chunk)
                 return
         flight = running.result()
-        self._running = None  # and in `_ending` or `_flying` before the next await: see `_held_of`
+        self._running = None  # then in `_ending` or `_flying` before the next await: see `_held_of`
         if flight is None:
             # Not awaited: the next chunk starts while this one's outcomes travel.
             self._end(chunk)
         else:
             self._flying.append(chunk)
             self._flights[chunk] = flight
-            if flight.thread is not self._coroutines:  # it was abandoned meanwhile
+            if flight.thread is not self._coroutines:  # that thread was abandoned meanwhile
                 chunk.stopped = True
             following = self._in_background(self._follow(chunk, flight))
-            if self.options.early:  # what has not begun may still be given back when this consumer dies
+            # With early ack, the next chunk must not be acknowledged while it waits for coroutines of this one: what is
+            # not acknowledged returns to its queue when this consumer dies.
+            if self.options.early:
                 begun = asyncio.wrap_future(flight.begun)
                 await asyncio.wait((begun, following), return_when=asyncio.FIRST_COMPLETED)
 
     async def _enter(self, chunk: Chunk) -> bool:
-        """Wait until a chunk may run in this process; return whether any of it is still to run.
-
-        A suspect that was lost more than once runs with nothing beside it, and in a process with one slot any suspect
-        does. Its shard notes that before it begins: should this process die then, it died of that message.
-        """
+        """Wait until a chunk may run in this process, and return whether any of its messages is still to run."""
+        # A suspect runs alone when it was lost more than once, or where the process has one slot anyway. The shard
+        # notes that before it begins: if this process dies now, it dies of that message.
         patience = 2 ** min(chunk.in_vain, MOST_IN_VAIN)
         alone = chunk.suspect and not self.options.early and (chunk.isolate or self._occupancy.slots == 1)
         stay = self._stays[chunk] = self._occupancy.enter(alone=alone)
@@ -493,22 +482,23 @@ class Slot:
         return await self._note_alone(chunk, alone=stay.alone) if alone else True
 
     async def _note_alone(self, chunk: Chunk, *, alone: bool) -> bool:
-        """Let a suspect's shard know whether it runs alone; return whether it still has to run."""
+        """Report to a suspect's shard whether it runs alone, and return whether it is still to run."""
         try:
             async with asyncio.timeout(ISOLATION_TOLD_IN):
                 call = calls.Isolate(chunk.lease, alone)
                 answer, _ = call.opened(await self._insist(chunk, call.method, call.pack()))
         except TimeoutError:
-            return True  # its death does not count, unless it had been alone before
+            return True  # it runs all the same; its death does not count, unless the shard has noted it
         return answer.held
 
     async def _share(self, chunk: Chunk, stay: Stay, seconds: float) -> None:
-        """Let others run beside a suspect that has run alone for some time; not before its shard knows."""
+        """Let others run beside a suspect that has run alone for `seconds`."""
         await asyncio.sleep(seconds)
-        # As long as nothing waits it stays alone, so that a function that kills its process late is found too.
-        while not self._occupancy.wanted:  # noqa: ASYNC110 - seldom, and ten times a second is little
+        # It stays alone while nothing waits, so that a function that kills its process late is found too.
+        while not self._occupancy.wanted:  # noqa: ASYNC110 - it happens seldom, and ten looks a second cost little
             await asyncio.sleep(SETTLE_EVERY)
         try:
+            # The shard first: otherwise a death caused by a neighbour would count against the suspect.
             await self._note_alone(chunk, alone=False)
         except DqlabError as error:
             logger.warning("event=share_unnoted slot=%s lease=%s %s", self.name, chunk.lease, error)
@@ -523,13 +513,7 @@ class Slot:
             sharing.cancel()
 
     async def _attend(self, chunk: Chunk, end: asyncio.Future[Any]) -> bool:
-        """Settle what is finished every 100 ms, until the end.
-
-        Returns
-        -------
-        bool
-            False if it has not ended because a cancelled message still runs.
-        """
+        """Settle finished messages every 100 ms until `end`, and return False if a cancelled message still runs."""
         while not (await asyncio.wait((end,), timeout=SETTLE_EVERY))[0]:
             if chunk.sink:
                 self._settle_meanwhile(chunk)
@@ -542,31 +526,29 @@ class Slot:
         return True
 
     def _clinging(self, chunk: Chunk) -> list[int]:
-        """Return the messages of a chunk that run although they are cancelled."""
+        """Return the positions of messages that run although they are cancelled."""
         if not chunk.cancelled:
             return []
         flight = self._flights.get(chunk)
-        runs = [chunk.running] if flight is None else list(flight.hands)
+        runs = [chunk.running] if flight is None else list(flight.tasks)
         return [index for index in runs if index is not None and index in chunk.cancelled]
 
     async def _abandon(self, chunk: Chunk, running: asyncio.Future[Any]) -> bool:
-        """Abandon the slot's thread to a function that does not end; return whether it was abandoned.
-
-        It is not if the function has just ended.
-        """
+        """Abandon the slot's thread to a function that does not end, and return False if it has just ended."""
         before = chunk.running
-        chunk.stopped = True  # from here on the thread begins nothing more of this chunk
+        chunk.stopped = True  # the thread begins no more messages of this chunk
         await self._give_back(chunk, chunk.count)
+        # The function may have ended during the await, and the thread is then free again.
         if running.done() or chunk.running != before or not self._clinging(chunk):
             await asyncio.wait((running,), timeout=SETTLE_EVERY)
             return False
         name = chunk.name_of(before) if before is not None else "?"
         self._note_abandoned(name, running, chunk)
-        running.add_done_callback(lambda _: self._in_background(self._tell(chunk)))
+        running.add_done_callback(lambda _: self._in_background(self._send_credit(chunk)))
         self._thread.shutdown(wait=False)
         self._thread = SlotThread(f"dq-{self.name}")
-        self._context = self._context.copy()  # the other one is entered as long as that function runs
-        if self.process.child is not None:  # the kernel would kill it with the thread that started it
+        self._context = self._context.copy()  # a context cannot be entered twice, and that function is still in it
+        if self.process.child is not None:  # the thread that started the process owns it: Linux kills it with that one
             self._thread.submit(self.process.close)
             self.process = SlotProcess(self.options.origin)
         return True
@@ -576,19 +558,16 @@ class Slot:
         self.last_error = f"{name} goes on though it was cancelled; its thread was abandoned"
         threads = len(self._abandoned)
         words = "event=thread_abandoned slot=%s lease=%s message=%s threads=%d"
-        logger.info(words, self.name, chunk.lease, name, threads)  # `last_error` and the doctor name it
+        logger.info(words, self.name, chunk.lease, name, threads)  # no warning: `last_error` and the doctor name it
         if self._overrun:
             words = "event=slot_overrun slot=%s threads=%d worker_replaced=%s"
             logger.error(words, self.name, threads, self.replace_worker())
             for waiting in list(self._inbox):
-                self._in_background(self._return(waiting))
+                self._in_background(self._give_back(waiting, waiting.count))
         self._touched()
 
-    async def _return(self, chunk: Chunk) -> None:
-        await self._give_back(chunk, chunk.count)
-
-    async def _tell(self, chunk: Chunk) -> None:
-        """Send a chunk's shard how much is wanted, now that the function of an abandoned thread has ended."""
+    async def _send_credit(self, chunk: Chunk) -> None:
+        """Send a chunk's shard a new credit, now that the function of an abandoned thread has ended."""
         try:
             await self._settle(chunk, chunk.nothing())
         except Exception as error:  # noqa: BLE001 - the next lease call has the credit too
@@ -596,24 +575,25 @@ class Slot:
 
     @property
     def _overrun(self) -> bool:
-        """Whether there are too many abandoned threads: nothing more is leased until one has ended."""
+        """Whether too many abandoned threads still run to lease more messages."""
         return len(self.abandoned) > MOST_ABANDONED
 
     async def _follow(self, chunk: Chunk, flight: Flight) -> None:
-        """See a chunk of coroutines to its end, while others run."""
+        """Attend a chunk of coroutines to its end, while other chunks run."""
         try:
             if not await self._attend_flight(chunk, flight, flight.begun):
                 return
             if not flight.ended.done():
+                # Send a credit now: a chunk that has begun all its messages no longer counts as in hand.
                 if chunk.sink:
                     self._settle_meanwhile(chunk)
                     await self._settle(chunk, chunk.nothing())
                 else:
-                    await self._settle_done(chunk, tell=True)
+                    await self._settle_done(chunk, always=True)
             if await self._attend_flight(chunk, flight, flight.ended):
                 await self._note_run(chunk)
                 await self._settle_done(chunk)
-        except Exception as error:  # noqa: BLE001 - its messages are delivered again, and other chunks run on
+        except Exception as error:  # noqa: BLE001 - its messages are delivered again, and other chunks continue
             self._lost(chunk, error)
         finally:
             self._leave(chunk)
@@ -623,7 +603,7 @@ class Slot:
             self._touched()
 
     async def _attend_flight(self, chunk: Chunk, flight: Flight, end: concurrent.futures.Future[None]) -> bool:
-        """Attend a chunk of coroutines until one of its ends; return False when their thread was abandoned."""
+        """Attend a chunk of coroutines until `end`, and return False when their thread was abandoned."""
         waited = asyncio.wrap_future(end)
         while not await self._attend(chunk, waited):
             clinging = self._clinging(chunk)
@@ -635,38 +615,39 @@ class Slot:
                     continue
                 self._abandon_coroutines(thread, chunk, clinging)
             settlement = chunk.give_up()
-            # Outcomes before what is returned: a coroutine that ends in between is in both, and the first one counts.
-            await self._settle_done(chunk, tell=settlement is None)
+            # Outcomes first, then the messages given back: one that ends in between is in both, and the first counts.
+            await self._settle_done(chunk, always=settlement is None)
             if settlement is not None:
                 await self._settle(chunk, settlement)
             return False
         return True
 
     def _abandon_coroutines(self, thread: CoroutineThread, chunk: Chunk, clinging: list[int]) -> None:
-        """Abandon the coroutines' thread to one that blocks it; each of its chunks gives back what has not ended."""
+        """Abandon the coroutines' thread to a coroutine that blocks it."""
         self._coroutines = None
         thread.close()
-        for other in self._flying:
+        for other in self._flying:  # `_attend` returns False for them, and they give back what has not ended
             other.stopped = True
         names = [chunk.name_of(index) for index in clinging]
         self._note_abandoned(", ".join(names) or "a coroutine", thread, chunk)
 
     def _lost(self, chunk: Chunk, error: Exception) -> None:
-        """Log why a lease ends without all its outcomes; its messages are delivered again."""
+        """Log why a lease ends without all its outcomes, so that its messages are delivered again."""
         self.last_error = f"{type(error).__name__}: {error}"
         if isinstance(error, DqlabError):
             logger.warning("event=chunk_lost slot=%s lease=%s %s", self.name, chunk.lease, error)
         else:
             logger.error("event=chunk_failed slot=%s lease=%s", self.name, chunk.lease, exc_info=error)
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        # In a set until it ends: the event loop holds only a weak reference to a task.
         settling = asyncio.get_running_loop().create_task(work, name=f"dqlab-settle-{self.name}")
         self._settling.add(settling)
         settling.add_done_callback(self._settling.discard)
         return settling
 
     def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> Flight | None:
-        """Run the chunk, or hand it to the coroutines; in the slot's thread."""
+        """Run the chunk in the slot's thread, or add it to the thread of coroutines."""
         chunk.behind = self._next_chunk
         frame = chunk.frames[0]
         try:
@@ -693,7 +674,7 @@ class Slot:
         concurrency = self.options.concurrency
         if not work.is_coroutine:
             self._at_least = 1
-            run_chunk(chunk, work, self.options.origin, concurrency)
+            run_chunk(chunk, work, self.options.origin)
             return None
         self._at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch)
         thread = self._coroutines
@@ -703,8 +684,8 @@ class Slot:
         return thread.add(chunk, work)
 
     def _next_chunk(self) -> Chunk | None:
-        """Return the chunk that runs next; called in the slot's thread, while the loop may take it away."""
-        try:
+        """Return the chunk that runs next, in the slot's thread."""
+        try:  # no check before: the event loop may empty the inbox at any moment
             return self._inbox[0]
         except IndexError:
             return None
@@ -712,24 +693,23 @@ class Slot:
     # --- settling ---------------------------------------------------------------------------
 
     def _end(self, chunk: Chunk) -> None:
-        """Settle what is left of a chunk that has stopped running; not awaited."""
+        """Begin to settle the rest of a chunk that has stopped running."""
         chunk.over = True
         stay = self._stays.get(chunk)
-        if stay is None or not (stay.inside and stay.alone):  # else its outcome first: see `_settle_last`
+        # A suspect that ran alone keeps its place until its shard has the outcome: the next chunk may kill this process
+        # at once, and the suspect would be charged with that.
+        if stay is None or not (stay.inside and stay.alone):
             self._leave(chunk)
         self._ending.append(chunk)
         self._in_background(self._settle_last(chunk))
 
     async def _settle_last(self, chunk: Chunk) -> None:
-        """Settle what is left of a chunk that has ended; let its shard know if more is wanted.
-
-        The next one begins beside one that ran alone when the shard has its outcome: it may kill this process at once.
-        """
+        """Settle the rest of a chunk that has ended, and send its shard a new credit where that has changed."""
         try:
             if not chunk.sink:
                 await self._settle_done(chunk)
             await self._note_run(chunk)
-            # Before the rows of a sink are written, which may take a second: the shard may send others meanwhile.
+            # Before the rows of a sink are written, which may take a second: the shard may send a lease meanwhile.
             if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):
                 await self._settle(chunk, chunk.nothing())
             if chunk.sink:
@@ -742,35 +722,35 @@ class Slot:
             self._touched()
 
     async def _note_run(self, chunk: Chunk) -> None:
-        """Let the next suspect begin as soon as the shard knows that this one has run, where its row waits for others.
-
-        A killed consumer of a fast function leaves thousands of suspects, and would write a part for each.
-        """
+        """Note at the shard that a suspect of a run with a sink has run, and let the next one begin."""
+        # Its row still waits for others. A killed consumer of a fast function leaves thousands of suspects: if each
+        # waited for its outcome, each would become a part of its own.
         if chunk.sink and chunk.suspect:
             call = calls.Ran(chunk.lease)
             await self._insist(chunk, call.method, call.pack())
             self._leave(chunk)
 
     def _settle_meanwhile(self, chunk: Chunk) -> None:
-        """Settle what is finished of a chunk with a sink, unless that is under way; not awaited."""
+        """Begin to settle finished messages of a chunk with a sink, unless that is under way."""
         if chunk not in self._into_sinks and (chunk.undecided or chunk.pending()):
             self._into_sinks[chunk] = self._in_background(self._settle_rows(chunk))
 
     async def _settle_rows(self, chunk: Chunk) -> None:
         try:
             await self._settle_taken(chunk)
-        except Exception as error:  # noqa: BLE001 - what it had taken ends with its lease, and is delivered again
+        except Exception as error:  # noqa: BLE001 - the lease of these messages expires, and they are delivered again
             self._lost(chunk, error)
         finally:
             del self._into_sinks[chunk]
 
-    async def _settle_done(self, chunk: Chunk, *, tell: bool = False) -> None:
-        """Settle what is finished; with `tell`, send at least how many messages are wanted now."""
-        if (before := self._into_sinks.get(chunk)) is not None:  # one settlement of a chunk follows another
+    async def _settle_done(self, chunk: Chunk, *, always: bool = False) -> None:
+        """Settle finished messages, and with `always` send a credit even when there are none."""
+        # One settlement of a chunk at a time: `Chunk.confirm` confirms all that was collected.
+        if (before := self._into_sinks.get(chunk)) is not None:
             await asyncio.wait((before,))
-        await self._settle_taken(chunk, tell=tell)
+        await self._settle_taken(chunk, always=always)
 
-    async def _settle_taken(self, chunk: Chunk, *, tell: bool = False) -> None:
+    async def _settle_taken(self, chunk: Chunk, *, always: bool = False) -> None:
         while True:
             while chunk.undecided:
                 await self._refusals.decide(chunk, self._shards)
@@ -785,21 +765,23 @@ class Slot:
             self.units += chunk.units - units
             self.busy_s += chunk.busy_collected - busy
             self.last_error = chunk.last_error or self.last_error
-            tell = False
+            always = False
             await self._settle(chunk, settlement, chunk.sending)
             chunk.confirm()
-        if tell:
+        if always:
             await self._settle(chunk, chunk.nothing())
 
     async def _settle(
         self, chunk: Chunk, settlement: bytes | memoryview, sending: Callable[[], None] | None = None
     ) -> None:
-        """Settle outcomes; `sending` is called when they are about to leave this process, at each try."""
+        """Send a settlement with a new credit, and call `sending` before each try."""
         credit = self._credit(chunk.shard)
         call = calls.Settle(self.name, credit)
         body = call.pack_apart(settlement)
 
         def packed() -> Packed:
+            # `Ref` packs a call after it has introduced itself to a recreated shard: until then `held` lists these
+            # acks as still to come.
             if sending is not None:
                 sending()
             return body
@@ -809,26 +791,22 @@ class Slot:
         self._touched()
 
     async def _insist(self, chunk: Chunk, call: str, body: Packed | Callable[[], Packed]) -> Packed:
-        """Call a chunk's shard until it has answered: it may be slow, its disk full, or its log opened again just now.
-
-        What is settled twice counts once.
-        """
+        """Call a chunk's shard until it answers, however slow or full its disk is."""
+        # Safe to repeat: an outcome that is settled twice counts once.
         while True:
             try:
                 return await self._shards[chunk.shard].call(call, body)
             except CallTimeout:
                 logger.warning("event=%s_again slot=%s lease=%s", call, self.name, chunk.lease)
-            except RecordTooLarge:
+            except RecordTooLarge:  # a `LogError` too, but the same call can never succeed
                 raise
             except LogError as error:
                 logger.warning("event=%s_refused slot=%s lease=%s %s", call, self.name, chunk.lease, error)
                 await asyncio.sleep(REFUSED_AGAIN)
 
     async def _renew(self, shard: int) -> None:
-        """Renew the leases in hand of one shard until there are none.
-
-        Not awaited by what runs and settles: neither a slow settlement nor another shard makes these leases expire.
-        """
+        """Renew the leases in hand of one shard until there are none."""
+        # A task for each shard: neither a slow settlement nor another shard that hangs may let these leases expire.
         try:
             while held := self._held_of(shard):
                 every = min(chunk.timeout for chunk in held) / 3
@@ -846,19 +824,19 @@ class Slot:
             logger.warning("event=renew_late slot=%s", self.name)
         except (ActorGone, SchedulerGone):
             pass  # the parked lease call reports it
-        except Exception:  # whatever it was, the next renewal is sent
+        except Exception:  # go on with the next renewal
             logger.exception("event=renew_failed slot=%s shard=%s", self.name, shard)
 
     def _held_of(self, shard: int) -> list[Chunk]:
-        """Return the chunks of a shard that are in hand, or whose last outcomes are on their way."""
-        # A chunk goes from `_inbox` to `_running`, and on to `_flying` or `_ending`, without an await in between.
-        # Were it missing here for a moment, its renewals would end and its lease expire, and a recreated shard would
-        # deliver its messages to others.
+        """Return the chunks of a shard that are in hand or whose last outcomes are not acknowledged."""
+        # A chunk moves from `_inbox` to `_running`, and on to `_flying` or `_ending`, without an await in between. Were
+        # it missing here for a moment, its renewals would end and its lease expire, and a recreated shard would deliver
+        # its messages to others.
         return [chunk for chunk in (*self._ending, *self._chunks) if chunk.shard == shard]
 
 
 def portions_of(firsts: Sequence[int], frames: Sequence[Frame], about: int) -> Iterator[tuple[list[int], list[Frame]]]:
-    """Yield frames in portions of equal size, of about so many messages each, with the ids of their firsts."""
+    """Yield frames in portions of equal size, about `about` messages each, with the ids of their first messages."""
     total = sum(frame.count for frame in frames)
     portions = max(1, round(total / about))
     most = room = -(-total // portions)
@@ -878,5 +856,5 @@ def portions_of(firsts: Sequence[int], frames: Sequence[Frame], about: int) -> I
 
 
 def _runs(thread: asyncio.Future[Any] | CoroutineThread) -> bool:
-    """Return whether an abandoned thread has not ended after all."""
+    """Return whether an abandoned thread still runs."""
     return thread.lives if isinstance(thread, CoroutineThread) else not thread.done()

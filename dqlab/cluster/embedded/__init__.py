@@ -1,1 +1,1 @@
-"""A cluster on this machine: in the process that connects, with workers forked from a nursery."""
+"""A cluster on this machine, in the process that connects, with workers forked from a nursery."""

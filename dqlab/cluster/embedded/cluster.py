@@ -1,11 +1,11 @@
-"""A cluster on this machine that lives in this process: its scheduler, its nannies, and workers forked from a nursery.
+"""A cluster on this machine: scheduler and nannies in this process, and workers forked from a nursery.
 
 It differs from Dask's own `LocalCluster` in four ways:
 
-- Workers do not import the script that starts them, so that a script needs no ``if __name__ == "__main__"``.
-- One process imports what all workers need, which takes half the time.
-- All processes listen on sockets that only this user can reach, unless a TCP port is asked for.
-- The dashboard is made when its page is first opened.
+- Workers do not import the script that starts them, so the script needs no ``if __name__ == "__main__"``.
+- One process imports the modules of all workers, which halves the time of the start.
+- All processes listen on sockets that only this user can reach, unless the caller requests a TCP port.
+- The dashboard is made when one of its pages is first opened.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["EmbeddedCluster", "ForkedNanny", "Nursery"]
 logger = logging.getLogger("dqlab.registry")
 
 END_WITHIN = 2.0
-"""Seconds in which a nursery that is no longer needed must end; its workers have ended before."""
+"""Seconds in which a nursery must end once its workers have ended."""
 LOOK_EVERY = 2.0
 """Seconds between two checks for missing workers."""
 UNKNOWN = 255
@@ -55,11 +55,10 @@ UNKNOWN = 255
 
 
 class _Quiet:
-    """Keeps Dask's INFO lines out of notebooks as long as any cluster of this process is open, and a few others.
+    """Silences Dask's INFO lines, and a few others, while any cluster of this process is open."""
 
-    Dask does so for each cluster, and the first one that closes brings the lines back for all.
-    """
-
+    # Counted over all clusters: Dask silences them for each cluster, and the first one to close restores the lines of
+    # all.
     _open = 0
     _restore = ExitStack()
     _lock = threading.Lock()
@@ -76,7 +75,7 @@ class _Quiet:
             _Quiet._open += 1
 
     def end(self) -> None:
-        """Count one cluster less; may be called again."""
+        """Note, once, that this cluster has closed."""
         with self._lock:
             if self._ended:
                 return
@@ -87,22 +86,18 @@ class _Quiet:
 
 
 class Abandoned(ChildProcessError):
-    """The start of a cluster was given up."""
+    """The start of a cluster was abandoned."""
 
 
 class Nursery:
-    """The process that this cluster's workers are forked from; started again when it has died.
+    """The process that a cluster's workers are forked from, which restarts when it has died."""
 
-    `start` and `fork` are for the thread that starts the cluster, and for its event loop; `abandon` for any other.
-
-    Attributes
-    ----------
-    abandoned : bool
-        The start was given up, and no worker is forked any more.
-    """
+    # The thread that starts the cluster calls `start`, its event loop `fork`, and any other thread `abandon`. The lock
+    # keeps `abandon` from coming between a check and the start of a process.
 
     def __init__(self) -> None:
         self.abandoned = False
+        """The start was abandoned, and no more workers are forked."""
         self._process: subprocess.Popen[bytes] | None = None
         self._starting: set[Forked] = set()
         self._forks = self._settled = False
@@ -111,34 +106,20 @@ class Nursery:
         self._patience.daemon = True
 
     def start(self, directory: Path | None, modules: Sequence[str] = ()) -> None:
-        """Start the process.
-
-        Parameters
-        ----------
-        directory : Path or None
-            Directory of the cluster's sockets, which it removes at its end.
-        modules : sequence of str
-            Modules that it imports before it forks.
-
-        Raises
-        ------
-        Abandoned
-            The start was given up.
-        """
+        """Start the process with modules to import before it forks, or raise Abandoned."""
+        # It removes the directory of the cluster's sockets at its end: this process may be killed before.
         self._given = ["" if directory is None else str(directory), *modules]
         self._start()
 
     def abandon(self) -> None:
-        """Have the start fail soon; once the cluster has started, do nothing.
-
-        No more workers are forked. Those that are just being started may finish, since one that is killed leaves its
-        directory behind, and their nannies close them; what takes longer is killed.
-        """
+        """Have the cluster's start fail soon, unless it has started."""
+        # Workers that are just starting get END_WITHIN seconds to finish, and their nannies close them: a killed worker
+        # leaves its directory behind.
         with self._lock:
             if self._settled or self.abandoned:
                 return
             self.abandoned = True
-            if self._process is not None and not self._forks:  # it still imports, for seconds
+            if self._process is not None and not self._forks:  # it still imports modules, which takes seconds
                 self._process.kill()
             self._patience.start()
 
@@ -148,13 +129,7 @@ class Nursery:
                 forked.end(signal.SIGKILL)
 
     def settle(self) -> None:
-        """Note that the cluster has started.
-
-        Raises
-        ------
-        Abandoned
-            The start was given up before that.
-        """
+        """Note that the cluster has started, or raise Abandoned if its start was abandoned before."""
         with self._lock:
             self._check()
             self._settled = True
@@ -170,11 +145,11 @@ class Nursery:
 
     def _open(self) -> None:
         environ = {**os.environ, **_get_env_variables("distributed.nanny.pre-spawn-environ")}
-        environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # until it has found dqlab
+        environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # to find dqlab; workers get ours
         self._control, theirs = socket.socketpair()
         with theirs:
             try:
-                # A process group of its own: Ctrl-C in a terminal is meant for the process that waits, not for workers.
+                # In its own process group: Ctrl-C in a terminal is for the process that waits, not for workers.
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "dqlab.cluster.embedded.nursery", str(os.getpid()), *self._given],
                     stdin=theirs.fileno(),
@@ -186,35 +161,29 @@ class Nursery:
                 raise
 
     async def fork(self, on_exit: Callable[[Forked], None]) -> Forked:
-        """Return a new process, which waits for its orders.
-
-        Raises
-        ------
-        OSError
-            No process could be made.
-        """
+        """Return a new process that waits for its orders, or raise OSError if none can be made."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 if self._process is None or self._process.poll() is not None:
                     raise BrokenPipeError
                 socket.send_fds(self._control, [b"+"], [theirs.fileno()])
-            except OSError:  # it has died, and its workers with it
+            except OSError:  # the nursery has died, and its workers with it: start another one
                 self._forks = False
                 self.close()
                 self._start()
                 socket.send_fds(self._control, [b"+"], [theirs.fileno()])
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
-            kind, said = await taken_from(reader)
+            kind, value = await taken_from(reader)
         except (EOFError, asyncio.IncompleteReadError):
             writer.close()
             raise ChildProcessError("the process that workers are forked from ended as it began") from None
         if kind == FAILED:
             writer.close()
-            raise said
+            raise value
         assert kind == STARTED, kind
-        forked = Forked(said, reader, writer, on_exit)
+        forked = Forked(value, reader, writer, on_exit)
         with self._lock:
             self._forks = True
             self._starting.add(forked)
@@ -226,12 +195,12 @@ class Nursery:
             self._starting.discard(forked)
 
     def close(self) -> None:
-        """End it, and all that it has forked."""
+        """End the nursery and all that it has forked."""
         self._patience.cancel()
         if self._process is None:
             return
-        self._control.close()
-        if not self._forks:  # it has nothing to end, and may still import
+        self._control.close()  # at the end of this socket the nursery kills its workers and ends
+        if not self._forks:  # it has no worker to kill, and may still import modules
             self._process.kill()
         try:
             self._process.wait(END_WITHIN)
@@ -241,15 +210,7 @@ class Nursery:
 
 
 class Forked:
-    """One worker's process, as a nanny holds it: the part of `AsyncProcess` that is used.
-
-    Attributes
-    ----------
-    exitcode : int or None
-        None while it runs.
-    listening : Future
-        Its worker's address and directory; None if it ended before that; raises what kept it from starting.
-    """
+    """A nanny's handle of its worker's process, with the part of Dask's `AsyncProcess` that nannies use."""
 
     def __init__(
         self,
@@ -262,30 +223,32 @@ class Forked:
         self._reader, self._writer, self._on_exit = reader, writer, on_exit
         self._ended = asyncio.Event()
         self.listening: asyncio.Future[tuple[str, str] | None] = asyncio.get_running_loop().create_future()
+        """Its worker's address and directory, None if it ended before it listened, or why it cannot start."""
         self._follower = asyncio.get_running_loop().create_task(self._follow(), name=f"dqlab-worker-{pid}")
 
     exitcode: int | None
+    """None while it runs."""
 
-    def tell(self, *message: Any) -> None:
-        """Send a message; do nothing if it has ended."""
+    def send(self, *message: Any) -> None:
+        """Send a message, or drop it if the process has ended."""
         self._writer.write(packed(*message))
 
     async def _follow(self) -> None:
         code = UNKNOWN
         try:
             while True:
-                kind, *said = await taken_from(self._reader)
+                kind, *values = await taken_from(self._reader)
                 if kind == EXIT:
-                    code = said[0]
+                    code = values[0]
                     break
                 if not self.listening.done():
                     if kind == FAILED:
-                        self.listening.set_exception(said[0])
+                        self.listening.set_exception(values[0])
                     else:
-                        self.listening.set_result((said[0], said[1]))
+                        self.listening.set_result((values[0], values[1]))
         except (EOFError, OSError, asyncio.IncompleteReadError):
-            pass  # its nursery is gone
-        except Exception as error:  # noqa: BLE001 - what kept it from starting is of a class that this process has not
+            pass  # the nursery has ended, and the worker with it
+        except Exception as error:  # noqa: BLE001 - the worker's own error may be of a class that this process lacks
             if not self.listening.done():
                 self.listening.set_exception(error)
             self.kill()
@@ -297,11 +260,11 @@ class Forked:
         self._ended.set()
 
     def is_alive(self) -> bool:
-        """Return whether it runs."""
+        """Return whether the process runs."""
         return self.exitcode is None
 
     async def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended."""
+        """Wait until the process has ended."""
         await asyncio.wait_for(self._ended.wait(), timeout)
 
     def terminate(self) -> asyncio.Future[None]:
@@ -315,7 +278,7 @@ class Forked:
     def end(self, number: int) -> None:
         """Send a signal, from any thread."""
         if self.exitcode is None:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):  # it has ended, and its nursery has not reported that yet
                 os.kill(self.pid, number)
 
     def _signal(self, number: int) -> asyncio.Future[None]:
@@ -325,29 +288,30 @@ class Forked:
         return done
 
     def close(self) -> None:
-        """Do nothing: nothing is held once it has ended."""
+        """Do nothing, since an ended process holds nothing here."""
 
 
 class _Orders:
-    """What Dask puts into the queue that a worker's process reads."""
+    """Stands for the queue by which Dask's nanny gives orders to its worker's process."""
 
     def __init__(self, forked: Forked) -> None:
         self._forked = forked
 
     def put(self, order: Mapping[str, Any]) -> None:
-        self._forked.tell(CLOSE, {name: value for name, value in order.items() if name != "op"})
+        self._forked.send(CLOSE, {name: value for name, value in order.items() if name != "op"})
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing, since orders hold nothing."""
 
 
 class _ForkedWorker(WorkerProcess):
-    """Dask's account of a worker's process, with another way to start it."""
+    """Dask's record of a worker's process, which starts it by a nursery."""
 
     def __init__(self, nursery: Nursery, **given: Any) -> None:
         super().__init__(**given)  # type: ignore[no-untyped-call]
         self._nursery = nursery
 
+    # Follows Dask's own `start` in what it does to `status`, `running` and `stopped`: nannies wait for these.
     async def start(self) -> Status:
         if self.status == Status.running:
             return self.status
@@ -361,14 +325,15 @@ class _ForkedWorker(WorkerProcess):
             forked: Any = await self._nursery.fork(self._on_exit)
             self.process = forked
             self.child_stop_q = _Orders(forked)
-            forked.tell(START, self._given())
+            forked.send(START, self._given())
             listening = await forked.listening
         except BaseException as error:
             if self.process is not None:
                 self.process.terminate()
             if self.status == Status.starting:
                 self.status = Status.failed
-            if not (isinstance(error, Exception) and self._nursery.abandoned):  # a nanny would log what is expected
+            # After an abandoned start an error is expected, and a nanny would log it.
+            if not (isinstance(error, Exception) and self._nursery.abandoned):
                 raise
         finally:
             self.running.set()
@@ -391,7 +356,7 @@ class _ForkedWorker(WorkerProcess):
 
     async def kill(self, *args: Any, **given: Any) -> None:
         if self.process is None and self.status == Status.failed:
-            return  # there never was one
+            return  # there never was a process
         await super().kill(*args, **given)
 
 
@@ -403,7 +368,7 @@ class ForkedNanny(Nanny):
         self._nursery = nursery
 
     async def instantiate(self) -> Status:
-        """Start the worker's process; return when it listens."""
+        """Start the worker's process and wait until it listens."""
         if self.process is None:
             self.process = _ForkedWorker(
                 self._nursery,
@@ -436,36 +401,16 @@ class ForkedNanny(Nanny):
 
 
 class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
-    """A cluster on this machine, in the process that connects.
-
-    Parameters
-    ----------
-    n : int
-        Worker processes, of one thread each.
-    port : int, optional
-        Of a scheduler on TCP, at 127.0.0.1, which every user of this machine can reach; 0: any that is free. Default:
-        sockets of this user's own.
-    preload : sequence of str
-        Modules that workers load, as Dask's option has it.
-    modules : sequence of str
-        Modules that workers need, imported in advance.
-    nursery : Nursery, optional
-        One that was not started yet; another thread can abandon the start by it.
-
-    Raises
-    ------
-    Abandoned, RuntimeError
-        The start was given up, or failed; nothing is left of it.
-    """
+    """A cluster on this machine, in the process that connects."""
 
     def __init__(
         self,
-        n: int,
+        n: int,  # worker processes, of one thread each
         *,
-        port: int | None = None,
-        preload: Sequence[str] = (),
-        modules: Sequence[str] = (),
-        nursery: Nursery | None = None,
+        port: int | None = None,  # TCP port on 127.0.0.1, which every user here can reach; 0: any; None: own sockets
+        preload: Sequence[str] = (),  # modules that workers load, as Dask's option of this name
+        modules: Sequence[str] = (),  # modules that workers need, imported before they are forked
+        nursery: Nursery | None = None,  # not started yet; another thread can abandon the start by it
     ) -> None:
         sockets.register()
         self._nursery = Nursery() if nursery is None else nursery
@@ -476,6 +421,7 @@ class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
             host = {"host": "127.0.0.1", "scheduler_port": port}
             if directory is not None:
                 host = {"host": f"{sockets.PREFIX}{directory}", "protocol": sockets.PREFIX}
+            # Without a reference to `self`, which would keep the cluster alive.
             self._leave = weakref.finalize(self, functools.partial(_leave, self._nursery, directory, quiet))
             late = LateDashboard.can_be_had()
             super().__init__(  # type: ignore[no-untyped-call]
@@ -493,7 +439,7 @@ class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
             self._nursery.settle()
             keep_replaced_workers(self)
             tend_workers(self)
-        except BaseException:  # Ctrl-C too
+        except BaseException:  # also Ctrl-C: nothing of a failed start may stay
             with suppress(Exception):
                 self.close()
             _leave(self._nursery, directory, quiet)
@@ -503,11 +449,12 @@ class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
         try:
             await super()._close()
         finally:
-            self._leave()
+            self._leave()  # after Dask has closed its workers: closing the nursery kills the rest
 
     @property
     def dashboard_link(self) -> str:
-        """URL of the dashboard: it listens on this machine, wherever the scheduler does."""
+        """The URL of the dashboard."""
+        # The dashboard listens on this machine, wherever the scheduler does.
         port = getattr(getattr(self.scheduler, "http_server", None), "port", None)
         return f"http://127.0.0.1:{port}/status" if port else ""
 
@@ -520,7 +467,7 @@ def _leave(nursery: Nursery, directory: Any, quiet: _Quiet) -> None:
 
 
 def tend_workers(cluster: SpecCluster) -> None:
-    """Replace lost workers that no nanny replaces, until the cluster closes; retired ones stay away."""
+    """Replace lost workers that no nanny replaces, except retired ones, until the cluster closes."""
     absent: dict[Any, int] = {}
 
     async def look() -> None:
@@ -530,7 +477,7 @@ def tend_workers(cluster: SpecCluster) -> None:
         try:
             for name in await replace_lost_workers(cluster, retired, absent):
                 logger.warning("event=worker_made_again name=%s", name)
-        except Exception as error:  # noqa: BLE001 - the next look may fare better
+        except Exception as error:  # noqa: BLE001 - go on with the next look
             logger.warning("event=tending_failed %r", error)
 
     tend(cluster, LOOK_EVERY, look)

@@ -1,7 +1,7 @@
-"""Dask's dashboard for an embedded scheduler, made when the first of its pages is opened.
+"""Makes Dask's dashboard for an embedded scheduler when one of its pages is first opened.
 
-Dask imports Bokeh before its scheduler starts, which is half of the time that `dqlab.connect` takes, and most notebooks
-never open a page of it.
+Dask imports Bokeh before its scheduler starts, which is half of the time of `dqlab.connect`, and most notebooks never
+open a page.
 """
 
 from __future__ import annotations
@@ -24,24 +24,19 @@ logger = logging.getLogger("dqlab.registry")
 PAGES = "distributed.dashboard.scheduler"
 MISSING = "distributed.http.scheduler.missing_bokeh"
 PAGES_AT = r"(?!/dqlab/).*"
-"""Addresses at which there may be a page; those of `control_route` come later, and every view asks them."""
+"""Paths that may be pages, without those of `control_route`: these are registered later, and every view requests
+them."""
 PLOTS = r"/individual-plots\.json"
-"""List of the pages, which Dask answers with an empty one as long as it has no dashboard."""
+"""Path of the list of pages, which Dask itself answers with an empty list while it has no dashboard."""
 
 Undo = Callable[[], None]
 
 
 class LateDashboard:
-    """Opens the dashboard at its first request, and answers that request with it.
+    """Opens the dashboard at the first request for a page, and answers that request."""
 
-    For the event loop of the scheduler, but for the constructor.
-
-    Parameters
-    ----------
-    scheduler : Scheduler
-        One that was made with ``dashboard=False``; this object becomes its attribute `late_dashboard`.
-    """
-
+    # Runs in the scheduler's event loop, except the constructor. The scheduler was made with ``dashboard=False``; its
+    # attribute `late_dashboard` is this object.
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
         self._pages: list[Callable[[], Undo]] = []
@@ -51,19 +46,20 @@ class LateDashboard:
         routing = scheduler.http_application
         given = {"dashboard": self}
         self._others = Application([(PAGES_AT, _Page, given)])
-        routing.add_application(self._others)  # after all that the scheduler serves without a dashboard
+        routing.add_application(self._others)  # matches after all routes that the scheduler has without a dashboard
         before = list(routing.default_router.rules)
-        routing.add_handlers(r".*", [(PLOTS, _Page, given)])  # before them
+        routing.add_handlers(r".*", [(PLOTS, _Page, given)])  # matches before them: the scheduler has this route too
         self._plots = [rule for rule in routing.default_router.rules if rule not in before]
         scheduler.late_dashboard = self
 
     @staticmethod
     def can_be_had() -> bool:
-        """Return whether Bokeh is installed; without it, Dask's own pages describe what is missing."""
+        """Return whether Bokeh is installed."""
+        # Without it, Dask's own pages describe how to install it.
         return find_spec("bokeh") is not None
 
     def add(self, serve: Callable[[], Undo]) -> Undo:
-        """Call `serve`, which adds pages and returns what removes them, once the dashboard is there."""
+        """Call `serve`, which adds pages and returns a function that removes them, once the dashboard exists."""
         self._pages.append(serve)
         if self._there:
             self._serve(serve)
@@ -76,19 +72,19 @@ class LateDashboard:
         return undo
 
     async def open(self) -> None:
-        """Make the dashboard, unless it is there."""
+        """Make the dashboard, once for all requests."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._open())
-        await asyncio.shield(self._opening)
+        await asyncio.shield(self._opening)  # one cancelled request must not cancel it for the others
 
     async def _open(self) -> None:
         scheduler = self._scheduler
         routing = scheduler.http_application
         try:
-            # In a thread: the loop goes on serving queues.
+            # Import in a thread, so that the loop continues to serve queues.
             pages = await asyncio.get_running_loop().run_in_executor(None, import_module, PAGES)
             pages.connect(routing, scheduler.http_server, scheduler, prefix="/")
-        except Exception as error:  # noqa: BLE001 - a Bokeh that Dask cannot use, or none that can be imported
+        except Exception as error:  # noqa: BLE001 - Dask cannot use this Bokeh, or it cannot be imported
             logger.warning("event=dashboard_left_out %r", error)
             routing.add_handlers(r".*", get_handlers(server=scheduler, modules=[MISSING], prefix="/"))
         else:
@@ -103,17 +99,17 @@ class LateDashboard:
     def _serve(self, serve: Callable[[], Undo]) -> None:
         try:
             self._undo[serve] = serve()
-        except Exception as error:  # noqa: BLE001 - Dask's own pages are there nevertheless
+        except Exception as error:  # noqa: BLE001 - Dask's own pages work nevertheless
             logger.warning("event=view_left_out %r", error)
 
 
 class _Page(RequestHandler):
-    """Opens the dashboard, and has the browser ask it for the page again."""
+    """Opens the dashboard, then redirects the browser to the same page."""
 
     def initialize(self, dashboard: LateDashboard) -> None:
         self._dashboard = dashboard
 
     async def get(self, *_: str) -> None:
         await self._dashboard.open()
-        # One slash: a path that begins with two, or with a backslash, is another host to a browser.
+        # Exactly one slash: browsers read a path that begins with two, or with a backslash, as another host.
         self.redirect("/" + str(self.request.uri).lstrip("/\\"))

@@ -1,8 +1,8 @@
 """The process that workers of a cluster on this machine are forked from: ``python -m dqlab.cluster.embedded.nursery``.
 
-It imports once what all of them need, so that a worker is there in a tenth of a second, and it has nothing of the
-script or notebook that started it: no worker imports that. What a worker is given, and how it ended, goes over a socket
-of its own. Everything here ends with the process that started it, however that ends.
+It imports the modules of all workers once, so that a worker starts in a tenth of a second, and it never imports the
+script or notebook that started it. Each worker gets its orders, and reports its end, over its own socket. All of them
+end with the process that started the nursery, however that ends.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ __all__ = ["CLOSE", "EXIT", "FAILED", "START", "STARTED", "main", "packed", "tak
 logger = logging.getLogger("dqlab.nursery")
 
 START, CLOSE = "start", "close"
-"""Messages to a worker: be this one; end."""
+"""Messages to a worker: become this worker, and end."""
 STARTED, FAILED, EXIT = "started", "failed", "exit"
-"""Messages about it: its process runs, or listens; it cannot; it has ended."""
+"""Messages about a worker: its process runs, and later listens; it cannot start; it has ended."""
 SPAWNED = "spawned"
-"""First argument of a worker that is not a fork."""
+"""The first argument of a worker that is not forked."""
 LOOK_EVERY = 1.0
-"""Seconds between two checks that the parent is alive, where the system does not report its end."""
+"""Seconds between two checks that the parent lives, where the system does not report its end."""
 _HEAD = struct.Struct("!Q")
 
 
 def packed(*message: Any) -> bytes:
-    """Return a message as it goes over a worker's socket."""
+    """Return the bytes of a message over a worker's socket."""
     import cloudpickle
 
     body = cloudpickle.dumps(message)
@@ -55,13 +55,13 @@ def packed(*message: Any) -> bytes:
 
 
 def _taken(receive: Callable[[int], bytes]) -> tuple[Any, ...]:
-    """Return the next message; `receive` returns exactly so many bytes, or raises `EOFError`."""
+    """Return the next message from `receive`, which returns exactly that many bytes or raises EOFError."""
     (size,) = _HEAD.unpack(receive(_HEAD.size))
     return tuple(pickle.loads(receive(size)))
 
 
 async def taken_from(reader: asyncio.StreamReader) -> tuple[Any, ...]:
-    """Return the next message of a stream."""
+    """Return the next message from a stream."""
     (size,) = _HEAD.unpack(await reader.readexactly(_HEAD.size))
     return tuple(pickle.loads(await reader.readexactly(size)))
 
@@ -80,16 +80,9 @@ def _receiver(connection: socket.socket) -> Callable[[int], bytes]:
 
 
 class ForkServer:
-    """Forks a worker for each socket that it is given, and reports how each one ended.
+    """Forks a worker for each socket that it receives over `control`, and reports how each one ended."""
 
-    Parameters
-    ----------
-    control : socket
-        Receives the sockets; when it ends, everything ends.
-    parent : int
-        Process id of the process that started this one.
-    """
-
+    # `parent` is the id of the process that started this one. When it or `control` ends, all workers end.
     def __init__(self, control: socket.socket, parent: int) -> None:
         self._control, self._parent = control, parent
         self._workers: dict[int, socket.socket] = {}
@@ -97,11 +90,11 @@ class ForkServer:
         for end in (self._wake, waker):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # without any handler Python writes nothing to the descriptor
         self._own = [self._wake, waker]
 
     def live(self) -> int | None:
-        """Fork until the parent ends; return None then, and in a worker the descriptor of its socket."""
+        """Fork until the parent ends, and return None then or, in a worker, the descriptor of its socket."""
         watched = select.poll()
         watched.register(self._control, select.POLLIN)
         watched.register(self._wake, select.POLLIN)
@@ -124,13 +117,13 @@ class ForkServer:
                         self._spawn(descriptors[0])
                     elif self._fork(descriptors[0]):
                         return descriptors[0]
-                except OSError as error:  # no room for a process: the others stay alive
+                except OSError as error:  # no more processes are possible; the others stay alive
                     self._refuse(descriptors[0], error)
         self._end()
         return None
 
     def _fork(self, descriptor: int) -> bool:
-        """Return whether this is the worker."""
+        """Fork, and return whether this is the worker."""
         nursery = os.getpid()
         pid = os.fork()
         if pid:
@@ -139,6 +132,7 @@ class ForkServer:
         platforms.die_with(nursery)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Close all that belongs to the nursery: a socket that a worker holds open would hide the end of the other side.
         for end in self._own:
             os.close(end)
         self._control.close()
@@ -147,9 +141,9 @@ class ForkServer:
         return True
 
     def _spawn(self, descriptor: int) -> None:
-        """Start a worker that imports everything by itself."""
+        """Start a worker that imports everything itself."""
         command = [sys.executable, "-m", "dqlab.cluster.embedded.nursery", SPAWNED, str(os.getpid()), str(descriptor)]
-        # Not a `Popen`: `_reap` waits for every process that has ended, and the two would take each other's.
+        # Not a `Popen`, which waits for its process: `_reap` waits for every process, and only one wait gets a status.
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - the function's own way
         pid = os.posix_spawn(sys.executable, command, os.environ)
         self._hold(pid, descriptor)
@@ -191,7 +185,7 @@ class ForkServer:
 
 
 def _be_worker(connection: socket.socket) -> None:
-    """Receive what this worker should be, and run as that until it has to end."""
+    """Receive the options of a worker, and run as that worker until its end."""
     receive = _receiver(connection)
     kind, given = _taken(receive)
     assert kind == START, kind
@@ -200,9 +194,9 @@ def _be_worker(connection: socket.socket) -> None:
     sys.argv[:] = given["argv"]
     os.environ.clear()
     os.environ.update(given["environ"])
-    sys.modules["__main__"] = types.ModuleType("__main__")  # the user's, as far as functions bring it along
+    sys.modules["__main__"] = types.ModuleType("__main__")  # empty: functions carry what they need of the user's own
     if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()  # else every worker draws the same numbers
+        sys.modules["numpy.random"].seed()  # otherwise all forks draw the same numbers
 
     import dask
     from distributed.compatibility import asyncio_run
@@ -210,7 +204,7 @@ def _be_worker(connection: socket.socket) -> None:
 
     from dqlab.cluster.embedded.quiet import quieted
 
-    dask.config.refresh()
+    dask.config.refresh()  # after the environment is set, which may hold options of Dask
     dask.config.set(given["config"])
     if given["silence_logs"]:
         logging.getLogger("distributed.nanny").setLevel(given["silence_logs"])
@@ -237,13 +231,13 @@ def _failure(error: Exception) -> bytes:
     try:
         sent = packed(FAILED, error)
         pickle.loads(sent[_HEAD.size :])
-    except Exception:  # noqa: BLE001 - of an exception that cannot travel, its text does
+    except Exception:  # noqa: BLE001 - send the text of an exception that cannot be pickled or opened again
         return packed(FAILED, RuntimeError(f"{type(error).__name__}: {error}"))
     return sent
 
 
 def _obey(receive: Callable[[int], bytes], worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
-    """Close the worker when that is ordered; end at once when the connection is gone."""
+    """Close the worker when its nanny orders it, and end the process when the connection is lost."""
     try:
         kind, options = _taken(receive)
     except (EOFError, OSError):
@@ -256,11 +250,8 @@ def _obey(receive: Callable[[int], bytes], worker: Worker, loop: asyncio.Abstrac
 
 
 def main(parent: int, directory: str, *modules: str) -> None:
-    """Serve on the socket that is standard input; import `modules` before the first worker is forked.
-
-    At the end the directory of the cluster's sockets is removed: its maker may have been killed.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the process that waits
+    """Import `modules`, then fork workers for the socket that is standard input until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits
     control = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -269,16 +260,16 @@ def main(parent: int, directory: str, *modules: str) -> None:
         importlib.import_module(module)
     sockets.register()
     gc.collect()
-    gc.freeze()  # what was imported stays shared
+    gc.freeze()  # a collection in a worker would write to the imported objects, and copy their pages
     descriptor = ForkServer(control, parent).live()
     if descriptor is not None:
         _be_worker(socket.socket(fileno=descriptor))
-    elif directory:
+    elif directory:  # remove it here, since its maker may have been killed
         sockets.remove_directory(Path(directory))
 
 
 def spawned(parent: int, descriptor: int) -> None:
-    """Be a worker, where processes are not forked."""
+    """Run as a worker, where processes are not forked."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(descriptor, False)  # noqa: FBT003 - the function's own way
     platforms.die_with(parent)

@@ -1,7 +1,7 @@
-"""Lines of logs, most of them Dask's, of no use to a user: they are not written into notebooks and terminals.
+"""Keeps log lines that are of no use to a user, most of them Dask's, out of notebooks and terminals.
 
-What happened is reported where it counts: a consumer that dies with a message returns it to its queue, and where that
-does not help, the failure has the reason. An embedded cluster replaces the process by itself.
+Their events are reported elsewhere: a message of a consumer that dies returns to its queue, a failure has its reason,
+and an embedded cluster replaces lost processes by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ logger = logging.getLogger("dqlab.registry")
 
 
 def _of_nannies(record: logging.LogRecord) -> bool:
-    """Return whether to write a line of a nanny: the end of a worker's process is noted at level INFO."""
+    """Return whether to write a line of a nanny."""
+    # The restart of a worker is noted at level INFO instead.
     if not str(record.msg).startswith("Restarting worker"):
         return True
     logger.info("event=worker_restarted")
@@ -26,12 +27,14 @@ def _of_nannies(record: logging.LogRecord) -> bool:
 
 
 def _of_directories(record: logging.LogRecord) -> bool:
-    """Return whether to write a line about directories of workers: others remove those of the dead at the same time."""
+    """Return whether to write a line about directories of workers."""
+    # Several processes remove the directory of a dead worker at once, and all but one find it missing.
     return not (str(record.msg).startswith("Failed to remove") and "[Errno 2]" in record.getMessage())
 
 
 def _of_consumers(record: logging.LogRecord) -> bool:
-    """Return whether to write a line about an actor: one whose worker has just died is made again elsewhere."""
+    """Return whether to write a line about an actor."""
+    # An actor whose worker has just died or leaves is made again elsewhere.
     text, error = record.getMessage(), record.args[-1] if isinstance(record.args, tuple) and record.args else None
     if text.startswith("event=spawn_failed"):
         return not (isinstance(error, WorkerLost) and str(error.fields.get("reason")).startswith("it leaves"))
@@ -46,7 +49,7 @@ _FILTERS = {
 
 
 def quieted(*, quiet: bool = True) -> None:
-    """Leave these lines out in this process from now on; with `quiet=False` no longer."""
+    """Filter these lines in this process from now on, or with `quiet=False` no longer."""
     silence_own_lines()
     for name, chosen in _FILTERS.items():
         change = logging.getLogger(name).addFilter if quiet else logging.getLogger(name).removeFilter

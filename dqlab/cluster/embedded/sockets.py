@@ -1,8 +1,8 @@
 """Addresses ``unix://DIRECTORY:NUMBER``: Dask's connections over sockets in a directory of one user.
 
-Dask's TCP has no authentication, so every user of the machine can reach a port on 127.0.0.1 and run
-code there. A socket in a directory with mode 0700 can only be reached by its owner, without keys, and takes less time.
-An address reads as host and port for Dask: DIRECTORY stands for the host, NUMBER is the name of a socket in it.
+Dask's TCP has no authentication, so every user of the machine can reach a port on 127.0.0.1 and run code there. Only
+its owner can reach a socket in a directory of mode 0700, without keys, and faster. Dask reads an address as host and
+port: DIRECTORY stands for the host, and NUMBER names a socket in it.
 """
 
 from __future__ import annotations
@@ -37,40 +37,35 @@ logger = logging.getLogger("dqlab.sockets")
 SCHEME = "unix"
 PREFIX = f"{SCHEME}://"
 UNDER_WAY = 4 << 20
-"""Bytes that a connection may hold on their way; the system's own 200 kB wake its two ends forty times for a settlement
-of some megabytes, and each time a thread that computes has to be waited for."""
+"""Bytes of a connection's send buffer. The system's 200 kB wake both ends forty times for a settlement of some
+megabytes, and each time they wait for a thread that computes."""
 LONGEST = 100
-"""Bytes of a socket's path; the system takes 104 to 108."""
+"""Most bytes of a socket's path; systems allow 104 to 108."""
 NUMBERS = 1 << 30
 TRIES = 8
 
 
 def register() -> None:
-    """Let this process use such addresses. Plain Dask clients find them by dqlab's entry point."""
+    """Register these addresses with Dask in this process."""
+    # Plain Dask clients find them by dqlab's entry point.
     backends.setdefault(SCHEME, Sockets())
 
 
 def make_directory() -> Path:
-    """Make a directory for the sockets of a cluster, that only this user can enter.
-
-    Raises
-    ------
-    OSError
-        There is no place for it.
-    """
+    """Make a directory for the sockets of a cluster that only this user can enter."""
     place = tempfile.gettempdir()
-    if len(os.fsencode(place)) > LONGEST - 30 or ":" in place:  # behind a colon an address has its number
+    if len(os.fsencode(place)) > LONGEST - 30 or ":" in place:  # too long, or with the colon before a number
         place = "/tmp"
     return Path(tempfile.mkdtemp(prefix="dqlab-", dir=place))
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove what `make_directory` made, with what is left in it."""
+    """Remove a directory of `make_directory` with its contents."""
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def problem_with(directory: str) -> str:
-    """Return why sockets in a directory are not to be trusted, "" when they are: it is this user's alone."""
+    """Return why sockets in a directory cannot be trusted, "" if only this user can enter it."""
     try:
         about = Path(directory).lstat()
     except OSError as error:
@@ -85,7 +80,7 @@ def problem_with(directory: str) -> str:
 
 
 def missing(address: str) -> str:
-    """Return why there is no socket at an address of this scheme, "" when there is one, or for other addresses."""
+    """Return why an address of this scheme has no socket, "" if it has one or for other addresses."""
     if not address.startswith(PREFIX):
         return ""
     try:
@@ -102,8 +97,9 @@ def _path(directory: str, number: int) -> str:
 
 
 class _SocketComm(TCP):
-    """A connection over such a socket; it has no TCP options."""
+    """A connection over such a socket."""
 
+    # Repeats the constructor of `TCP`, which sets options that these sockets do not have.
     def __init__(self, stream: IOStream, local: str, peer: str, deserialize: bool = True) -> None:  # noqa: FBT001, FBT002
         self._closed = False
         Comm.__init__(self, deserialize=deserialize)
@@ -112,12 +108,13 @@ class _SocketComm(TCP):
         self._finalizer.atexit = False
         self._extra: dict[str, Any] = {}
         stream.set_close_callback(functools.partial(note_closed, weakref.ref(self)))
-        with suppress(OSError, AttributeError):  # closed meanwhile; more than the system allows becomes what it allows
+        with suppress(OSError, AttributeError):  # it may be closed by now; the system lowers a size above its limit
             stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNDER_WAY)
 
 
 def _is_connected(stream: IOStream) -> bool:
-    """Return whether a stream is connected: tornado takes the "try again" of such a socket for "under way"."""
+    """Return whether a stream is connected."""
+    # Tornado takes EAGAIN, which such a socket returns when its backlog is full, for a connection in progress.
     try:
         stream.socket.getpeername()
     except (OSError, AttributeError):  # not connected, or closed by now
@@ -139,7 +136,7 @@ class _Connector(Connector):
         if not _is_connected(stream):
             stream.close()
             raise CommClosedError(f"in {self}: too many connections to {PREFIX}{address} wait to be accepted")
-        problem = problem_with(directory)  # only now: what is connected cannot be exchanged any more
+        problem = problem_with(directory)  # after connecting: nobody can replace the socket any more
         if problem:
             stream.close()
             raise FatalCommClosedError(f"not connected to {PREFIX}{address}: {problem}")
@@ -215,18 +212,18 @@ class _Listener(BaseListener):
 
 
 class Sockets(Backend):
-    """Dask's backend for such addresses."""
+    """Dask's backend for these addresses."""
 
     def get_connector(self) -> Connector:
-        """Return the connector."""
+        """Return a connector."""
         return _Connector()
 
     def get_listener(self, loc: str, handle_comm: Any, deserialize: bool, **given: Any) -> BaseListener:  # noqa: FBT001
-        """Return the listener; number 0 stands for any free one."""
+        """Return a listener, on any free number for 0."""
         return _Listener(loc, handle_comm, deserialize=deserialize, **given)
 
     def get_address_host(self, loc: str) -> str:
-        """Return the machine: such an address is of this one. Dask's HTTP servers listen there."""
+        """Return the host on which Dask's HTTP servers listen."""
         return "127.0.0.1"
 
     def get_address_host_port(self, loc: str) -> tuple[str, int]:
@@ -234,9 +231,9 @@ class Sockets(Backend):
         return parse_host_port(loc)
 
     def resolve_address(self, loc: str) -> str:
-        """Return it as it is."""
+        """Return the address unchanged."""
         return loc
 
     def get_local_address_for(self, loc: str) -> str:
-        """Return the address on which a listener can be reached from there."""
+        """Return the directory in which a listener can be reached from an address."""
         return parse_host_port(loc)[0]

@@ -1,4 +1,4 @@
-"""A worker of a cluster on this machine, which closes without complaints about its own heartbeat."""
+"""A worker of a cluster on this machine that closes without warnings about its own heartbeat."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ __all__ = ["Worker"]
 
 
 class Worker(distributed.Worker):
-    """Drops the heartbeat that is under way when it closes.
+    """A worker that cancels a running heartbeat when it closes."""
 
-    Dask's worker closes that connection and then logs that it could not reach the scheduler, with a traceback: a
-    notebook shows it in the cell that runs at that moment.
-    """
-
+    # Dask's worker closes that connection and then logs, with a traceback, that it could not reach the scheduler. A
+    # notebook shows that in whichever cell runs at the moment.
     _beating: asyncio.Task[None] | None = None
     _closes = False
 
@@ -25,7 +23,7 @@ class Worker(distributed.Worker):
         if self._closes:
             return
         self._beating = beating = asyncio.create_task(super().heartbeat(), name="dqlab-heartbeat")
-        await asyncio.wait([beating])
+        await asyncio.wait([beating])  # unlike `await beating`, it does not raise when `close` cancels the heartbeat
         if not beating.cancelled():
             beating.result()
 
@@ -33,6 +31,6 @@ class Worker(distributed.Worker):
         """Close as Dask's worker does."""
         self._closes = True
         beating = self._beating
-        if beating is not None and beating is not asyncio.current_task():  # a heartbeat may close it, too
+        if beating is not None and beating is not asyncio.current_task():  # a heartbeat may close the worker itself
             beating.cancel()
         return await super().close(*args, **given)

@@ -1,1 +1,1 @@
-"""What every worker runs: it makes actors, sends heartbeats, and answers examinations."""
+"""Runs on every worker: makes actors, sends heartbeats, and answers the doctor."""

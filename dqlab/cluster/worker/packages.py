@@ -1,4 +1,4 @@
-"""Which packages a sealed function needs, read from its pickle and its source; neither is executed."""
+"""Finds the packages that a sealed function needs in its pickle and its source, without executing either."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _MAYBE = (
     ast.AsyncFor,
     ast.Lambda,
 )
-"""What may not run as a whole, or not at all."""
+"""Nodes that may not run, may stop halfway, or may expect a failed import."""
 _FRAMING = frozenset({"FRAME", "PROTO"})
 _IMPORTS = "\0imports"
-"""Stands for the function that imports the module whose name follows."""
+"""Stands for cloudpickle's function that imports the module whose name follows."""
 
 
 def named_in_pickle(sealed: bytes) -> set[str]:
@@ -41,7 +41,7 @@ def named_in_pickle(sealed: bytes) -> set[str]:
     """The last two texts on the stack."""
     memo: dict[int, str] = {}
     top = ""
-    """What was put on the stack last, where it is a text or `_IMPORTS`."""
+    """The last entry on the stack if it is a text or `_IMPORTS`, else ""."""
     try:
         for opcode, argument, _ in pickletools.genops(sealed):
             name, before = opcode.name, top
@@ -62,18 +62,18 @@ def named_in_pickle(sealed: bytes) -> set[str]:
                 texts = [texts[1], top]
                 if before == _IMPORTS:
                     modules.add(top)
-    except (ValueError, UnicodeDecodeError):  # not a pickle, or a cut one: what was read counts
+    except (ValueError, UnicodeDecodeError):  # not a pickle, or cut off by `MAX_BLOB`: return what was found before
         pass
     return _packages(modules)
 
 
 def _meant(module: str, attribute: str) -> str:
-    """Return `_IMPORTS` for cloudpickle's stand-in for the modules that a function uses."""
+    """Return `_IMPORTS` for the function by which cloudpickle imports the modules that a function uses, else ""."""
     return _IMPORTS if attribute == "subimport" and module.startswith("cloudpickle") else ""
 
 
 def named_in_source(source: str) -> set[str]:
-    """Return the top-level packages that a function always imports when called, not those it may or tries to."""
+    """Return the top-level packages that a function imports on every call."""
     try:
         tree = parse(source)
     except (SyntaxError, ValueError):
@@ -82,7 +82,7 @@ def named_in_source(source: str) -> set[str]:
 
 
 def missing_packages(names: list[str]) -> list[str]:
-    """Return the packages that cannot be imported in this process, without importing any."""
+    """Return the packages that this process cannot import, without importing any."""
     missing = []
     for name in names:
         try:

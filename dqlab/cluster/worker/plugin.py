@@ -1,6 +1,6 @@
-"""What every worker runs for us: it makes actors of its own when the registry asks.
+"""The plugin of every worker: it makes actors when the registry requests them, sends heartbeats, and ends in order.
 
-Installed by the registry; Dask installs it on workers that join later too.
+The registry installs it, and Dask installs it on workers that join later.
 """
 
 from __future__ import annotations
@@ -48,24 +48,26 @@ __all__ = ["BEAT_EVERY", "DqlabWorkerPlugin"]
 logger = logging.getLogger("dqlab.worker")
 
 _ENDS = {"consumer": "close", "queue": "hand_over"}
-"""How actors of a kind end where their worker does: consumers first, which give back what they hold."""
+"""The method that ends an actor of each kind with its worker. Consumers first: they give back what they hold, and
+settle with shards that may live here."""
 
 BEAT_EVERY = 0.4
 """Seconds between two heartbeats; `dqlab.cluster.scheduler.departures` waits for more than two of them."""
 
 LEAVE_S = 4.0
-"""Seconds that consumers have to settle and give back, and then shards to close their logs, when a worker closes."""
+"""Seconds that consumers have to settle and give messages back, and then shards to close their logs, when a worker
+closes."""
 TERMINATE_S = 9.0
-"""Seconds in which a worker that was asked to terminate has left; nannies and batch systems kill after 10 or more."""
+"""Seconds until a terminated worker has left; nannies and batch systems kill it after 10 or more."""
 CLOSING_S = 1.0
-"""The same for one that is closing and holds nothing: if its nanny goes first, Dask would never finish."""
+"""The same for a worker that is closing and holds nothing: if its nanny has left, Dask's close never returns."""
 
 EXIT_S = 1.0
-"""Seconds in which the process of a worker that has closed ends by itself."""
+"""Seconds that the process of a closed worker may take to end by itself."""
 
 
 KEPT_FREE, LARGEST_KEPT = 64 << 20, 32 << 20
-"""Bytes that a process keeps free at the end of its heap, and of the largest piece that is taken from there."""
+"""Free bytes that a process keeps at the end of its heap, and the size of the largest allocation made there."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt, from malloc.h."""
 
@@ -81,17 +83,17 @@ class DqlabWorkerPlugin(WorkerPlugin):
         self._terminating: asyncio.Task[None] | None = None
         self._exiting: asyncio.Task[None] | None = None
         self._living: dict[str, Any] = {}
-        """Actors of ours that have begun, by key."""
+        """Our actors that have started, by key."""
         self._ending: set[asyncio.Task[None]] = set()
         self._begins = 0
-        """Actors that are being made."""
+        """How many actors are being made."""
 
     def setup(self, worker: Worker) -> None:
-        """Add our handlers; on SIGTERM, leave in good order."""
+        """Add our handlers, and one for SIGTERM that ends the worker in order."""
         self._worker = worker
         if on_sigterm(self._terminate) and worker.nanny is not None:
             self._exiting = asyncio.create_task(_exit_when_closed(worker), name="dqlab-exit")
-        if worker.nanny is not None:  # a process of its own
+        if worker.nanny is not None:  # in its own process: these settings are not for a user's
             _spare_the_collector(worker)
             _keep_freed_memory()
         outlast_pauses(worker)
@@ -109,10 +111,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
             report(worker, "dq-deadline", left=end.left, drain=end.drain)
 
     async def teardown(self, worker: Worker) -> None:
-        """Make consumers give back what they hold and shards close their logs, so that nothing waits for them.
-
-        Remove our handlers, except for calls of actors that still live here.
-        """
+        """End our actors, so that nothing waits for their leases and logs, and remove our handlers."""
         for kind, end in _ENDS.items():
             here = [held for held in actors_here(worker, kind).values() if not held.closed]
             ending = [asyncio.create_task(getattr(held, end)(b"")) for held in here]
@@ -124,6 +123,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
                     task.cancel()
         if self._beating is not None:
             self._beating.cancel()
+        # Not `CALL`: actors that still live here may be called.
         for handler in ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_vitals", "dq_missing"):
             worker.handlers.pop(handler, None)
 
@@ -132,10 +132,11 @@ class DqlabWorkerPlugin(WorkerPlugin):
         return greeting()
 
     async def report_due(self, number: int) -> dict[str, object]:
-        """Have our actors report what changed, and then send `number` over the same stream, so that it comes last."""
+        """Have our actors report their changes, then report `number`."""
         for kind in _ENDS:
             for actor in actors_here(self._worker, kind).values():
                 await actor.report_due(b"")
+        # On the same stream as the reports: when the number arrives, they have arrived too.
         report(self._worker, "dq-reported", number=number)
         return {}
 
@@ -146,25 +147,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         return await answer_call(self._worker, comm, actor, call, Apart(body, parts) if parts else body)
 
     async def spawn(self, key: str, sealed: bytes) -> dict[str, Any]:
-        """Make an actor here, pin it, and start it.
-
-        Parameters
-        ----------
-        key : str
-            Dask key of the actor.
-        sealed : bytes
-            Pickled (class, args).
-
-        Raises
-        ------
-        WorkerLost
-            This worker is about to leave, or the cluster is restarted, which takes away what was made.
-
-        Notes
-        -----
-        A client of our own, closed at once: the worker's own client would become asynchronous,
-        and users' calls to get_client() in functions would get that one.
-        """
+        """Make, pin and start the actor of a Dask key from its sealed class and arguments, or raise WorkerLost."""
         worker = self._worker
         if is_leaving(worker):
             raise WorkerLost(worker=worker.address, call="dq_spawn", reason="it is about to leave")
@@ -173,7 +156,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
             self._beating = asyncio.create_task(self._beat(), name="dqlab-beat")
         try:
             await self._make(worker, key, sealed)
-        except (NoSuchActor, CancelledError) as error:
+        except (NoSuchActor, CancelledError) as error:  # a restart of the cluster cancels what was made
             reason = f"it leaves, or the cluster was restarted ({error})"
             raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason) from error
         finally:
@@ -182,6 +165,8 @@ class DqlabWorkerPlugin(WorkerPlugin):
 
     async def _make(self, worker: Worker, key: str, sealed: bytes) -> None:
         kind, args = open_value(sealed)
+        # Our own client, closed at once: the worker's own one would become asynchronous, and users' functions that call
+        # `get_client()` would get it.
         async with PatientClient(  # type: ignore[no-untyped-call]
             worker.scheduler.address,
             asynchronous=True,
@@ -202,13 +187,14 @@ class DqlabWorkerPlugin(WorkerPlugin):
             if held is not None:
                 held.closed = True  # until Dask has released it, calls would reach what never began
             raise
-        if worker.state.actors.get(key) is not held:  # its caller has given it up, and nothing else knows of it
+        if worker.state.actors.get(key) is not held:  # its caller has given it up, and no one else would end it
             await self._end(key, held)
             raise NoSuchActor(key)
         self._living[key] = held
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
-        """End an actor that Dask has released: it leases, or holds a log, and cannot be reached any more."""
+        """End an actor that Dask has released."""
+        # It still leases or holds a log, and no call can reach it any more.
         held = self._living.get(key)
         if held is not None and self._worker.state.actors.get(key) is not held:
             del self._living[key]
@@ -223,11 +209,11 @@ class DqlabWorkerPlugin(WorkerPlugin):
         logger.warning("event=actor_abandoned key=%s", key)
         try:
             await getattr(held, _ENDS[key.removeprefix("dq-").split("/")[0]])(b"")
-        except Exception as error:  # noqa: BLE001 - there is no caller to report to
+        except Exception as error:  # noqa: BLE001 - no caller waits for the error
             logger.warning("event=actor_not_ended key=%s %r", key, error)
 
     async def _beat(self) -> None:
-        """Send heartbeats of the event loop while shards are here, or an actor is being made."""
+        """Send heartbeats from the event loop while shards live here or an actor is being made."""
         while self._begins or actors_here(self._worker, "queue"):
             report(self._worker, "dq-beat")
             await asyncio.sleep(BEAT_EVERY)
@@ -243,45 +229,42 @@ class DqlabWorkerPlugin(WorkerPlugin):
         return CLOSING_S if closing and all(actor.closed for actor in held) else TERMINATE_S
 
     async def _leave(self) -> None:
-        """Move what lives here elsewhere, and close; a nanny that is not itself terminated starts a worker again."""
+        """Retire the worker and close it, so that its nanny, unless terminated too, starts another one."""
         logger.warning("event=worker_terminates worker=%s", self._worker.address)
         try:
             async with asyncio.timeout(self._patience()):
                 await self._worker.close_gracefully(restart=True, reason="sigterm")
-        except Exception as error:  # noqa: BLE001 - it has to end in time, with any error
+        except Exception as error:  # noqa: BLE001 - the process must end in time, whatever the error
             logger.warning("event=worker_killed worker=%s %r", self._worker.address, error)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def _exit_when_closed(worker: Worker) -> None:
-    """End a process of a worker's own soon after the worker has closed; its nanny waits for that to replace it.
-
-    Python waits at its end for threads and child processes that users' functions have left, without end.
-    """
+    """End a worker's own process soon after the worker has closed."""
+    # Python waits at its end, for ever, for threads and processes that users' functions have left. The nanny replaces
+    # the worker only when its process has ended.
     try:
         await worker.finished()
-    finally:  # or the event loop ends without that
+    finally:  # the event loop may also end before that
         timer = threading.Timer(EXIT_S, os._exit, [0])
         timer.daemon = True
         timer.start()
 
 
 def _spare_the_collector(worker: Worker) -> None:
-    """Make the garbage collector skip what a young process of its own has imported.
-
-    These are some 90,000 objects that it would scan again and again while many small messages come and go.
-    """
+    """Make the garbage collector skip the objects of imported modules."""
+    # It would scan these 90,000 objects again and again while many small messages come and go. Only in a process that
+    # has run nothing: frozen objects of users would never be collected.
     if not worker.state.tasks and not gc.get_freeze_count():
         gc.collect()
         gc.freeze()
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep what the next chunk of results needs again: by itself it returns all but a few MB at once.
-
-    Each page that comes back from the system costs a fault: 2,100 of them for 8,192 results of a kilobyte.
-    """
+    """Have glibc keep freed memory for the next chunk of results."""
+    # By itself it returns all but a few MB to the system at once. Each page that it requests again costs a fault: 2,100
+    # faults for 8,192 results of a kilobyte.
     with suppress(AttributeError, OSError):  # another system, or another C library
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_TRIM_THRESHOLD, KEPT_FREE)

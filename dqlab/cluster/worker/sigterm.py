@@ -1,4 +1,4 @@
-"""How a worker's process obeys SIGTERM, and how the children that users' functions fork do not inherit that."""
+"""Handles SIGTERM in a worker's process, but not in the children that users' functions fork."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import cache
 from types import FrameType
 from typing import Any
 
 __all__ = ["on_sigterm"]
 
 DEFAULTS: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-"""What the children of a worker's process do on a signal."""
+"""Handlers for the children of a worker's process."""
 _OF_DASK = "distributed._signals"
-"""Module of the handlers that the command ``dask worker`` sets in its own process."""
+"""The module of the handlers that the command ``dask worker`` sets in its process."""
 
 _own: dict[signal.Signals, Any] = {}
-"""Handlers that act in this process alone."""
+"""Handlers that children of this process must not inherit."""
 _masks = threading.local()
 
 
 def on_sigterm(leave: Callable[[], object]) -> bool:
-    """Call `leave` in the running event loop on SIGTERM; return whether this process obeys us from now on.
-
-    It does not where another handler is set, nor in a thread other than the main one: it is a user's process then.
-    """
+    """Call `leave` in the running event loop on SIGTERM, and return False in a process that is a user's."""
+    # A user's process has its own handler, or the worker runs outside the main thread, where no handler can be set.
     if threading.current_thread() is not threading.main_thread():
         return False
     handler = signal.getsignal(signal.SIGTERM)
+    # A handler of an earlier worker in this process, whose loop is closed, may be replaced.
     ours = handler is signal.SIG_DFL or (isinstance(handler, _Obey) and handler.loop.is_closed())
     if ours:
         signal.signal(signal.SIGTERM, _Obey(asyncio.get_running_loop(), leave))
@@ -38,12 +38,10 @@ def on_sigterm(leave: Callable[[], object]) -> bool:
 
 
 class _Obey:
-    """A handler of SIGTERM.
+    """The handler of SIGTERM."""
 
-    Not `loop.add_signal_handler`: that has every process that inherits it write the signal into the loop's socket,
-    which they share, and a child that is terminated would terminate its parent.
-    """
-
+    # Not `loop.add_signal_handler`: a forked child that inherits it writes the signal into the loop's socket, which it
+    # shares with its parent, and a terminated child would terminate the parent.
     def __init__(self, loop: asyncio.AbstractEventLoop, leave: Callable[[], object]) -> None:
         self.loop, self._leave = loop, leave
 
@@ -56,19 +54,26 @@ class _Obey:
 
 
 def _keep_from_children() -> None:
-    """Give children of this process the defaults, instead of handlers of ours or of ``dask worker``."""
+    """Reset our handlers and those of ``dask worker`` in forked children."""
     if not hasattr(os, "register_at_fork"):
         return
-    if not _own:
-        os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_reset)
+    _watch_forks()
     for number in DEFAULTS:
         handler: Any = signal.getsignal(number)
         if isinstance(handler, _Obey) or getattr(handler, "__module__", "") == _OF_DASK:
             _own[number] = handler
 
 
+@cache
+def _watch_forks() -> None:
+    """Register our hooks of forks, once in a process and its children."""
+    # A second `_block` of the same fork would note the blocked signals as those of before, and they would stay blocked.
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_reset)
+
+
 def _block() -> None:
-    """Have signals wait for the child to be itself: Python forgets those that arrive before."""
+    """Block signals around a fork until the child has its own handlers."""
+    # Python drops signals that reach the child before.
     _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _own)
 
 

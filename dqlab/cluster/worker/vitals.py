@@ -1,7 +1,7 @@
-"""What a worker reports about itself and about its actors when a cluster is examined. Read only.
+"""Reports a worker and its actors to the doctor, without changing anything.
 
-Answers are small and plain. What takes time, or asks the disk, runs in threads: one that hangs delays no other answer,
-and the event loop continues to send heartbeats.
+Answers are small and plain. Checks that take time or touch the disk run in threads, so that one that hangs delays
+neither another answer nor the heartbeats of the event loop.
 """
 
 from __future__ import annotations
@@ -31,27 +31,20 @@ __all__ = ["WorkerVitals"]
 T = TypeVar("T")
 
 MAX_BLOB = 1 << 20
-"""Bytes of a function that are read for the packages it names: some tenths of a second; what follows is its data."""
+"""Bytes of a function to search for packages, which takes some tenths of a second; only its data follows."""
 
 
 class WorkerVitals:
-    """The handler ``dq_vitals`` of a worker."""
+    """The handlers ``dq_vitals`` and ``dq_missing`` of a worker."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._looking: dict[str, asyncio.Future[Any]] = {}
-        """Checks that run in a thread, by subject: one that hangs is not started twice."""
+        """Checks that run in threads, by subject."""
 
     async def look(self, stores: Sequence[Sequence[str]] = (), limit: float = 5.0) -> dict[str, Any]:
-        """Return what is known of this worker.
-
-        Parameters
-        ----------
-        stores : sequence of (str, str)
-            Directories to look at, each with the path of a marker or "".
-        limit : float
-            Seconds for everything that takes time.
-        """
+        """Return the state of this worker after at most about `limit` seconds."""
+        # `stores` are directories to probe, each with the path of a marker or "".
         worker = self._worker
         shards = [held for held in actors_here(worker, "queue").values() if _runs(held)]
         consumers = [held for held in actors_here(worker, "consumer").values() if _runs(held)]
@@ -81,7 +74,7 @@ class WorkerVitals:
         return cast("dict[str, Any]", valid(found))
 
     async def look_at_disk(self, stores: Sequence[Sequence[str]], limit: float) -> list[dict[str, Any]]:
-        """Return what stores look like from here; report one that hangs."""
+        """Return a probe of each store from this worker, or of one that hangs an error."""
         probes = (
             self._in_time(f"store {directory}", partial(probe, Path(directory), marker), limit)
             for directory, marker in stores
@@ -93,11 +86,12 @@ class WorkerVitals:
         ]
 
     async def missing(self, packages: Sequence[str], limit: float) -> list[str] | None:
-        """Return which packages cannot be imported here; None if that is not known in time."""
+        """Return the packages that cannot be imported here, or None if that is not known in time."""
         return await self._in_time("packages", lambda: missing_packages(list(packages)), limit)
 
     async def _in_time(self, what: str, look: Callable[[], T], limit: float) -> T | None:
-        """Return the result of a function run in its own thread; None if it, or an earlier run, takes too long."""
+        """Return the result of a check in its own thread, or None if it takes longer than `limit`."""
+        # A check that hangs is not started again: each try would leave another thread behind.
         before = self._looking.get(what)
         if before is not None:
             await asyncio.wait((before,), timeout=limit)
@@ -111,7 +105,7 @@ class WorkerVitals:
 
 
 def _named(functions: Sequence[tuple[bytes, str]]) -> set[str]:
-    """Return the packages that functions need."""
+    """Return the packages that functions import."""
     named: set[str] = set()
     for blob, source in functions:
         named |= named_in_pickle(bytes(opened_blob(blob))[:MAX_BLOB]) if blob else set()
@@ -120,7 +114,8 @@ def _named(functions: Sequence[tuple[bytes, str]]) -> set[str]:
 
 
 def _runs(actor: Any) -> bool:
-    """Return whether an actor has started and is not closed: one that is still being opened has nothing to report."""
+    """Return whether an actor has started and is not closed."""
+    # One that is still being opened has no reporter yet, and nothing to report.
     return hasattr(actor, "_reporter") and not actor.closed
 
 
@@ -131,7 +126,8 @@ def _consumer(report: ConsumerReport) -> dict[str, Any]:
 
 
 def _lifetime_left(worker: Worker) -> float | None:
-    """Return the seconds until a worker with a lifetime ends itself; it began a moment after its process."""
+    """Return the seconds until a worker with a lifetime ends itself, else None."""
+    # Counted from the start of its process, just before the worker's own.
     if not worker.lifetime or worker.address.startswith("inproc://"):
         return None
     return float(psutil.Process().create_time() + worker.lifetime - SystemClock().wall())

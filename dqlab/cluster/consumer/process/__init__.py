@@ -1,1 +1,1 @@
-"""Messages in a process of their own: the slot's side of it, and the child's."""
+"""Runs messages in a separate process: the slot's side and the child's."""

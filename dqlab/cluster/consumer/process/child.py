@@ -1,8 +1,7 @@
-"""The process that runs one slot's messages, started by `SlotProcess`: ``python -m`` and the name of this module.
+"""The process that runs one slot's messages, which `child_handle.Child` starts by ``python -m``.
 
-It takes a turn, reads that message, runs it, reports its outcome, and takes the next; see `pipes`.
-It ends when its slot does: see `platforms.die_with`, and its pipes end.
-What functions print goes to the worker's stderr, since descriptor 1 is no longer the pipe.
+It takes a turn, reads that turn's message, runs it, reports its outcome, and takes the next turn; see `pipes`. It ends
+with its slot, when its pipes end, or with the thread that started it (`platforms.die_with`).
 """
 
 from __future__ import annotations
@@ -35,29 +34,24 @@ __all__ = ["Turns", "main"]
 
 _READ = 1 << 16
 IDLE_MS = 1000
-"""Milliseconds without a message after which nothing that was read ahead is held."""
+"""Milliseconds without a message after which documents that were read ahead are released."""
 
 
 class Turns:
-    """The messages of this process, in the shape that `run_calls` knows: one is here at a time.
-
-    Parameters
-    ----------
-    turns, orders, outcomes : int
-        Descriptors of the three pipes.
-    """
+    """The messages of this process, one at a time, as the `Queued` of `run_calls`."""
 
     stopped = False
     waits = True
     cancelled: Collection[int] = frozenset()
 
+    # The first three are descriptors of pipes.
     def __init__(self, turns: int, orders: int, outcomes: int, words: LastWords) -> None:
         self._turns, self._orders, self._outcomes, self._words = turns, orders, outcomes, words
         self._poll = select.poll()
         self._poll.register(turns, select.POLLIN)
         self._records, self._read = Records(), deque[Record]()
         self._ahead: Record | None = None
-        """A message that is here and belongs to the next function."""
+        """A message that has arrived and belongs to the next function."""
         self._payload = b""
         self._function: Record | None = None
         self.running: int | None = None
@@ -67,11 +61,11 @@ class Turns:
         self._taken = 0.0
         self.versions: dict[int, str] = {}
         self._run, self._coming, self._asked = b"", deque[bytes](), False
-        """Whose messages these are and what comes next, as the slot has announced it; whether it was asked to."""
+        """The run and its next messages as the slot has announced them, and whether it was asked to announce."""
         self._reads: ReadAhead | None = None
 
     def live(self) -> None:
-        """Run messages until the slot closes its end; raises `SystemExit` then."""
+        """Run messages until the slot closes its end, then raise SystemExit."""
         hello, _ = unpack(self._next_record().body)
         _restore_environment(hello["pythonpath"])
         origin, functions = Origin(**hello["origin"]), FunctionCache()
@@ -99,24 +93,22 @@ class Turns:
 
     @property
     def todo(self) -> Self:
-        """What is left to run, until a message of another function comes."""
+        """The messages to run, up to the first one of another function."""
         return self
 
     @property
     def done(self) -> Self:
-        """Where outcomes are put."""
+        """The outcomes."""
         return self
 
     def messages(self) -> Self:
-        """Return what holds the bytes of the message that was taken last."""
+        """Return the bytes of the message that was taken last, by turn."""
         return self
 
     def read_on(self, document: Document) -> None:
-        """Begin to read what comes behind a document that is far away.
-
-        The slot may take back what it has announced: what was read of it goes with the next announcement, or when it
-        gets too old, and is given to no other message.
-        """
+        """Begin to read the documents that follow one behind a URL."""
+        # The slot may take back messages that it has announced. What was read for them is released with the next
+        # announcement or by age, and no other message ever gets it.
         if not self._asked:
             self._asked = True
             self._say(record(Say.WANTS))
@@ -129,29 +121,21 @@ class Turns:
         self._reads.begin(document)
 
     def rest(self) -> None:
-        """Let go of what was read ahead: messages of another function come next, or none for now."""
+        """Release documents that were read ahead, before another function or a pause."""
         self._coming.clear()
         if self._reads is not None:
             self._reads.clear()
 
     def _announced(self, body: bytes) -> None:
-        """Take in what comes next; of another run, nothing that was read before may be left."""
+        """Note the next messages that the slot has announced."""
         meta, parts = unpack(body)
-        if meta["run"] != self._run or meta["asks"]:
+        if meta["run"] != self._run or meta["asks"]:  # another run: nothing that was read for the last one may stay
             self.rest()
             self._reads = None
         self._run, self._coming, self._asked = meta["run"], deque(map(bytes, parts)), not meta["asks"]
 
     def popleft(self) -> int:
-        """Take the next message.
-
-        Raises
-        ------
-        IndexError
-            It is another function's.
-        SystemExit
-            There are no more messages.
-        """
+        """Take the next message, or raise IndexError if it is another function's."""
         message, self._ahead = self._ahead or self._next_message(), None
         if self._function is not None:
             self._ahead = message
@@ -164,7 +148,9 @@ class Turns:
         return self._payload
 
     def append(self, done: Done) -> None:
-        """Report the outcome of a message, in one piece, before the next is taken."""
+        """Report the outcome of a message."""
+        # Before the next turn is taken: should that message kill this process, the slot has all earlier outcomes and
+        # charges the right one.
         end_if_forked()
         turn, outcome, payload, key = done
         self._payload = b""
@@ -174,7 +160,8 @@ class Turns:
     # --- pipes ------------------------------------------------------------------------------
 
     def _next_message(self) -> Record:
-        """Wait for a turn, then for its message; on the way there may be a function."""
+        """Wait for a turn and return its message, noting functions and announcements before it."""
+        # The turn first: it is the right to begin the message. Messages whose turn was taken back are skipped.
         turn = self._next_turn()
         while True:
             given = self._next_record()
@@ -189,7 +176,7 @@ class Turns:
         while True:
             try:
                 turn = os.read(self._turns, TURN.size)
-            except BlockingIOError:  # the slot's end must not block, and both share that setting
+            except BlockingIOError:  # the slot, which shares this pipe's end and its settings, must not block
                 if not self._poll.poll(IDLE_MS if self._reads is not None else None):
                     self.rest()
                     self._poll.poll()
@@ -214,7 +201,7 @@ class Turns:
             left = left[os.write(self._outcomes, left) :]
 
     def _noting(self, work: Work) -> Work:
-        """Return a function that first notes its document's key, in case it kills this process."""
+        """Return a function that first notes its document's key in case it kills this process."""
         if self.kind is not Kind.ELEMENT:
             return work
         call, note = work.call, self._words.note
@@ -229,7 +216,7 @@ class Turns:
 
 
 def _restore_environment(pythonpath: str | None) -> None:
-    """Restore the worker's environment for users' functions: it was changed only to find dqlab."""
+    """Restore the worker's PYTHONPATH, which was changed to find dqlab, for users' functions."""
     if pythonpath is None:
         os.environ.pop("PYTHONPATH", None)
     else:
@@ -237,14 +224,15 @@ def _restore_environment(pythonpath: str | None) -> None:
 
 
 def _expect_the_worst(words: LastWords) -> None:
-    """Write a crash report for the slot, leave no core, and be killed first when the machine runs out of memory."""
+    """Write crash reports for the slot, leave no core, and be killed first when the machine runs out of memory."""
     faulthandler.enable(words.fd, all_threads=False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     platforms.die_first()
 
 
 def _own_pipes() -> tuple[int, int]:
-    """Return private descriptors of the two record pipes; 0 is empty then, and 1 goes where 2 goes."""
+    """Move the two record pipes to private descriptors and return these."""
+    # Users' functions and their children may read 0 and write 1: then 0 is empty, and prints go to the worker's stderr.
     orders, outcomes = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -259,7 +247,7 @@ def main(turns: int, words: int, parent: int) -> None:
     platforms.die_with(parent)
     last = LastWords(words)
     _expect_the_worst(last)
-    with suppress(BrokenPipeError):  # the slot is gone in the middle of a sentence
+    with suppress(BrokenPipeError):  # the slot has ended while a record was written
         Turns(turns, *_own_pipes(), last).live()
 
 

@@ -1,6 +1,6 @@
-"""One process that runs messages, as its slot holds it: starts it, talks to it, watches it, kills it.
+"""The slot's handle of a process that runs messages: it starts, feeds, watches and kills the process.
 
-Owns the pipes and the process itself. Knows nothing of chunks; see `SlotProcess` for what it is given.
+Owns the process and its pipes, and does not know chunks; `slot_process` decides which messages it gets.
 """
 
 from __future__ import annotations
@@ -28,36 +28,30 @@ from dqlab.frame import Kind
 __all__ = ["Child"]
 
 LEAVE_S = 0.5
-"""Seconds that a process may take to end by itself, with its exit handlers."""
+"""Seconds that a process may take to end by itself and run its exit handlers."""
 DESCRIBE_S = 0.2
-"""Seconds that a process that is killed may take to report where it was."""
+"""Seconds that a process may take to write its stack before it is killed."""
 _READ = 1 << 18
 
 
 class Child:
-    """A running process of the module `child`. The thread that makes one must live as long: Linux kills it with that.
+    """A running process of the module `child`."""
 
-    Attributes
-    ----------
-    ready, opening : bool
-        It has started; it opens the function that it was given last.
-    gone : bool
-        It has ended, or closed its pipe.
-    given : int
-        Messages that it was given.
-    function : tuple of bytes and Kind, or None
-        What it runs now.
-    reads_of : bytes or None
-        The run whose documents it reads ahead.
-    """
+    # The thread that makes one must live as long as the process: Linux kills the process when that thread ends, by
+    # `platforms.die_with`.
 
     def __init__(self, origin: Origin) -> None:
         self.ready = self.opening = self.gone = False
+        """It has started; it opens the last function that it was given; it has ended or closed its pipe."""
         self.given = 0
+        """Messages that it was given and that were not taken back."""
         self.function: tuple[bytes, Kind, bool] | None = None
+        """The hash of the function that it runs, the kind of its messages, and whether the run has a sink."""
         self.reads_of: bytes | None = None
+        """The run whose documents it reads ahead."""
         self.started = time.monotonic()
         self.words = LastWords.make()
+        # The slot keeps the reading end of this pipe too: it takes turns back by reading them before the process does.
         theirs, self._turns = os.pipe()
         self._taking_back = theirs
         for end in (theirs, self._turns):
@@ -73,7 +67,7 @@ class Child:
         self._orders, self._outcomes = self._process.stdin.fileno(), self._process.stdout.fileno()
         for end in (self._orders, self._outcomes):
             os.set_blocking(end, False)
-        self._memory = psutil.Process(self.pid)  # before the process is watched, which may reap it
+        self._memory = psutil.Process(self.pid)  # first: `watch_end` may reap the process, and its id is free then
         self._end = platforms.watch_end(self._process)
         self._poll = select.poll()
         for end in (self._outcomes, self._end):
@@ -87,19 +81,19 @@ class Child:
     def _start(self, turns: int) -> subprocess.Popen[bytes]:
         arguments = [str(number) for number in (turns, self.words.fd, os.getpid())]
         return subprocess.Popen(
-            # -P: nothing in the directory where it starts takes the place of a module.
+            # -P: no file in the current directory may shadow a module.
             [sys.executable, "-P", "-m", "dqlab.cluster.consumer.process.child", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
             pass_fds=(turns, self.words.fd),
             env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
-            start_new_session=True,  # Ctrl-C is the worker's; and what it starts is killed with it
+            start_new_session=True,  # Ctrl-C is for the worker; and `kill_group` ends what the process starts
         )
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     @property
@@ -109,37 +103,36 @@ class Child:
 
     @property
     def pending(self) -> int:
-        """Bytes that it has not read yet."""
+        """How many bytes are not in its pipe yet."""
         return len(self._pending)
 
     def run(self, hash: bytes, kind: Kind, blob: bytes, *, rows: bool = False) -> None:
-        """Give it the function of the messages that follow, unless it has that; with `rows`, for a run with a sink."""
+        """Give it the function of the next messages unless it has that one, with `rows` for a run with a sink."""
         if self.function != (hash, kind, rows):
             self.function, self.opening = (hash, kind, rows), True
             meta = {"hash": hash, "kind": int(kind), "path": _path(), "rows": rows}
             self._pending += record(Say.FUNCTION, body=pack(meta, blob))
 
     def announce(self, run: bytes, coming: Sequence[bytes] | None) -> None:
-        """Let it know what comes behind the message that it is given next; None: it has to ask, should it want that.
-
-        Not a right to begin them: others may still take them.
-        """
+        """Announce the messages after the next one, or with None that it has to ask for announcements."""
+        # No right to begin them: others may still take them.
         meta = {"run": run, "asks": coming is None}
         self._pending += record(Say.COMING, body=pack(meta, *(coming or ())))
 
     def give(self, turn: int, message: bytes) -> None:
-        """Give it a message; `flush` sends it."""
+        """Add a message to those that `flush` sends."""
         self._pending += record(Say.MESSAGE, turn, message)
         self.given += 1
 
     def flush(self, turns: list[int]) -> None:
-        """Send what was given, as far as it can be now, and these turns."""
-        with suppress(BrokenPipeError):  # `receive` finds out
+        """Send some turns, and of the messages given as much as the pipes take now."""
+        # One write, small enough for a pipe to take whole: the process and `take_back` must read whole turns.
+        with suppress(BrokenPipeError):  # `receive` notices the end
             os.write(self._turns, b"".join(map(TURN.pack, turns)))
         self._write()
 
     def take_back(self) -> set[int]:
-        """Take back and return the turns that it has not taken."""
+        """Take back and return the turns that the process has not taken."""
         try:
             left = os.read(self._taking_back, 1 << 16)
         except BlockingIOError:
@@ -149,18 +142,19 @@ class Child:
         return turns
 
     def receive(self, timeout: float) -> list[Record]:
-        """Wait for records from it, and write what it has not read yet."""
+        """Wait for records of the process, and write what is pending."""
         if self._pending:
             self._poll.register(self._orders, select.POLLOUT)
         elif self._writing:
             self._poll.unregister(self._orders)
         self._writing = bool(self._pending)
+        # Rounded up: a wait of less than a millisecond would become none, and the slot's thread would spin.
         events = dict(self._poll.poll(max(0, math.ceil(timeout * 1000))))
         if self._orders in events:
             self._write()
         if self._outcomes in events:
             self.gone = not self._read()
-        elif self._end in events:  # something that it started holds its end of the pipe open
+        elif self._end in events:  # dead, though a process that it started holds its end of the pipe open
             self.gone = True
         return self._records.take()
 
@@ -171,7 +165,7 @@ class Child:
         return self._records.take()
 
     def memory(self) -> int:
-        """Return its resident bytes; 0 when it is gone."""
+        """Return its resident bytes, 0 when it has ended."""
         try:
             rss: int = self._memory.memory_info().rss
         except psutil.Error:
@@ -179,22 +173,17 @@ class Child:
         return rss
 
     def kill(self, *, describe: bool) -> int:
-        """End it and all that it started, now; return its exit status, negative for a signal.
-
-        Parameters
-        ----------
-        describe : bool
-            Let it report first where it was, which it does even when native code holds the GIL.
-        """
+        """Kill the process and all that it started, and return its exit status, negative for a signal."""
+        # `faulthandler` writes the stack on SIGABRT, even while native code holds the GIL.
         if describe and self.alive:
-            with suppress(ProcessLookupError):  # it has just ended
+            with suppress(ProcessLookupError):  # it ended just now
                 os.kill(self.pid, signal.SIGABRT)
             self._lives(DESCRIBE_S)
         platforms.kill_group(self.pid)
         return self._process.wait()
 
     def close(self) -> None:
-        """End it: by itself when it is idle, by force when it is not; then release all pipes."""
+        """Let an idle process end by itself, kill another one, and release all pipes."""
         for end in (self._process.stdin, self._process.stdout):
             assert end is not None
             end.close()
@@ -206,7 +195,7 @@ class Child:
         self.words.close()
 
     def _lives(self, wait: float) -> bool:
-        """Wait for its end; return whether it is still alive."""
+        """Wait at most `wait` seconds for its end, and return whether it still lives."""
         ended = select.poll()
         ended.register(self._end, select.POLLIN)
         return not ended.poll(wait * 1000)
@@ -221,7 +210,7 @@ class Child:
             self._pending.clear()
 
     def _read(self) -> bool:
-        """Read its output; return False if it has closed its end, or is dead and left nothing to read."""
+        """Read from its pipe, and return False if that is closed or empty."""
         try:
             data = os.read(self._outcomes, _READ)
         except BlockingIOError:

@@ -1,8 +1,8 @@
-"""The protocol between a slot and its process over pipes: records with a head of 30 bytes.
+"""The protocol between a slot and its process: records with a head of 30 bytes, and turns.
 
-Three pipes. Records go into the process and come out of it; *turns* go in, four bytes for each
-message, the right to begin it. The process takes one before each message, and the slot may take back
-those that are not taken yet: a read of four bytes is atomic, so no message runs that was taken back.
+Of three pipes, one brings records to the process, one brings records back, and one brings *turns* of four bytes, each
+the right to begin a message. The process takes a turn before each message, and the slot may take back the turns that
+are left: a read of four bytes is atomic, so no message runs that was taken back.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ __all__ = ["TURN", "LastWords", "Record", "Records", "Say", "record"]
 TURN = struct.Struct("<I")
 _HEAD = struct.Struct("<BBIiIdQ")
 _KEY = struct.Struct("<IIH")
-"""Turn, page, and how many bytes of a key follow."""
+"""Turn, page, and the length of the key that follows."""
 _PAGE, _PAGE_AT = struct.Struct("<I"), 4
 _KEY_ROOM = 4096
 _STACK_MOST = 64 * 1024
 
 
 class Say(IntEnum):
-    """What a record is about."""
+    """The type of a record."""
 
     HELLO = 0
-    """To the process, first: whose it is."""
+    """To the process, first: its slot's environment and origin."""
     FUNCTION = 1
-    """To the process: what the messages behind it run, and where modules are found."""
+    """To the process: the function of the messages that follow, and where modules are found."""
     MESSAGE = 2
     READY = 3
     """From the process: it has started."""
     OPENED = 4
-    """From the process: the function is opened, or cannot be; the message begins."""
+    """From the process: the function is opened, or cannot be, and the message begins."""
     OUTCOME = 5
     WANTS = 6
-    """From the process: it reads documents ahead, and wants to know what comes next."""
+    """From the process: it reads documents ahead, and asks for announcements."""
     COMING = 7
-    """To the process: what comes behind the next message, as far as is known, and the run of that."""
+    """To the process: the run, and the known messages after the next one."""
 
 
 class Record(NamedTuple):
-    """One record; `turn` is the number of its message, from 1.
-
-    A record of an outcome also has the key and the version of the document, and how many seconds the message took.
-    """
+    """One record between a slot and its process."""
 
     say: int
     turn: int
+    """The number of its message, from 1; 0 for records of no message."""
     body: bytes
     outcome: int
+    """This and the fields below are of outcomes."""
     key: str | None
     version: str = ""
     seconds: float = 0.0
+    """Time of the message."""
 
 
 def record(
@@ -70,7 +70,7 @@ def record(
     version: str = "",
     seconds: float = 0.0,
 ) -> bytes:
-    """Return a record's bytes."""
+    """Return the bytes of a record."""
     if key is None and not version:
         return _HEAD.pack(say, outcome, turn, -1, 0, seconds, len(body)) + body
     named, versioned = b"" if key is None else kept(key), kept(version)
@@ -85,11 +85,11 @@ class Records:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Take in what was read."""
+        """Add bytes that were read."""
         self._buffer += data
 
     def take(self) -> list[Record]:
-        """Return the records that are complete."""
+        """Remove and return the complete records."""
         buffer, at, complete = self._buffer, 0, []
         while len(buffer) - at >= _HEAD.size:
             say, outcome, turn, named, versioned, seconds, length = _HEAD.unpack_from(buffer, at)
@@ -107,36 +107,32 @@ class Records:
 
 
 class LastWords:
-    """A file of a process in which its slot finds, once it is dead, what it was doing.
-
-    Parameters
-    ----------
-    fd : int
-        Shared with the process; a crash of it is described at the descriptor's position.
-    """
+    """A file in which a slot finds what its dead process was doing."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        """Shared with the process: `faulthandler` writes a crash at the descriptor's position, behind the key."""
 
     @classmethod
     def make(cls) -> LastWords:
-        """Make the file; it has no name."""
+        """Make the file, which has no name."""
         words = cls(platforms.unnamed_file("dqlab-last-words"))
         os.lseek(words.fd, _KEY_ROOM, os.SEEK_SET)
         return words
 
     def note(self, turn: int, key: str) -> None:
-        """Note a message's key, for it is not known before the message is opened."""
+        """Note the key of a message, which the slot does not know."""
+        # The slot opens no payload, so only the process learns the key.
         named = kept(key)
         if len(named) <= _KEY_ROOM - _KEY.size:
             os.pwrite(self.fd, _KEY.pack(turn, 0, len(named)) + named, 0)
 
     def note_page(self, number: int) -> None:
-        """Note which page of the message's document native code is at; 0: none."""
+        """Note the page of the message's document that native code reads, 0 for none."""
         os.pwrite(self.fd, _PAGE.pack(number), _PAGE_AT)
 
     def key(self, turn: int) -> str | None:
-        """Return a message's key, if it was noted and no later one was."""
+        """Return the key of a message if it was the last one noted."""
         noted = os.pread(self.fd, _KEY_ROOM, 0)
         if len(noted) < _KEY.size:
             return None
@@ -144,7 +140,7 @@ class LastWords:
         return restored(noted[_KEY.size : _KEY.size + length]) if turn and at == turn else None
 
     def page(self, turn: int) -> int:
-        """Return the page of a message's document that native code was at; 0: none that is known."""
+        """Return the page of a message's document that native code was reading, 0 if none was noted."""
         noted = os.pread(self.fd, _KEY.size, 0)
         if len(noted) < _KEY.size:
             return 0
@@ -152,9 +148,9 @@ class LastWords:
         return page if turn and at == turn else 0
 
     def stack(self) -> str:
-        """Return where a crash was, as `faulthandler` wrote it; "" when it had no time to."""
+        """Return the stack that `faulthandler` wrote, or "" if it had no time to."""
         return os.pread(self.fd, _STACK_MOST, _KEY_ROOM).decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Forget it."""
+        """Close the file."""
         os.close(self.fd)

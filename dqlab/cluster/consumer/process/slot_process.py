@@ -1,8 +1,8 @@
-"""A slot's messages in a process of its own: given ahead, watched, and charged one at a time when it dies.
+"""Runs a slot's messages in a process, gives it messages ahead, watches it, and charges one message when it dies.
 
-The slot's thread gives the process a few messages ahead and blocks on its pipes, so outcomes come back
-without a detour through the event loop. A message that takes long holds up none behind it: what the process
-has not begun is taken back, and the loop may give it to others.
+The slot's thread gives the process a few messages ahead and blocks on its pipes, so outcomes return without a detour
+through the event loop. A long message does not hold up the others: those that the process has not begun are taken
+back, and the event loop may give them to other consumers.
 """
 
 from __future__ import annotations
@@ -31,51 +31,41 @@ from dqlab.user_frames import is_own, is_users
 __all__ = ["SlotProcess"]
 
 LOOK_S = 0.05
-"""Seconds between two checks of memory, and of what is cancelled."""
+"""Seconds between two checks of memory and of cancelled messages."""
 STILL_S = 0.03
-"""Seconds without an outcome after which what has not begun is taken back."""
+"""Seconds without an outcome after which messages that have not begun are taken back."""
 QUICK_S = 0.01
-"""Messages given ahead become twice as many when half of them take less than this."""
+"""Twice as many messages are given ahead when half of them take less than this."""
 NAP_S = 0.0005, 0.01
-"""Shortest and longest time in which outcomes may pile up: to wake for each costs as much as a short function."""
+"""Shortest and longest sleep in which outcomes may pile up: waking for each one costs as much as a short function."""
 AHEAD_MOST = 256
 AHEAD_BYTES = 1 << 20
 _OUTCOMES: dict[int, Outcome | Undecided] = {int(outcome): outcome for outcome in (*Outcome, UNDECIDED)}
 STARTING_S = 60.0
 OPENING_S = 60.0
-"""Seconds that a function may take to be opened, where messages have a timeout: its imports come once."""
+"""Seconds that a function may take to open where messages have a timeout, since its imports happen only once."""
 FRUITLESS = 3
-"""Processes in a row that end before they begin a message, until the next message is charged with it."""
+"""Processes in a row that may end before they begin a message, until the next message is charged."""
 FULL = 0.75
-"""Share of the memory limit above which an idle process is replaced, before a message pays for earlier ones."""
+"""Share of the memory limit above which an idle process is replaced, so that no message pays for earlier ones."""
 
 
 class SlotProcess:
-    """Runs chunks in a process that starts with the first, serves all, and is replaced when it has ended.
-
-    Attributes
-    ----------
-    stopping : bool
-        The slot gives up: kill what runs. Set by any thread.
-    child : Child or None
-        The process, None before the first chunk and after it was ended.
-    ahead : int
-        Messages to give ahead.
-    fruitless : int
-        Processes in a row that ended before they began a message.
-    renewed : float
-        When credentials were renewed here; a process that is older has those of before. Seconds of `time.monotonic`.
-    """
+    """Runs chunks in a process that starts with the first chunk, serves all, and is replaced when it has ended."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin, self.stopping = origin, False
+        """`stopping`, which any thread may set, has the slot's thread kill the process."""
         self.child: Child | None = None
+        """The process; None before the first chunk and after `close`."""
         self.ahead, self.fruitless = 1, 0
+        """How many messages to give ahead, and how many processes in a row ended before they began a message."""
         self.renewed = 0.0
+        """When credentials were renewed here; an older process still has the old ones. Seconds of `time.monotonic`."""
         self._turn = 0
 
     def run(self, chunk: Chunk, blob: bytes) -> None:
-        """Run what is left of a chunk, of a function as `pack_function` packs it; returns when nothing is."""
+        """Run the messages left in a chunk with a function that `pack_function` has packed."""
         limits = Isolation.of(chunk.process) or Isolation()
         child = self.child
         if child is not None and (
@@ -85,12 +75,12 @@ class SlotProcess:
         _Passage(self, chunk, blob, limits).run()
 
     def memory(self) -> int:
-        """Return the bytes of memory that its process has now."""
-        child = self.child
+        """Return the resident bytes of the process, 0 without one."""
+        child = self.child  # read once: the slot's thread may set it to None, and the event loop calls this
         return child.memory() if child is not None else 0
 
     def next_turn(self) -> int:
-        """Return a number that no message of the process has."""
+        """Return a turn, a number from 1 that no other message in the process has."""
         self._turn = self._turn % 0xFFFF_FFFF + 1
         return self._turn
 
@@ -112,21 +102,21 @@ class _Passage:
         self._slot, self._chunk, self._blob, self._limits = slot, chunk, blob, limits
         self._messages = chunk.messages()
         self._given: deque[tuple[int, int]] = deque()
-        """Turn and position of what the process has and has not answered for; the first runs, or will."""
+        """Turns and positions of messages that the process has not answered; the first one runs, or will."""
         self._since = self._looked = time.monotonic()
-        """When the first of them began, at the latest; when it was looked at last."""
+        """When the first of them began, at the latest, and when it was last checked."""
         self._filled = 0.0, 0
-        """When messages were given last, and how many it had then."""
+        """When messages were last given, and how many the process had then."""
         self._pace = 0.0
-        """Seconds a message took of late."""
+        """Recent seconds of a message."""
         self._still = False
-        """The one that runs takes long: nothing more is given before it has ended."""
+        """The running message takes long, so no more are given until it has ended."""
         self._timing = False
         self._mixed_up = False
-        """The process reported what it was not asked: nothing that it reports counts any more."""
+        """The process sent an outcome out of turn, so none of its records counts any more."""
 
     def run(self) -> None:
-        """Run what is left."""
+        """Run the messages left in the chunk."""
         self._time(running=self._slot.child is not None and self._slot.child.ready)
         try:
             while not self._slot.stopping and self._fill():
@@ -146,7 +136,8 @@ class _Passage:
         return self._slot.child
 
     def _time(self, *, running: bool) -> None:
-        """Start or stop counting time: a process's start is not charged to a message."""
+        """Start or stop the chunk's clock."""
+        # It stands still while a process starts: messages are not charged for that.
         if running and not self._timing:
             self._chunk.begin()
         elif self._timing and not running:
@@ -156,11 +147,11 @@ class _Passage:
     # --- giving -----------------------------------------------------------------------------
 
     def _fill(self) -> bool:
-        """Give messages ahead when few are left; return whether any is out."""
+        """Give messages ahead when the process has few left, and return whether it has any."""
         slot, given = self._slot, self._given
         if len(given) > slot.ahead // 2 or self._still:
             return True
-        if not given and slot.child is not None and self._used_up(slot.child):
+        if not given and slot.child is not None and self._used_up(slot.child):  # only an idle one may be replaced
             slot.close()
         now, turns = time.monotonic(), list[int]()
         filled, had = self._filled
@@ -170,7 +161,7 @@ class _Passage:
                 slot.ahead = min(2 * slot.ahead, AHEAD_MOST)
         while len(given) < slot.ahead and (index := self._next()) is not None:
             child = self._child
-            if not turns and child.reads_of is not None:
+            if not turns and child.reads_of is not None:  # after `_next`: it announces what follows that message
                 self._announce(child, child.reads_of)
             child.run(self._chunk.frames[0].function, self._chunk.kind, self._blob, rows=self._chunk.sink)
             turns.append(slot.next_turn())
@@ -180,14 +171,14 @@ class _Passage:
                 break
         if turns:
             self._filled = now, len(given)
-            if len(given) == len(turns):
+            if len(given) == len(turns):  # the process was idle: the first message begins now
                 self._since = now
                 self._chunk.running = given[0][1]
             self._child.flush(turns)
         return bool(given)
 
     def _announce(self, child: Child, run: bytes) -> None:
-        """Let a process that reads ahead know what comes behind the next message, or that it is another run's."""
+        """Announce the messages after the next one to a process that reads ahead, or that its run has changed."""
         chunk = self._chunk
         if run != chunk.run:
             child.reads_of = None
@@ -212,8 +203,9 @@ class _Passage:
         return most is not None and child.given >= most
 
     def _take_back(self, child: Child) -> None:
-        """Put what the process has not begun back into the chunk, in its order."""
+        """Take back the messages that the process has not begun, into the chunk and in their order."""
         turns = child.take_back()
+        # From the right, to the left of `todo`: the first one given is also the first one to run again.
         while self._given and self._given[-1][0] in turns:
             self._chunk.todo.appendleft(self._given.pop()[1])
 
@@ -222,12 +214,13 @@ class _Passage:
     def _step(self, child: Child) -> None:
         """Wait for records of the process, handle them, and check on it."""
         shortest, longest = NAP_S
+        # Sleep for half the time that its spare messages take, instead of waking for each outcome.
         enough = self._slot.ahead // 2 if self._chunk.todo else 0
         nap = min(longest, (len(self._given) - enough) * self._pace / 2)
         if nap > shortest:
             time.sleep(nap)
-        for said in child.receive(self._patience()):
-            self._hear(child, said)
+        for record in child.receive(self._patience()):
+            self._handle(child, record)
         now = time.monotonic()
         if self._mixed_up:
             self._end(ProcessDied(how="reported outcomes out of turn: something else wrote to its pipe"))
@@ -244,42 +237,45 @@ class _Passage:
             wait = min(wait, since + self._limits.timeout)
         return wait
 
-    def _hear(self, child: Child, said: Record) -> None:
+    def _handle(self, child: Child, record: Record) -> None:
         if self._mixed_up:
             return
-        if said.say == Say.WANTS:
+        if record.say == Say.WANTS:
             child.reads_of = self._chunk.run
             return
+        # Every other record restarts the clock of the running message, so that the start of the process and the opening
+        # of its function do not count.
         self._since = time.monotonic()
-        if said.say == Say.READY:
+        if record.say == Say.READY:
             child.ready = True
             self._time(running=True)
-        elif said.say == Say.OPENED:
+        elif record.say == Say.OPENED:
             child.opening = False
         elif (
-            said.say != Say.OUTCOME
+            record.say != Say.OUTCOME
             or not self._given
-            or said.turn != self._given[0][0]
-            or said.outcome not in _OUTCOMES
+            or record.turn != self._given[0][0]
+            or record.outcome not in _OUTCOMES
         ):
             self._mixed_up = True
         else:
             self._still = False
             _, index = self._given.popleft()
-            self._note(index, said)
-            self._chunk.done.append((index, _OUTCOMES[said.outcome], said.body, said.key))
+            self._note(index, record)  # before the outcome is in `done`: see `Chunk.ended`
+            self._chunk.done.append((index, _OUTCOMES[record.outcome], record.body, record.key))
             self._chunk.running = self._given[0][1] if self._given else None
             self._slot.fruitless = 0
 
-    def _note(self, index: int, said: Record) -> None:
-        """Note how a result was made; its end is that of its way through the pipe, by the clock of this process."""
+    def _note(self, index: int, record: Record) -> None:
+        """Note how long a message took, when it ended, and its document's version."""
         chunk = self._chunk
-        chunk.took[index], chunk.ended[index] = said.seconds, time.perf_counter()
-        if said.version:
-            chunk.versions[index] = said.version
+        # It ends when its outcome arrives: the clock of another process has another zero.
+        chunk.took[index], chunk.ended[index] = record.seconds, time.perf_counter()
+        if record.version:
+            chunk.versions[index] = record.version
 
     def _look(self, child: Child, now: float) -> None:
-        """End the process when its message is cancelled or over a limit; when it takes long, free those behind it."""
+        """End a process whose message is cancelled or over a limit, and take back the messages behind a long one."""
         limits, running = self._limits, now - self._since
         if not child.ready:
             if now - child.started > STARTING_S:
@@ -301,36 +297,28 @@ class _Passage:
             self._still, self._slot.ahead = bool(self._given), max(1, self._slot.ahead // 2)
 
     def _name(self, child: Child, turn: int, index: int) -> None:
-        """Note the key of the document that runs, once, for views."""
+        """Note the key of the running document for views."""
         document = self._chunk.document
-        if document is None or document[0] != index:
+        if document is None or document[0] != index:  # once: reading it is a call of the system
             key = child.words.key(turn)
             self._chunk.document = (index, key) if key is not None else None
 
     # --- the end of a process ---------------------------------------------------------------
 
     def _end(self, error: DqlabError | None, *, charged: bool = True) -> None:
-        """Kill the process, or clean up after it: the message that ran ends, the rest goes to the next process.
-
-        Parameters
-        ----------
-        error : DqlabError, optional
-            Why it is killed. None: it has died.
-        charged : bool, default True
-            The message that ran is charged; else it is given back.
-        """
+        """Kill the process for `error`, or clean up after a dead one, and charge or give back the message that ran."""
         child, slot = self._child, self._slot
         held, guilty = time.monotonic() - self._since, self._given[0] if self._given and error else None
-        # Killed, then its last outcomes, then what it did not take, then what is left in `_given`: that had begun. In
-        # another order a message runs twice, or the wrong one is charged.
+        # First kill it, then read its last outcomes, then take back the turns that it did not take: the messages left
+        # in `_given` had begun. In another order a message runs twice, or the wrong one is charged.
         status = child.kill(describe=error is not None)
-        for said in child.rest():
-            self._hear(child, said)
+        for record in child.rest():
+            self._handle(child, record)
         self._take_back(child)
         begun = list(self._given)
         self._given.clear()
         for turn, index in begun:
-            if guilty not in (None, (turn, index)):  # the guilty one ended at the last moment, and this one had begun
+            if guilty not in (None, (turn, index)):  # the guilty message ended just now, and this one had begun
                 self._chunk.todo.appendleft(index)
             elif not charged:
                 self._chunk.done.append((index, Outcome.RETURN, b"", None))
@@ -358,7 +346,7 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
 def how_it_ended(status: int) -> str:
-    """Describe an exit status: "died of signal 11 (SIGSEGV)"."""
+    """Describe an exit status in words, as "died of signal 11 (SIGSEGV)"."""
     if status >= 0:
         return f"ended itself with exit status {status}"
     try:
@@ -370,13 +358,8 @@ def how_it_ended(status: int) -> str:
 
 
 def obituary(error: DqlabError, stack: str, origin: Origin, *, key: str | None, code: str, seconds: float) -> Failure:
-    """Return the record of a failure that could not be raised in the process.
-
-    Parameters
-    ----------
-    stack : str
-        What `faulthandler` wrote of the thread that ran the message; "" when it did not.
-    """
+    """Return the record of a failure that could not be raised in the process, with the frames of its last stack."""
+    # `faulthandler` writes the stack; it is "" where the process had no time to.
     failure = Failure.from_exception(
         error, key=key, code=code, consumer=origin.consumer, worker=origin.worker, when=time.time(), seconds=seconds
     )
@@ -395,7 +378,7 @@ def obituary(error: DqlabError, stack: str, origin: Origin, *, key: str | None, 
 
 
 def _users_part(stack: str) -> list[traceback.FrameSummary]:
-    """Return the frames of the first thread that was described, outermost first, without our own."""
+    """Return the frames of the first thread in a stack of `faulthandler`, outermost first, without ours."""
     described = stack.partition("most recent call first):")[2].partition("\n\n")[0]
     frames = []
     for file, line, name in _FRAME.findall(described):

@@ -1,1 +1,1 @@
-"""How a function runs over a chunk of messages, in a thread that knows neither queues nor calls."""
+"""Runs a function over a chunk of messages, in a thread that knows neither queues nor calls."""

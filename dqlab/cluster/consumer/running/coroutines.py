@@ -1,6 +1,6 @@
-"""A thread with an event loop of its own, for the coroutine functions of one consumer slot.
+"""A thread with its own event loop, for the coroutine functions of one consumer slot.
 
-It outlives chunks, so that the last coroutine of one and the first of the next run together.
+It outlives chunks, so that the last coroutines of one chunk and the first of the next one run together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CoroutineThread:
         thread.shutdown(wait=False)
 
     def add(self, chunk: Chunk, work: Work) -> Flight:
-        """Begin a chunk's messages as soon as there is room for them; from any thread, in its context."""
+        """Begin a chunk's messages as soon as there is room, from any thread and in its context."""
         flight = Flight(chunk, work, self)
         self._loop.call_soon_threadsafe(self._coroutines.add, flight)
         return flight
@@ -40,10 +40,7 @@ class CoroutineThread:
         return len(self._coroutines.abandoned)
 
     def abandon(self, flight: Flight) -> concurrent.futures.Future[None]:
-        """Continue without a chunk's cancelled messages; the returned future is done once it does.
-
-        It is never done while a coroutine blocks this thread.
-        """
+        """Drop a chunk's cancelled coroutines, and return a future that resolves unless one blocks the loop."""
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def abandon() -> None:
@@ -55,11 +52,11 @@ class CoroutineThread:
 
     @property
     def lives(self) -> bool:
-        """Whether it is alive."""
+        """Whether the thread is alive."""
         return not self._ended.done()
 
     def close(self) -> None:
-        """Begin nothing more, and cancel what runs; a second time it does nothing."""
+        """Begin no more coroutines and cancel those that run."""
         if not self._closing:
             self._closing = True
             self._loop.call_soon_threadsafe(self._close)
@@ -70,8 +67,8 @@ class CoroutineThread:
             self._closed.set_result(None)
 
     def _live(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.get_loop()
+        # The runner cancels at its end the tasks that are left, and closes the loop.
+        with asyncio.Runner(loop_factory=lambda: self._loop):
             while not (self._closed.done() or self._loop.is_closed()):
-                with suppress(BaseException):  # a user's task calls sys.exit, or stops the loop; others continue
+                with suppress(BaseException):  # a user's task may call sys.exit or stop the loop; others continue
                     self._loop.run_until_complete(self._closed)

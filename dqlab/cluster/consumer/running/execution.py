@@ -1,8 +1,7 @@
 """Run a function over a chunk, in a thread that owns nothing else.
 
-The only place where users' bytes are opened and users' code runs. Whatever happens here becomes
-an outcome of one message: an argument that cannot be opened, an exception, `sys.exit`, a result
-that cannot be pickled.
+Here users' bytes are opened and users' code runs. Whatever happens here becomes an outcome of one message: an
+argument that cannot be opened, an exception, `sys.exit`, a result that cannot be pickled.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from dqlab.frame import Kind, Outcome
 from dqlab.rules.retry import Later
 
 if TYPE_CHECKING:
-    import asyncio  # at run time where coroutines are: a process that runs only calls starts in half the time
+    import asyncio  # at run time only where coroutines run: without it, a slot's process starts in half the time
 
 ACK = Outcome.ACK
 
@@ -63,26 +62,19 @@ class Origin:
 
 
 LARGEST_ROW = 512 << 20
-"""Bytes of a result that a sink takes."""
+"""Most bytes of a result that a sink accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A function that was opened, ready to run.
-
-    Attributes
-    ----------
-    call : callable
-        Takes, depending on `Kind`, the element, or (args, kwargs), or the value.
-    code : str
-        Short code version, for failures.
-    rows : bool
-        Its results go into a sink, and may be large.
-    """
+    """A function that is opened and ready to run."""
 
     call: Callable[..., Any]
+    """Takes what the message's `Kind` names: the element, the arguments of the call, or the value."""
     code: str = ""
+    """Short code version, for failures."""
     rows: bool = False
+    """Results go into a sink and may be large."""
 
     @property
     def is_coroutine(self) -> bool:
@@ -90,7 +82,8 @@ class Work:
         return is_coroutine(self.call)
 
     def most(self, origin: Origin) -> int:
-        """Return the most bytes of a result; those that go into a sink do not pass through the queue."""
+        """Return the most bytes that a result may have."""
+        # Results for a sink do not pass through the queue, so its limit does not apply to them.
         return max(origin.result_max, LARGEST_ROW) if self.rows else origin.result_max
 
 
@@ -115,45 +108,28 @@ class _Payloads(Protocol):
 
 
 class Queued(Protocol):
-    """What `run_calls` needs of a `Chunk`; a process that runs messages one by one has something like it.
-
-    Attributes
-    ----------
-    todo, done
-        Where messages are taken from, and where their outcomes are put.
-    cancelled : collection of int
-        Positions of cancelled messages.
-    stopped : bool
-        No more messages may be taken.
-    running : int or None
-        The message that is being run.
-    document : (int, str) or None
-        Position and key of the document that began last.
-    began : float
-        When the first message was begun, seconds of `time.perf_counter`.
-    ended, versions
-        By message, when it ended and which version its document has; both are noted before the outcome is put into
-        `done`. A message begins when the one before it ends.
-    waits : bool
-        Taking a message may wait for it; that wait does not count as time of the message.
-    read_on, rest : callable
-        Called with a document behind a URL before its function, and when no message is left; what comes behind it may
-        be read meanwhile.
-    """
+    """The part of a `Chunk` that `run_calls` uses, which a process implements for messages that come one by one."""
 
     running: int | None
+    """The message that runs."""
     document: tuple[int, str] | None
+    """Position and key of the document that began last."""
     stopped: bool
+    """No more messages may be taken."""
     began: float
+    """When the first message began, seconds of `time.perf_counter`."""
 
+    # Taking a message may wait for it, and that wait is not part of the message's time.
     @property
     def waits(self) -> bool: ...  # noqa: D102
 
     @property
     def kind(self) -> Kind: ...  # noqa: D102
 
+    # Called before the function of a document behind a URL: the documents that follow may be read meanwhile.
     def read_on(self, document: Document) -> None: ...  # noqa: D102
 
+    # Called when no message is left.
     def rest(self) -> None: ...  # noqa: D102
 
     @property
@@ -162,6 +138,8 @@ class Queued(Protocol):
     @property
     def done(self) -> _Ended: ...  # noqa: D102
 
+    # A message's `ended` and `versions` are written before its outcome is put into `done`: another thread reads all
+    # three as soon as the outcome is there.
     @property
     def ended(self) -> _Numbers: ...  # noqa: D102
 
@@ -172,11 +150,11 @@ class Queued(Protocol):
     def cancelled(self) -> Collection[int | None]: ...  # noqa: D102
 
     def messages(self) -> _Payloads:
-        """Return what holds each message's bytes."""
+        """Return the bytes of each message."""
 
 
 running: ContextVar[tuple[Queued, int | None] | None] = ContextVar("dqlab_running", default=None)
-"""The chunk that runs in this context, and the message's position; None: the chunk's `running`."""
+"""The chunk that runs in this context, and the message's position; None stands for the chunk's `running`."""
 
 
 def cancelled() -> bool:
@@ -198,10 +176,8 @@ def cancelled() -> bool:
 
 
 def message_here() -> tuple[Queued, int | None] | None:
-    """Return the chunk that runs in this context and the position of its message; None outside of a message.
-
-    Of several coroutines, `chunk.running` names the one that has run longest: only the context knows which one asks.
-    """
+    """Return the chunk that runs in this context and the position of its message, or None outside a message."""
+    # Where coroutines run, `chunk.running` is the message that has run longest: only the context knows the caller's.
     here = running.get()
     if here is None:
         return None
@@ -210,7 +186,7 @@ def message_here() -> tuple[Queued, int | None] | None:
 
 
 _forked = False
-"""Whether this process is a copy that a function made of its process by forking."""
+"""Whether this process is a copy that a function made by forking."""
 _CAME_BACK = (
     b"dqlab: a function forked, and returned or raised in the child too. The child ends here; the message's outcome is "
     b"that of the parent. End children with os._exit().\n"
@@ -220,38 +196,25 @@ _CAME_BACK = (
 def _note_fork() -> None:
     global _forked
     here = running.get()
-    if here is not None:  # the function that runs here forked; workers are forked too, before they run any
+    if here is not None:  # a function has forked; a nursery forks workers too, but outside a message
         _forked = True
-        here[0].stopped = True
+        here[0].stopped = True  # so that `run_calls` leaves its loop and reaches `end_if_forked`
 
 
 os.register_at_fork(after_in_child=_note_fork)
 
 
 def end_if_forked() -> None:
-    """End a copy of the process that a function forked, when the function comes back in it.
-
-    The chunk, its messages and the pipes or sockets for its outcomes belong to the original: a copy that went on would
-    run messages twice and mix its outcomes among those of others.
-    """
+    """End this process if a function has made it by forking and has returned in it too."""
+    # The chunk and the pipes or sockets for its outcomes belong to the original process. A copy that continued would
+    # run messages twice and write its outcomes between the others.
     if _forked:
         os.write(2, _CAME_BACK)
         os._exit(1)
 
 
-def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
-    """Run every message of the chunk that is not taken away; return when none is left.
-
-    Parameters
-    ----------
-    concurrency : int
-        How many coroutines run at a time, for coroutine functions.
-    """
-    if work.is_coroutine:
-        import asyncio
-
-        asyncio.run(_run_coroutines(chunk, work, origin, concurrency))
-        return
+def run_chunk(chunk: Chunk, work: Work, origin: Origin) -> None:
+    """Run the chunk's messages one after another until none is left."""
     chunk.begin()
     try:
         run_calls(chunk, work, origin)
@@ -260,7 +223,7 @@ def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> Non
 
 
 def fail_all(chunk: Queued, error: BaseException, origin: Origin) -> None:
-    """Fail every message left in the chunk: its function cannot be opened here."""
+    """Fail every message left in the chunk, for example when its function cannot be opened."""
     messages, is_element = chunk.messages(), chunk.kind is Kind.ELEMENT
     while (index := _take(chunk)) is not None:
         key = sealed_key(messages[index]) if is_element else None
@@ -268,7 +231,7 @@ def fail_all(chunk: Queued, error: BaseException, origin: Origin) -> None:
 
 
 def fail_taken(chunk: Chunk, error: BaseException, origin: Origin) -> None:
-    """Fail the messages that were begun and have no outcome: what ran them ended in between."""
+    """Fail the messages that have begun and will get no outcome."""
     messages, is_element = chunk.messages(), chunk.kind is Kind.ELEMENT
     for index in chunk.taken():
         key = sealed_key(messages[index]) if is_element else None
@@ -283,8 +246,8 @@ def _take(chunk: Queued) -> int | None:
 
 
 def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901, PLR0915 - a call more costs each message
-    """Run a function over what is left of a chunk, one message after another."""
-    # A million messages go through this loop: everything it needs is a local name.
+    """Run a function over the messages left in a chunk, one after another."""
+    # A million messages pass through this loop: every name in it is local, and one more call would cost each of them.
     take, finish, call, messages = chunk.todo.popleft, chunk.done.append, work.call, chunk.messages()
     cancelled, clock, load, seal, limit = (
         chunk.cancelled,
@@ -340,7 +303,8 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
             now = ended[index] = clock()
             finish(outcome)
         else:
-            # One reading of the clock a message, and one number kept: where this ends, the next one begins.
+            # Before `finish`: the event loop reads `ended` as soon as the outcome is there. The clock is read once for
+            # each message: the next one begins where this one ends.
             now = ended[index] = clock()
             finish((index, ACK, payload, key))
     end_if_forked()
@@ -349,35 +313,21 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
     running.set(None)
 
 
-async def _run_coroutines(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
-    import asyncio
-
-    flight = Flight(chunk, work)
-    Coroutines(concurrency, origin).add(flight)
-    await asyncio.wrap_future(flight.ended)
-
-
 @dataclass(eq=False)
 class Flight:
-    """A chunk on its way through `Coroutines`.
-
-    Attributes
-    ----------
-    begun : Future
-        Done when none of its messages is left to begin.
-    ended : Future
-        Done when none of them runs any more either.
-    """
+    """A chunk on its way through `Coroutines`."""
 
     chunk: Chunk
     work: Work
     thread: object = None
-    """Where it runs."""
+    """The `CoroutineThread` that runs it."""
     begun: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
+    """Done when no message is left to begin."""
     ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
+    """Done when, after that, no message runs any more."""
     messages: list[bytes] = field(default_factory=list)
-    hands: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    """What runs each of its messages that has begun and not ended, by position."""
+    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    """The tasks of running messages, by position, oldest first."""
 
     @property
     def spread(self) -> bool:
@@ -386,76 +336,74 @@ class Flight:
 
 
 class Coroutines:
-    """Calls of coroutine functions on one event loop, at most `concurrency` at a time.
+    """Runs coroutine functions on one event loop, at most `concurrency` at a time across chunks."""
 
-    Whenever one ends, the next message begins, be it of the same chunk or of the next: a slow one
-    holds back no other. Everything here runs on that loop.
-    """
+    # No lock: every method runs on that loop. `CoroutineThread` calls them from other threads by
+    # `call_soon_threadsafe`.
 
     def __init__(self, concurrency: int, origin: Origin) -> None:
         self._free, self._concurrency, self._origin = concurrency, concurrency, origin
         self._waiting: deque[Flight] = deque()
-        self._hands: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.abandoned: set[asyncio.Task[None]] = set()
-        """Tasks that were cancelled, and run anyway."""
+        """Tasks that were cancelled and still run."""
         self._counted = 0.0
-        """Up to when the loop's time was charged to the chunks of messages that ended."""
+        """The moment up to which the loop's time is charged to chunks, each at the end of a message."""
 
     def add(self, flight: Flight) -> None:
-        """Begin a chunk's messages as soon as there is room for them, behind those of earlier chunks."""
+        """Begin a chunk's messages behind those of earlier chunks, as soon as there is room."""
         flight.messages = flight.chunk.messages()
         self._waiting.append(flight)
-        if self._free == self._concurrency:
+        if self._free == self._concurrency:  # the loop was idle, and that time belongs to no chunk
             self._counted = time.perf_counter()
         for _ in range(min(self._free, flight.chunk.count)):
             self._begin()
 
     def abandon(self, flight: Flight) -> None:
-        """Cancel what runs of a chunk's cancelled messages, and begin others in their place without waiting for them.
-
-        Their outcomes are dropped: a coroutine may ignore its `CancelledError`.
-        """
-        for index in [index for index in flight.hands if index in flight.chunk.cancelled]:
-            hand = flight.hands.pop(index)
-            hand.cancel()
-            self.abandoned.add(hand)
-            hand.add_done_callback(self.abandoned.discard)
+        """Cancel the coroutines of a chunk's cancelled messages and begin others in their place."""
+        # Without waiting for their ends: a coroutine may ignore its `CancelledError`. `_run_messages` drops its outcome
+        # then, since its task is no longer in `tasks`.
+        for index in [index for index in flight.tasks if index in flight.chunk.cancelled]:
+            task = flight.tasks.pop(index)
+            task.cancel()
+            self.abandoned.add(task)
+            task.add_done_callback(self.abandoned.discard)
             self._free += 1
             self._begin()
-        flight.chunk.running = next(iter(flight.hands), None)
+        flight.chunk.running = next(iter(flight.tasks), None)
         self._end(flight)
 
     def _begin(self) -> None:
         import asyncio
 
         self._free -= 1
-        task = asyncio.get_running_loop().create_task(self._hand(), name="dqlab-coroutines")
-        self._hands.add(task)
-        task.add_done_callback(self._hands.discard)
+        task = asyncio.get_running_loop().create_task(self._run_messages(), name="dqlab-coroutines")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def clear(self) -> None:
-        """Begin nothing more."""
+        """Begin no more messages."""
         self._waiting.clear()
 
-    async def _hand(self) -> None:
+    async def _run_messages(self) -> None:
         """Run one message after another until none waits."""
         import asyncio
 
-        hand = asyncio.current_task()
-        assert hand is not None, "only tasks run coroutines"
+        task = asyncio.current_task()
+        assert task is not None, "only tasks run coroutines"
         while (taken := self._next()) is not None:
             flight, index = taken
             chunk = flight.chunk
-            flight.hands[index] = hand
-            chunk.running = next(iter(flight.hands))  # the one that has run longest
+            flight.tasks[index] = task
+            chunk.running = next(iter(flight.tasks))  # the one that has run longest
             if index in chunk.cancelled:
                 done: Done = index, Outcome.RETURN, b"", None
             else:
                 done = await self._run(flight, index)
                 end_if_forked()
-            if flight.hands.pop(index, None) is not hand:
-                return  # abandoned
-            chunk.running = next(iter(flight.hands), None)
+            if flight.tasks.pop(index, None) is not task:
+                return  # it was abandoned, and another task has its place
+            chunk.running = next(iter(flight.tasks), None)
             chunk.done.append(done)
             now = time.perf_counter()
             chunk.spend(now - self._counted)
@@ -477,7 +425,7 @@ class Coroutines:
         return None
 
     def _end(self, flight: Flight) -> None:
-        if flight.begun.done() and not flight.hands:
+        if flight.begun.done() and not flight.tasks:
             _resolve(flight.ended)
 
     async def _run(self, flight: Flight, index: int) -> Done:
@@ -520,13 +468,15 @@ def _seal(result: Any, limit: int) -> bytes:
 
 
 def check_called(result: MethodType, value: Any) -> None:
-    """Refuse `doc.text` where `doc.text()` was meant: it can be pickled, so it would be a result."""
+    """Refuse a method of the element as a result, as when `doc.text` is returned instead of `doc.text()`."""
+    # A bound method can be pickled, so nothing else would notice.
     if result.__self__ is value:
         raise NotCalled(method=result.__name__)
 
 
 def _refusal(result: Any, reason: str) -> ResultNotPicklable:
-    """Return the error of a result that cannot be pickled; close coroutines, about which Python would warn."""
+    """Return the error of a result that cannot be pickled, and close the coroutines in it."""
+    # Python would warn about coroutines that were never awaited.
     kind = type(result)
     parts = [result] if kind is CoroutineType else []
     if kind in (list, tuple, set):
@@ -545,11 +495,7 @@ def _refusal(result: Any, reason: str) -> ResultNotPicklable:
 
 
 def failed(index: int, error: BaseException, origin: Origin, code: str, key: str | None, held: float) -> Done:
-    """Return the outcome of a message that ended in an exception, after so many seconds.
-
-    Where a storage may have refused the document, the outcome is undecided. Its payload holds the failure and the files
-    that were read last, from which `consumer.refusals` decides what becomes of the message.
-    """
+    """Return the outcome of a message that ended with an exception after `held` seconds."""
     describe = partial(
         Failure.from_exception,
         key=None if key is None else str(label_of(key)),
@@ -564,10 +510,12 @@ def failed(index: int, error: BaseException, origin: Origin, code: str, key: str
             return index, Outcome.NACK, repr(error.fields["seconds"]).encode(), key
         failure = describe(error)
         outcome = Outcome.FAIL if retryable(error) else Outcome.REJECT
+        # A storage may have refused the document: `consumer.refusals` decides the outcome. It tries the files that were
+        # read last, which only the process that ran the function knows.
         if key is not None and is_refusal(error) and running.get() is not None:
             return index, UNDECIDED, pack({"outcome": outcome, "read": last_read()}, failure.to_bytes()), key
-    except BaseException as defect:  # noqa: BLE001 - code of the exception ran: its attributes, its class, its parts
-        # Raised from here it would end the chunk, and the message would stay leased without an outcome.
+    except BaseException as defect:  # noqa: BLE001 - describing an exception runs its code, which may raise anything
+        # Raised from here, it would end the chunk, and the message would stay leased without an outcome.
         why = type(defect).__name__
         told = RuntimeError(f"the exception cannot be described: reading it raised {why}")
         failure, outcome = replace(describe(told), error=_CLASS_NAME(type(error))), Outcome.FAIL
@@ -575,9 +523,9 @@ def failed(index: int, error: BaseException, origin: Origin, code: str, key: str
 
 
 _CLASS_NAME: Callable[[type], str] = type.__dict__["__name__"].__get__
-"""The name of a class, past whatever its metaclass makes of that attribute."""
+"""Reads the name of a class, even where its metaclass overrides that attribute."""
 
 
 def refuse_value(value: object) -> None:
-    """Stand in for a function where plain values reach a consumer that only runs calls."""
+    """Raise NotACall for a plain value that reaches a consumer without a function for it."""
     raise NotACall(type=type(value).__name__)

@@ -1,4 +1,4 @@
-"""Functions on a consumer: fetched once by hash, opened in the executor, kept while used."""
+"""Functions on a consumer: fetched once by hash, opened in the executor, evicted when others follow."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ KEEP = 64
 
 
 class FunctionCache:
-    """The last 64 functions this consumer ran."""
+    """The last 64 functions that this consumer opened."""
 
     def __init__(self) -> None:
         self._blobs: OrderedDict[bytes, bytes] = OrderedDict()
         self._opened: OrderedDict[bytes, Work] = OrderedDict()
 
     async def fetch(self, queue: Ref, hash: bytes) -> bytes | None:
-        """Return a function's blob, from the queue when it is new here; None when the queue lost it."""
+        """Return a function's blob, fetched from its queue at first, or None when the queue has lost it."""
         if hash not in self._blobs:
             from dqlab.cluster.transport.calls import Function  # here: it loads Dask, see above
 
@@ -42,11 +42,12 @@ class FunctionCache:
         return self._blobs[hash]
 
     def open(self, hash: bytes, blob: bytes) -> Work:
-        """Unpickle a function; runs in the executor, since users' modules are imported here."""
+        """Return a function, unpickled at first."""
+        # Only in the executor's thread: unpickling imports users' modules, which may take seconds.
         work = self._opened.get(hash)
         if work is None:
             meta, parts = unpack(blob)
-            learn(meta.get("options", ()))  # first: the function may hold documents itself
+            learn(meta.get("options", ()))  # before the function is opened: it may hold documents itself
             work = Work(open_value(parts[0]), meta["code"])
             self._opened[hash] = work
             while len(self._opened) > KEEP:

@@ -1,6 +1,6 @@
-"""What runs in a worker process at a time: messages of all its slots, of any queue, or one suspect alone.
+"""Admits messages to a worker process: those of all its slots, of any queue, or one suspect alone.
 
-A process that dies does not report what it died of. What ran alone in it is known to be the reason.
+A process that dies does not report which message killed it. A message that ran alone in it is known to be the reason.
 """
 
 from __future__ import annotations
@@ -14,23 +14,16 @@ __all__ = ["Occupancy", "Stay", "occupancy"]
 
 
 class Stay:
-    """A chunk's place in the process, from the moment it asks to run until it has ended.
-
-    Attributes
-    ----------
-    alone : bool
-        Nothing runs beside it.
-    inside : bool
-        It may run now.
-    """
+    """A chunk's place in the process, from its request to run until its end."""
 
     def __init__(self, occupancy: Occupancy, *, alone: bool) -> None:
         self.alone, self.inside = alone, False
+        """Whether nothing may run beside the chunk, and whether it may run now."""
         self._occupancy = occupancy
         self._admitted: asyncio.Event | None = None
 
     async def admitted(self, seconds: float) -> bool:
-        """Return whether it may run, after at most `seconds`."""
+        """Wait at most `seconds` for admission, and return whether the chunk may run."""
         if not self.inside:
             self._admitted = self._admitted or asyncio.Event()
             with suppress(TimeoutError):
@@ -38,37 +31,34 @@ class Stay:
         return self.inside
 
     def admit(self) -> None:
-        """Let it run."""
+        """Let the chunk run."""
         self.inside = True
         if self._admitted is not None:
             self._admitted.set()
 
     def share(self) -> None:
-        """Let others run beside it from now on."""
+        """Let others run beside the chunk from now on."""
         self.alone = False
         self._occupancy.look()
 
     def leave(self) -> None:
-        """Make room: it has ended, or is not to run."""
+        """Make room for others."""
         self._occupancy.left(self)
 
 
 class Occupancy:
-    """Admits chunks in the order in which they ask. Used in one event loop, so no lock is needed.
+    """Admits chunks in the order of their requests."""
 
-    Attributes
-    ----------
-    slots : int
-        Slots that run in the process.
-    """
+    # Used in one event loop, so it needs no lock.
 
     def __init__(self) -> None:
         self.slots = 0
+        """Slots that run in the process."""
         self._inside: set[Stay] = set()
         self._waiting: deque[Stay] = deque()
 
     def enter(self, *, alone: bool = False) -> Stay:
-        """Ask to run; the answer may be admitted at once."""
+        """Return a new place, which may be admitted at once."""
         stay = Stay(self, alone=alone)
         self._waiting.append(stay)
         self.look()
@@ -76,12 +66,12 @@ class Occupancy:
 
     @property
     def wanted(self) -> bool:
-        """Whether any wait to run."""
+        """Whether a chunk waits to run."""
         return bool(self._waiting)
 
     def look(self) -> None:
-        """Admit those that may run now."""
-        # In order: were later ones admitted past one that is to be alone, it would wait as long as there is work.
+        """Admit the chunks that may run now."""
+        # In order: if others passed a chunk that is to run alone, it would wait as long as there is work.
         while self._waiting:
             first = self._waiting[0]
             if self._inside and (first.alone or any(stay.alone for stay in self._inside)):
@@ -91,7 +81,7 @@ class Occupancy:
             first.admit()
 
     def left(self, stay: Stay) -> None:
-        """Forget a stay, and admit those that waited for it."""
+        """Remove a stay and admit the chunks that waited for it."""
         self._inside.discard(stay)
         if stay in self._waiting:
             self._waiting.remove(stay)
@@ -102,5 +92,6 @@ _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Occupancy] = WeakKeyDicti
 
 
 def occupancy() -> Occupancy:
-    """Return the one of this process: all actors of a worker share its event loop."""
+    """Return the occupancy of this process."""
+    # One for each event loop: all actors of a worker share its loop, and a worker is a process, but in tests.
     return _by_loop.setdefault(asyncio.get_running_loop(), Occupancy())

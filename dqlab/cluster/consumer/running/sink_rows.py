@@ -1,4 +1,4 @@
-"""Results of a run that has a sink: opened as rows, with what is known of their making, and settled as references."""
+"""Results of a run with a sink: opened as rows with their lineage, and settled as references."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _POSITION, _OUTCOME, _PAYLOAD, _KEY = map(itemgetter, range(4))
 
 
 def code_in(blob: bytes | None) -> str:
-    """Return the short code version of a packed function; "" of one that was lost."""
+    """Return the short code version of a packed function, or "" if it was lost."""
     return "" if blob is None else str(unpack(blob)[0]["code"])
 
 
 def rows_alike(work: Iterable[tuple[Chunk, Sequence[Done]]]) -> Alike | None:
-    """Return the values of all results of some chunks, if they are rows that are pickled alike."""
+    """Return the values of all results of some chunks, if they are rows with equal pickles but for their values."""
     payloads: list[bytes] = []
     for _, done in work:
         payloads += acked_payloads(done)
@@ -47,10 +47,8 @@ def _all_acked(done: Sequence[Done]) -> bool:
 def opened_rows(
     chunk: Chunk, done: Sequence[Done], origin: Origin, *, without_values: bool = False
 ) -> tuple[SinkRows, list[Done | None]]:
-    """Return results as rows, and for each outcome None where it is one of them, else the outcome as it is to be.
-
-    That is a failure of its message, where the value of a result cannot be opened here.
-    """
+    """Return results as rows, and for each outcome None if it became a row, else the outcome to settle."""
+    # A result that cannot be opened here becomes a failure of its message.
     code, acked = chunk.code, Outcome.ACK
     kept, values, others = list[Done](), list[Any](), list[Done | None]()
     if without_values and _all_acked(done):
@@ -69,7 +67,7 @@ def opened_rows(
             others.append(other)
     if not kept:
         return SinkRows(), others
-    # Column by column: with a step of a loop for each row this takes as long as writing them.
+    # Column by column: a loop over rows takes as long as writing them.
     n, indexes, keys = len(kept), list(map(_POSITION, kept)), list(map(_KEY, kept))
     now = time.perf_counter()
     since, versions = time.time() - now, chunk.versions
@@ -95,15 +93,9 @@ def settled_rows(
     references: Iterator[bytes | Exception],
     origin: Origin,
 ) -> list[Done]:
-    """Return outcomes as they are settled: references in place of results, failures of what a sink does not take.
-
-    Parameters
-    ----------
-    others : sequence
-        As `opened_rows` returns them.
-    references : iterator
-        One for each row; what is left is that of other chunks.
-    """
+    """Return the outcomes to settle, with references in place of results and failures of rows that the sink rejects."""
+    # Takes as many references as the chunk has rows: the iterator goes on to the next chunk. `others` is what
+    # `opened_rows` has returned for the same outcomes.
     acked, code = Outcome.ACK, chunk.code
     if not any(others):
         some = list(islice(references, len(done)))
