@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,14 +49,21 @@ class Held:
 class Making:
     """A client that makes an actor on a worker."""
 
-    def __init__(self, *_: Any, **__: Any) -> None: ...
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncIterator[Making]:
+        yield self
 
-    async def __aenter__(self) -> Making:
-        return self
+    def submit(self, *_: Any, **__: Any) -> Made:
+        return Made()
 
-    async def __aexit__(self, *_: object) -> None: ...
 
-    async def submit(self, *_: Any, **__: Any) -> None: ...
+class Made:
+    """The future of an actor."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return asyncio.sleep(0).__await__()
+
+    def release(self) -> None: ...
 
 
 @pytest.fixture
@@ -62,9 +71,9 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> DqlabWorkerPlugin:
     async def wanted(worker: object, key: str) -> bool:
         return True
 
-    monkeypatch.setattr("dqlab.cluster.worker.plugin.PatientClient", Making)
     monkeypatch.setattr("dqlab.cluster.worker.plugin.pin_remotely", wanted)
     made = DqlabWorkerPlugin()
+    made._shared = Making()  # type: ignore[assignment]
     made._worker = SimpleNamespace(  # type: ignore[assignment]
         address="tcp://there", security=None, scheduler=SimpleNamespace(address="tcp://s"), state=SimpleNamespace()
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from functools import partial
+from collections.abc import AsyncIterator, Coroutine, Generator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -91,18 +91,22 @@ def test_opening_a_queue_that_another_process_holds_says_so(client: Client, queu
 class ClientMeanwhile:
     """What a worker makes actors with, while the cluster is restarted: `made` says whether that came first."""
 
-    def __init__(self, *_: Any, made: bool, **__: Any) -> None:
+    def __init__(self, made: bool) -> None:
         self.made = made
 
-    async def __aenter__(self) -> Self:
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncIterator[Self]:
+        yield self
+
+    def submit(self, *_: Any, **__: Any) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Let the worker go on."""
-
-    async def submit(self, *_: Any, key: str, **__: Any) -> None:
+    def __await__(self) -> Generator[Any, None, None]:
         if not self.made:
-            raise FutureCancelledError(key, "scheduler-restart")
+            raise FutureCancelledError("dq-queue/q/0", "scheduler-restart")
+        return asyncio.sleep(0).__await__()
+
+    def release(self) -> None: ...
 
 
 @pytest.mark.parametrize("made", [True, False], ids=["once it was made", "before it was made"])
@@ -114,10 +118,10 @@ def test_what_a_restart_takes_away_while_it_is_made_is_a_worker_that_is_lost(
     async def pinned(worker: object, key: str) -> bool:
         return True
 
-    monkeypatch.setattr("dqlab.cluster.worker.plugin.PatientClient", partial(ClientMeanwhile, made=made))
     monkeypatch.setattr("dqlab.cluster.worker.plugin.pin_remotely", pinned)
     scheduler = SimpleNamespace(address="tcp://scheduler")
     plugin = DqlabWorkerPlugin()
+    plugin._shared = ClientMeanwhile(made)  # type: ignore[assignment]
     plugin._worker = SimpleNamespace(  # type: ignore[assignment]
         status=Status.running,
         address="tcp://there",

@@ -400,7 +400,7 @@ def test_a_merge_waits_a_moment_for_that_of_another_client_and_says_so(
 
     with monkeypatch.context() as patch:
         patch.setattr("dqlab.runs.tables.Claim.take", lambda claim, wait: bool(waited.append(wait)))
-        with pytest.raises(MergeUnderWay, match=r"call run\.compact_sink\(\) again"):
+        with pytest.raises(MergeUnderWay, match=r"Call run\.compact_sink\(\) again"):
             run.compact_sink()
     assert waited == [10.0]
     assert run.compact_sink().after == 1

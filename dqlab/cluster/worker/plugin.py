@@ -26,20 +26,19 @@ from dqlab.cluster.transport.errands import WorkerLost, answering
 from dqlab.cluster.transport.internals import (
     CALL,
     NoSuchActor,
-    PatientClient,
     actors_here,
     answer_call,
     is_leaving,
     outlast_pauses,
     pin_remotely,
     report,
-    security_of,
     start_actor,
 )
 from dqlab.cluster.transport.protocol import greeting
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.cluster.transport.walltime import read_end
 from dqlab.cluster.transport.wire import Apart
+from dqlab.cluster.worker.shared_client import SharedClient
 from dqlab.cluster.worker.sigterm import on_sigterm
 from dqlab.cluster.worker.vitals import WorkerVitals
 
@@ -90,7 +89,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         """Add our handlers, and one for SIGTERM that ends the worker in order."""
-        self._worker = worker
+        self._worker, self._shared = worker, SharedClient(worker)
         if on_sigterm(self._terminate) and worker.nanny is not None:
             self._exiting = asyncio.create_task(_exit_when_closed(worker), name="dqlab-exit")
         if worker.nanny is not None:  # in its own process: these settings are not for a user's
@@ -123,6 +122,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
                     task.cancel()
         if self._beating is not None:
             self._beating.cancel()
+        await self._shared.close()
         # Not `CALL`: actors that still live here may be called.
         for handler in ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_vitals", "dq_missing"):
             worker.handlers.pop(handler, None)
@@ -165,21 +165,16 @@ class DqlabWorkerPlugin(WorkerPlugin):
 
     async def _make(self, worker: Worker, key: str, sealed: bytes) -> None:
         kind, args = open_value(sealed)
-        # Our own client, closed at once: the worker's own one would become asynchronous, and users' functions that call
-        # `get_client()` would get it.
-        async with PatientClient(  # type: ignore[no-untyped-call]
-            worker.scheduler.address,
-            asynchronous=True,
-            set_as_default=False,
-            security=security_of(worker),
-            name="dqlab-spawn",
-        ) as client:
+        async with self._shared.borrowed() as client:
             future = client.submit(
                 kind, *args, key=key, actor=True, workers=[worker.address], allow_other_workers=False, pure=False
             )
-            await future
-            if not await pin_remotely(worker, key):
-                raise NoSuchActor(key)
+            try:
+                await future
+                if not await pin_remotely(worker, key):
+                    raise NoSuchActor(key)
+            finally:  # from here on the registry wants it, or nothing does
+                future.release()
         held: Any = worker.state.actors.get(key)
         try:
             await start_actor(worker, key)
