@@ -1,4 +1,4 @@
-"""Classifies files by owner: the user's code, or that of dqlab, of Python and of installed packages."""
+"""Classifies files by owner: the user's code, or that of dqlab, Python and installed packages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_users(file: str) -> bool:
 
 
 def level_of_user() -> int:
-    """Return the `stacklevel` with which a warning of the caller names the user's line; 1 on an event loop."""
+    """Return the `stacklevel` with which a warning of the caller names the user's line, or 1 on an event loop."""
     level, frame = 1, sys._getframe(1)
     while is_own(frame.f_code.co_filename):
         if frame.f_back is None:
@@ -37,7 +37,7 @@ def level_of_user() -> int:
 
 
 def names_of_user() -> Mapping[str, Any]:
-    """Return what can be named in the user's line that led here: its function's own names, and those of its module."""
+    """Return the names that the user's line that led here can use, local ones and those of its module."""
     frame = sys._getframe(1)
     while not is_users(frame.f_code.co_filename):
         if frame.f_back is None:
