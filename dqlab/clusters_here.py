@@ -408,7 +408,7 @@ def register(found: Registration) -> Path:
 
 def _check_leftover(path: Path, name: str) -> None:
     """Raise `NameInUse` unless a file that this version cannot read was written by a process that has ended."""
-    try:
+    try:  # only the fields that every version has written
         about = json.loads(path.read_bytes()[:LARGEST])
         writer = _Written(**{field: about[field] for field in ("name", "scheduler", "store", "pid", "host", "started")})
         over, pid, address = not (writer.here and writer.runs), writer.pid, writer.scheduler

@@ -239,7 +239,8 @@ def _connect(
     target, directory = _resolved(target, name, store)
     result_limit(durable=directory is not None)  # raises for a bad configuration before anything is started
     key = _key(target, n, path, name, directory)
-    # The turn leaves out name and store: two labs of one target are made one after the other.
+    # A turn leaves out name and store: two labs of one target are made one after the other. The dictionary is weak, so
+    # this frame keeps the lock alive.
     with _lock:
         turn = _turns.setdefault(_key(target, n, path), threading.RLock())
     with turn:

@@ -177,6 +177,7 @@ class KeepsAttributes:
         def __setattr__(self, name: str, value: Any) -> None:
             kind = type(self)
             is_there = name in self.__dict__
+            # The caller's own frame decides whose code this is: with a wrapper around this method it would be ours.
             if (
                 not name.startswith("_")
                 and not is_own(sys._getframe(1).f_code.co_filename)

@@ -586,7 +586,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         finally:
             try:
                 if self._own_client:
-                    self.client.close()
+                    self.client.close()  # before its cluster: a client that loses its scheduler tries to reconnect
             finally:
                 if self._cluster is not None:
                     self._cluster.close()
@@ -745,7 +745,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         # Reports are up to 250 ms old. Views ask several times a second, and do not make the workers send more.
         self._check_open()
         link = self.session.link
-        asked = link.scheduler("dq_snapshot", fresh=FRESH * fresh)
+        asked = link.scheduler("dq_snapshot", fresh=FRESH * fresh)  # seconds to wait for reports, or 0
         snapshot = Snapshot.from_dict(link.sync(asked, timeout=timeout))
         resting = () if snapshot.queues else tuple(self._resting())
         store = "" if self.store is None else str(self.store)

@@ -33,6 +33,7 @@ def level_of_user() -> int:
         if frame.f_back is None:
             return 1
         level, frame = level + 1, frame.f_back
+    # A callback on an event loop has no line of the user below it, only asyncio's.
     return 1 if str(frame.f_globals.get("__name__")).startswith("asyncio.") else level
 
 

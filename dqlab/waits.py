@@ -176,7 +176,7 @@ def shown(what: Any) -> Iterator[Wait]:
 
 def step(text: str) -> None:
     """Name, from any thread, the step that the shown wait waits for now."""
-    wait = _current
+    wait = _current  # read once: the main thread may end it meanwhile
     if wait is not None:
         wait.step(text)
 

@@ -126,7 +126,8 @@ class Failure:
         """Return the record that `to_bytes` wrote, or raise `FrameCorrupt`."""
         try:
             entries = json.loads(restored(bytes(record)))
-            values = {field.name: entries[field.name] for field in fields(cls)}  # a newer version may have more fields
+            # A newer version may have written more fields. A new field needs a default here: records in logs lack it.
+            values = {field.name: entries[field.name] for field in fields(cls)}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise FrameCorrupt(kind="failure record", reason=reason, size=len(record)) from error
@@ -267,6 +268,7 @@ def innermost(trace: TracebackType | None) -> str:
 def fingerprint(exception: BaseException, trace: TracebackType | None) -> str:
     """Return eight hex digits from the exception's classes, function names and source lines, causes included."""
     # Without file names, line numbers and what varies in a line: an edited cell or another machine is no other class.
+    # Records in logs keep their fingerprints: a change here puts later failures of the same kind into new classes.
     parts = []
     for depth, (cause, part) in enumerate(_causes(exception, trace)):
         parts += [f"cause {depth}", class_name(type(cause)), *sorted({class_name(kind) for kind in _members(cause)})]

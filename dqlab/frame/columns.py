@@ -18,8 +18,8 @@ _MAX_COUNT = 1 << 24
 class Flag:
     """Columns that a frame may have, in the high bits of the byte whose low four bits are its `Kind`."""
 
-    # Plain integers: the operators of `enum.IntFlag` would take a tenth of the time to open a frame. Some bits have one
-    # meaning in a frame and another in a settlement.
+    # Plain integers: the operators of `enum.IntFlag` would take a tenth of the time to open a frame. The bits are in
+    # logs; some have one meaning in a frame and another in a settlement.
     WEIGHTED: Final = 0x10
     """A frame of messages has their weights."""
     MADE: Final = 0x10

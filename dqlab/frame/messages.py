@@ -24,6 +24,7 @@ _FLAGS_AT = 3
 class Kind(IntEnum):
     """The meaning of a frame's payloads."""
 
+    # These numbers are in logs, and at most 15: the flags have the other bits of the byte.
     ELEMENT = 0
     """Each is one pickled value, the function's only argument."""
     CALL = 1

@@ -24,6 +24,7 @@ _SETTLEMENT = struct.Struct("<2sBBIQQ16sII")
 class Outcome(IntEnum):
     """How one delivery ended, as the consumer reports it and before the rules judge it."""
 
+    # These numbers are in logs. ACK is 0: outcomes that are all ACK are left out, and read as zero bytes.
     ACK = 0
     """Done; the payload is the pickled result, or refers to a row in the sink of the run."""
     FAIL = 1
