@@ -91,7 +91,7 @@ _HOMES = {
     "cancelled": "dqlab.cluster.consumer.running.execution",
     "connect": "dqlab.connecting",
 }
-"""Module of each public name: imported on first access, so that `dqlab fsck` needs no Dask."""
+"""Module of each public name, imported on first access so that `dqlab fsck` needs no Dask."""
 
 _OF_A_LAB = ("all_runs", "attach", "close", "doctor", "gc", "history", "map", "panel", "queue", "stats")
 """Methods of a lab that are looked for here; a constant, since importing `Lab` imports Dask."""
@@ -100,12 +100,12 @@ _OF_DOCUMENTS = (
     *("from_archive", "from_csv", "from_dask", "from_frame", "from_glob", "from_hf", "from_jsonl", "from_parquet"),
     "stdlib",
 )
-"""The same of `Documents`."""
+"""Methods of `Documents` that are looked for here."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        if name == "connect":  # most of a second of imports, in which Ctrl-C printed their frames
+        if name == "connect":  # it imports for most of a second; a Ctrl-C then would print the frames of imports
             with import_module("dqlab.errors.rendering").interruptible("nothing was started; call it again"):
                 found = getattr(import_module(_HOMES[name]), name)
         else:
@@ -115,12 +115,13 @@ def __getattr__(name: str) -> Any:
     elif name == "__version__":
         found = _version()
     else:
-        if name.startswith("_") or find_spec(f"dqlab.{name}") is not None:  # `from dqlab import config` asks here first
+        if name.startswith("_") or find_spec(f"dqlab.{name}") is not None:
+            # `from dqlab import config` asks here first, and imports the module only after an AttributeError.
             raise AttributeError(f"module 'dqlab' has no attribute {name!r}")
         from dqlab.errors import NoAttribute
 
         raise NoAttribute(what="dqlab", attribute=name, hint=_meant(name))
-    globals()[name] = found
+    globals()[name] = found  # the next access does not come here
     return found
 
 
@@ -148,19 +149,19 @@ def _version() -> str:
 
 
 def __dir__() -> list[str]:
-    """Return the public names; modules and imported names are left out of completion."""
+    """Return the public names, without modules and imported names, for completion."""
     return sorted([*__all__, "__doc__", "__file__", "__name__", "__version__", "errors", "hpc", "testing"])
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Add `%dq` and `%%dq` to IPython, and register formatters of our objects: ``%load_ext dqlab``."""
+    """Add `%dq` and `%%dq` to IPython and register formatters of our objects, for ``%load_ext dqlab``."""
     from dqlab.jupyter import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Remove `%dq` and `%%dq` again: ``%unload_ext dqlab``."""
+    """Remove `%dq` and `%%dq` again, for ``%unload_ext dqlab``."""
     from dqlab.jupyter import unload
 
     unload(shell)

@@ -12,11 +12,11 @@ class Clock(Protocol):
     """The time source of the rules."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary instant; never goes back. For deadlines and durations."""
+        """Return seconds since an arbitrary instant, which never go back, for deadlines and durations."""
         ...
 
     def wall(self) -> float:
-        """Return seconds since 1970-01-01 UTC. For people; never subtracted from another reading."""
+        """Return seconds since 1970-01-01 UTC, to show to people."""
         ...
 
 

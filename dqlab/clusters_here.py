@@ -1,9 +1,9 @@
-"""Clusters that this user's processes have recorded on this machine, one file each, and finding them.
+"""Files by which clusters of this machine are found, one for each cluster.
 
-Owns two kinds of file of one format. An `Announcement` is in Jupyter's runtime directory: labs write it, the server
-extension reads it. A service is known by its id, which is its name made unique, and which it keeps after a restart
-of its kernel or scheduler. A `Registration` is of a cluster of `dqlab up`, in a directory that needs no Jupyter:
-written when the cluster is ready, removed at its end, or when its process is found gone.
+Owns two kinds of files in one format. Labs write an `Announcement` into Jupyter's runtime directory, and the server
+extension reads it; a service keeps its id, which is its name made unique, when its kernel or scheduler restarts.
+`dqlab up` writes a `Registration` into a directory that needs no Jupyter, once its cluster is ready, and removes it at
+the cluster's end; where that process was killed, the next reader removes it.
 """
 
 from __future__ import annotations
@@ -110,31 +110,23 @@ class NameInUse(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """Fields of every file.
-
-    Attributes
-    ----------
-    name : str
-        Name of its lab or cluster.
-    scheduler : str
-        Address of the scheduler.
-    store : str or None
-        Absolute path of the directory that keeps its queues; None: they are transient.
-    pid, host, started
-        The process that wrote it, and when; `started` in seconds since 1970.
-    """
+    """Fields of every file."""
 
     name: str
+    """Name of the lab or cluster."""
     scheduler: str
     store: str | None
+    """Absolute path of the directory that keeps its queues; None where they are transient."""
     pid: int = field(default_factory=os.getpid)
+    """The process that wrote the file."""
     host: str = field(default_factory=socket.gethostname)
     started: float = field(default_factory=time.time)
+    """When the file was written, in seconds since 1970."""
     schema: int = SCHEMA
 
     @property
     def here(self) -> bool:
-        """Whether it was written on this machine: many machines often share a home directory."""
+        """Whether it was written on this machine, since machines often share a home directory."""
         return self.host == socket.gethostname()
 
     @property
@@ -144,18 +136,20 @@ class _Written:
             process = psutil.Process(self.pid)
             if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                 return False
+            # A pid is reused: a process that began after the file was written did not write it.
             return bool(process.create_time() - self.started < SLACK)
         except psutil.NoSuchProcess:
             return False
         except psutil.Error:
-            return True
+            return True  # it exists and is not ours to inspect: a live cluster must not lose its file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration(_Written):
-    """One cluster of `dqlab up`, which ends with the process that wrote this; `reserved` is the worker for queues."""
+    """One cluster of `dqlab up`, which ends with the process that wrote this."""
 
     reserved: str
+    """Name of the worker that only hosts queues."""
 
     @property
     def keeps(self) -> str:
@@ -164,13 +158,13 @@ class Registration(_Written):
 
     @property
     def command(self) -> str:
-        """What starts such a cluster again, in a terminal."""
+        """The shell command that starts this cluster again."""
         named = f" --name {self.name}" if self.name != LOCAL else ""
         return f"dqlab up{named}" + (f" --store {shlex.quote(self.store)}" if self.store is not None else "")
 
     @property
     def call(self) -> str:
-        """What connects to it then."""
+        """The call that connects to this cluster."""
         return "dq.connect('local')" if self.name == LOCAL else f"dq.connect('local', name={self.name!r})"
 
     def check_store(self, store: Path | None) -> None:
@@ -181,7 +175,7 @@ class Registration(_Written):
 
 
 def kernel_id() -> str:
-    """Return the id under which Jupyter knows the kernel that this process is; "" for any other process."""
+    """Return the id by which Jupyter knows this kernel, or "" outside a kernel."""
     ipykernel = sys.modules.get("ipykernel.kernelapp")
     if ipykernel is None or not ipykernel.IPKernelApp.initialized():
         return ""
@@ -190,47 +184,33 @@ def kernel_id() -> str:
 
 
 def kernels_here() -> tuple[str, ...]:
-    """Return the id of the kernel that this process is; nothing for any other process."""
+    """Return the id of this kernel, or nothing outside a kernel."""
     kernel = kernel_id()
     return (kernel,) if kernel else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement(_Written):
-    """One service.
-
-    Attributes
-    ----------
-    id : str
-        Made when it is announced.
-    dashboard : str
-        Address that the scheduler's HTTP server is bound to: "http://127.0.0.1:40123".
-    dashboard_host : str
-        Name of the machine on which that address is valid.
-    tunnel : bool
-        It leads to another machine, where the scheduler is.
-    kernels : tuple of str
-        Jupyter's ids of the kernels whose last lab is on it: the sidebar follows the notebook in front. A cluster of
-        `dqlab up` has none at first.
-    scheduler_id : str
-        The id that the scheduler has until it is restarted.
-    token : str
-        Opens the scheduler's control route; it is never sent, see `dqlab.proof`.
-    embedded : bool
-        It ends with the process that announced it.
-    where : str
-        "local", else the scheduler's host.
-    """
+    """One service, as Jupyter's sidebar lists it."""
 
     id: str = ""
+    """Made when the service is announced."""
     dashboard: str
+    """Address to which the scheduler's HTTP server is bound, as in "http://127.0.0.1:40123"."""
     scheduler_id: str
+    """The scheduler's id, which changes when the scheduler restarts."""
     token: str = field(repr=False)
+    """Opens the scheduler's control route, and is never sent: see `dqlab.proof`."""
     embedded: bool
+    """Whether the cluster ends with the process that announced it."""
     where: str
+    """"local", or the scheduler's host."""
     dashboard_host: str = field(default_factory=socket.gethostname)
+    """Name of the machine on which the dashboard's address is valid."""
     tunnel: bool = False
+    """Whether the address leads through a tunnel to the machine of the scheduler."""
     kernels: tuple[str, ...] = field(default_factory=kernels_here)
+    """Jupyter's ids of the kernels whose last lab uses this service; a cluster of `dqlab up` starts with none."""
 
     @property
     def ended(self) -> bool:
@@ -239,12 +219,12 @@ class Announcement(_Written):
 
     @property
     def kept(self) -> float:
-        """Seconds for which it is listed without an answer: fewer where nothing is left to open again."""
+        """Seconds for which the service is listed without an answer, fewer where it left nothing to open again."""
         return KEEP_FOR_NOTHING if self.ended and self.store is None else KEEP_ENDED
 
     @property
     def unreachable(self) -> str:
-        """Why its dashboard cannot be reached from this machine, and what to do about it; "" when it can."""
+        """Why this machine cannot reach the dashboard and what to do about it, or "" where it can."""
         if self.dashboard_host == socket.gethostname() or not loopback(urlsplit(self.dashboard).hostname or ""):
             return ""
         return (
@@ -255,16 +235,16 @@ class Announcement(_Written):
 
 
 _ours: dict[str, Announcement] = {}
-"""What this process announced, and withdraws at its end."""
+"""Services that this process announced, and withdraws at its end."""
 _held: Counter[tuple[Path, str]] = Counter()
-"""By directory and scheduler's id: how many labs of this process have announced it, and not withdrawn it."""
+"""Labs of this process that hold a service announced, counted by directory and scheduler id."""
 
 
 # --- announcements: what labs write ----------------------------------------------------------------------
 
 
 def directory() -> Path | None:
-    """Return Jupyter's runtime directory, None where there is no Jupyter."""
+    """Return Jupyter's runtime directory, or None where Jupyter is not installed."""
     try:
         from jupyter_core.paths import jupyter_runtime_dir
     except ImportError:
@@ -273,17 +253,14 @@ def directory() -> Path | None:
 
 
 def announce(service: Announcement) -> Announcement | None:
-    """Write the file of a service, and return it with its id; None when it is not written, or not yet.
-
-    A cluster that is announced already keeps its file. The id of a service that has ended is reused; when it takes
-    time to find out whether it has, that continues in the background. Never raises, and never waits.
-    """
+    """Write the file of a service and return the service with its id, or None when it is not written, or not yet."""
     place = directory()
     if place is None:
         return None
+    # The sidebar is optional, connecting is not: `connect` must not fail or wait because of an announcement.
     try:
         written = _announce(service, place, patient=False)
-    except _Undecided:
+    except _Undecided:  # it takes up to `PATIENCE` to learn whether another service still holds the id
         Thread(target=_announce_late, args=(service, place), name="dqlab-announce", daemon=True).start()
         return None
     except OSError as error:
@@ -298,10 +275,7 @@ def announce(service: Announcement) -> Announcement | None:
 
 
 def withdraw(service: Announcement, *, ended: bool = False) -> None:
-    """Remove the file that this process wrote of a service, when its last lab is closed or its cluster `ended`.
-
-    The file of another process, or of a successor, stays.
-    """
+    """Remove the file that this process wrote of a service, once its last lab is closed or its cluster has `ended`."""
     place = directory()
     if place is None:
         return
@@ -311,6 +285,7 @@ def withdraw(service: Announcement, *, ended: bool = False) -> None:
     _held.pop((place, service.scheduler_id))
     if _ours.get(service.id) == service:
         del _ours[service.id]
+    # A successor may have written its own file under this id: only the process and scheduler that wrote it remove it.
     if service.pid != os.getpid():  # a fork of the process has its exit handlers too
         with suppress(OSError), _alone(place):
             _leave(place, announced(place), kernels_here())
@@ -328,7 +303,7 @@ def _withdraw_all() -> None:
 
 
 def address_of(scheduler: str) -> tuple[str, bool]:
-    """Return the host of a scheduler's address, as part of a URL, and whether that is this machine."""
+    """Return a scheduler's host in the form that a URL needs, and whether that is this machine."""
     at = urlsplit(scheduler)
     if at.scheme in ("inproc", "unix"):
         return "127.0.0.1", True
@@ -346,21 +321,22 @@ def announced(place: Path) -> list[Announcement]:
 
 
 def keeper_of(store: Path) -> Announcement | None:
-    """Return the first lab of other processes of this user that keeps queues in a store, and has not ended."""
+    """Return the first running lab of this user's other processes that keeps its queues in a store."""
     place = directory()
     try:
         others = [] if place is None else announced(place)
     except OSError:
         return None
     found = [one for one in others if one.store == str(store) and one.pid != os.getpid() and not one.ended]
-    return min(found, key=lambda one: one.started, default=None)  # later ones could open only what it left
+    # Later labs could open only the queues that the first one had left closed.
+    return min(found, key=lambda one: one.started, default=None)
 
 
 _WAY = "; to work with those, connect to its cluster"
 
 
 def way_to(keeper: Announcement) -> str:
-    """Return a sentence on which process has a store open, and what to type to work with its queues."""
+    """Return a sentence that names the process with the store open, and the line that connects to its cluster."""
     return (
         f"lab {keeper.name!r} of process {keeper.pid} on {keeper.host} keeps queues in {keeper.store}"
         f"{_WAY}: dq.connect({keeper.scheduler!r}), in a notebook %dq connect {keeper.scheduler}"
@@ -368,15 +344,16 @@ def way_to(keeper: Announcement) -> str:
 
 
 def without_way(sentence: str) -> str:
-    """Return a sentence of `way_to` without what to type, for a person who has read that once."""
+    """Return a sentence of `way_to` without the line to type, for a person who has read it once."""
     return sentence.partition(_WAY)[0]
 
 
 def seen(place: Path, id: str, at: float | None = None) -> float:
-    """Return when a service last answered or was announced; with `at`, record that. Seconds since 1970; 0: never."""
+    """Return when a service last answered or was announced (seconds since 1970, 0 for never), or set that to `at`."""
     path = _path(place, id)
     try:
         if at is not None:
+            # The file's own time holds it, so that a poll does not rewrite a file that other processes read.
             os.utime(path, (at, at))
         return path.stat().st_mtime
     except OSError:
@@ -384,7 +361,7 @@ def seen(place: Path, id: str, at: float | None = None) -> float:
 
 
 def forget(place: Path, service: Announcement) -> None:
-    """Remove the file of a service that has ended, unless another service has its id by now."""
+    """Remove the file of a service that has ended, unless another service has taken its id."""
     with suppress(OSError), _alone(place):
         path = _path(place, service.id)
         if _announcement(path) == service:
@@ -392,7 +369,7 @@ def forget(place: Path, service: Announcement) -> None:
 
 
 def sweep(place: Path) -> None:
-    """Remove the files of services that ended long ago, and what is left of files that were never finished."""
+    """Remove the files of services that ended long ago, and files that were left unfinished."""
     now = time.time()
     for service in announced(place):
         if service.ended and now - seen(place, service.id) > service.kept:
@@ -407,29 +384,21 @@ def sweep(place: Path) -> None:
 
 
 def registrations() -> Path:
-    """Return the directory of the files: ``$XDG_STATE_HOME/dqlab``, by default ``~/.local/state/dqlab``.
-
-    Not the session's runtime directory: that one ends with a login, and a cluster may outlive it.
-    """
+    """Return the directory of registrations, ``$XDG_STATE_HOME/dqlab`` or ``~/.local/state/dqlab``."""
+    # Not $XDG_RUNTIME_DIR, which ends with the login: a cluster may outlive it.
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "dqlab"
 
 
 def register(found: Registration) -> Path:
-    """Write a cluster's file, readable by its user only; return it.
-
-    Raises
-    ------
-    NameInUse
-        A cluster of that name runs on this machine, maybe of another version of dqlab.
-    """
+    """Write a cluster's file, readable only by its user, or raise `NameInUse` where one of that name runs here."""
     directory = registrations()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_free(found.name)
     path = directory / f"{found.name}@{found.host}.json"
     try:
         _create(path, found)
-    except FileExistsError:  # another process was faster, or the file is not one of this version
+    except FileExistsError:  # another process was faster, or another version of dqlab wrote it, which `look` skips
         check_free(found.name)
         _check_leftover(path, found.name)
         path.unlink(missing_ok=True)
@@ -439,7 +408,7 @@ def register(found: Registration) -> Path:
 
 def _check_leftover(path: Path, name: str) -> None:
     """Raise `NameInUse` unless a file that this version cannot read was written by a process that has ended."""
-    try:
+    try:  # only the fields that every version has written
         about = json.loads(path.read_bytes()[:LARGEST])
         writer = _Written(**{field: about[field] for field in ("name", "scheduler", "store", "pid", "host", "started")})
         over, pid, address = not (writer.here and writer.runs), writer.pid, writer.scheduler
@@ -450,13 +419,13 @@ def _check_leftover(path: Path, name: str) -> None:
 
 
 def unregister(path: Path, found: Registration) -> None:
-    """Remove a cluster's file, unless another cluster has written it by now."""
+    """Remove a cluster's file, unless another cluster has written it since."""
     if _read(path, Registration) == found:
         path.unlink(missing_ok=True)
 
 
 def look() -> tuple[list[Registration], list[Registration]]:
-    """Return the clusters that run on this machine, and those whose process is gone; the files of the latter go."""
+    """Return this machine's running clusters and those whose process is gone, and remove the files of the latter."""
     alive, gone = [], []
     for path in sorted(registrations().glob("*.json")):
         found = _read(path, Registration)
@@ -471,7 +440,7 @@ def look() -> tuple[list[Registration], list[Registration]]:
 
 
 def check_free(name: str) -> None:
-    """Raise `NameInUse` when a cluster of that name runs on this machine."""
+    """Raise `NameInUse` if a cluster of that name runs on this machine."""
     alive, _ = look()
     for found in alive:
         if found.name == name:
@@ -480,15 +449,7 @@ def check_free(name: str) -> None:
 
 
 def find(name: str | None) -> Registration:
-    """Return the cluster of that name, or the only one there is.
-
-    Raises
-    ------
-    NoLocalCluster
-        There is none; names the others that run, and those that left only a file.
-    SeveralLocalClusters
-        There are several, and `name` is None.
-    """
+    """Return the cluster of that name, or the only one, or raise `NoLocalCluster` or `SeveralLocalClusters`."""
     alive, gone = look()
     chosen = [found for found in alive if name in (None, found.name)]
     if len(chosen) == 1:
@@ -515,7 +476,7 @@ def find(name: str | None) -> Registration:
 
 
 class _Undecided(Exception):
-    """It takes time to find out whether a service has ended."""
+    """Whether a service has ended cannot be known without waiting."""
 
 
 def _announce_late(service: Announcement, place: Path) -> None:
@@ -537,6 +498,7 @@ def _announce(service: Announcement, place: Path, *, patient: bool) -> Announcem
                 _leave(place, there.values(), service.kernels, stays=each.id)
                 return joined
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", service.name).strip("-_")[:60].strip("-_") or "lab"
+        # The id of a service that has ended is reused, so that a restarted kernel keeps its entry in the sidebar.
         ids = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
         id = next(id for id in ids if id not in there or _is_over(there[id], service, patient=patient))
         service = replace(service, id=id)
@@ -546,7 +508,7 @@ def _announce(service: Announcement, place: Path, *, patient: bool) -> Announcem
 
 
 def _leave(place: Path, services: Iterable[Announcement], kernels: Collection[str], *, stays: str = "") -> None:
-    """Remove kernels, whose last lab is on another service, from those that they were on before."""
+    """Remove kernels from the services that they used before their last lab connected to another one."""
     for each in services:
         left = tuple(kernel for kernel in each.kernels if kernel not in kernels)
         if each.id != stays and left != each.kernels:
@@ -554,7 +516,7 @@ def _leave(place: Path, services: Iterable[Announcement], kernels: Collection[st
 
 
 def _is_over(old: Announcement, new: Announcement, *, patient: bool) -> bool:
-    """Return whether a new service replaces an old one, which has ended or is the same before a restart."""
+    """Return whether a new service may take an old one's id, which has ended or is the same before a restart."""
     if old.ended or (old.scheduler, old.host) == (new.scheduler, new.host):
         return True
     if old.embedded:
@@ -562,6 +524,7 @@ def _is_over(old: Announcement, new: Announcement, *, patient: bool) -> bool:
     address = urlsplit(old.scheduler)
     by_path = address.scheme == "unix"
     here = (by_path or address.hostname in _LOOPBACK) and old.host == new.host
+    # From here nobody can tell whether a socket or an embedded cluster of another machine lives: its id stays taken.
     if not here and (new.embedded or by_path):
         return False
     if not here and not patient:
@@ -584,13 +547,14 @@ def _path(place: Path, id: str) -> Path:
 
 def _write(place: Path, service: Announcement) -> None:
     unfinished = place / f".dq-{service.id}.{os.getpid()}.tmp"
+    # Written aside and renamed, so that no reader finds half a file. A killed process with this pid may have left one.
     unfinished.unlink(missing_ok=True)
     _create(unfinished, service)
     unfinished.replace(_path(place, service.id))
 
 
 def _create(path: Path, record: _Written) -> None:
-    """Write a new file, readable by its user only; raises `FileExistsError` if there is one."""
+    """Write a new file, readable only by its user, or raise `FileExistsError` if there is one."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         json.dump(asdict(record), file, indent=1)
@@ -600,8 +564,10 @@ _Record = TypeVar("_Record", bound=_Written)
 
 
 def _read(path: Path, kind: type[_Record]) -> _Record | None:
-    """Return the record in a file; None when it is not one of ours, or is another user's or writable by others."""
+    """Return the record in a file, or None where it is not ours or others could have written it."""
     try:
+        # The file names an address to connect to and a token, so only a private file of this user counts. A link is not
+        # followed, and a pipe does not block. Checks and reads share one descriptor: the path may change in between.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             about = os.fstat(descriptor)
@@ -624,7 +590,7 @@ def _read(path: Path, kind: type[_Record]) -> _Record | None:
 
 
 def _is_of(value: Any, hint: Any) -> bool:
-    """Return whether a value from JSON has the type of its field; of the collections there are tuples of texts."""
+    """Return whether a value from JSON has the type of its field, of which the only collections are tuples of texts."""
     if get_origin(hint) is tuple:
         return isinstance(value, list) and all(isinstance(each, str) for each in value)
     return isinstance(value, int | float if hint is float else hint)
@@ -635,6 +601,7 @@ def _announcement(path: Path) -> Announcement | None:
     service = _read(path, Announcement)
     if service is None or not _ID.fullmatch(service.id) or _path(path.parent, service.id) != path:
         return None
+    # A browser is sent to this address: one with a user, a path or a query could pretend to be another page.
     at = urlsplit(service.dashboard)
     if at.scheme not in ("http", "https") or not at.hostname or at.username or at.path.strip("/") or at.query:
         return None
@@ -643,9 +610,10 @@ def _announcement(path: Path) -> Announcement | None:
 
 @contextmanager
 def _alone(place: Path) -> Iterator[None]:
-    """Keep other processes from choosing ids during the block; does not wait for one that holds the lock too long."""
+    """Keep other processes from choosing ids during the block, as far as the lock is free soon."""
     descriptor = os.open(place / ".dq-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        # A stopped process may hold the lock for hours: without it one id may be given twice, waiting blocks `connect`.
         for _ in range(TRIES):
             with suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

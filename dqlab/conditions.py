@@ -1,8 +1,9 @@
 """Conditions over named fields: ``error == 'KeyError' and deliveries < 3``, ``size < 50e6 and not key in ['a', 'b']``.
 
-Owns a language of comparisons joined by ``and``, ``or``, ``not``. It is parsed with `ast` and run by the closures built
-here, never by `eval`, so a condition that comes from a web page can only compare. Knows nothing of what is compared:
-the caller names the fields, their kinds, and how each is read.
+Owns a language of comparisons (``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in``, ``not in``, ``is None``) joined by
+``and``, ``or``, ``not``, over fields, texts, numbers, None and lists. `ast` parses a condition and the closures built
+here run it, never `eval`, so a condition from a web page can only compare. The caller names the fields, their kinds,
+and how each is read.
 """
 
 from __future__ import annotations
@@ -24,41 +25,31 @@ __all__ = ["Field", "Fields", "Unmet", "compile_condition"]
 
 
 class Field(NamedTuple):
-    """What a condition may name: whether it is text or a number, and how it is read; None is neither.
-
-    `instead` is what to write, in words, for a comparison with the other kind.
-    """
+    """A name that conditions may use, and how its value (or None) is read."""
 
     kind: type[str] | type[int]
+    """Whether the values are texts or numbers."""
     get: Callable[[Any], Any]
     instead: str = ""
+    """What to write, in words, for a comparison with the other kind."""
 
 
 class Fields(NamedTuple):
-    """The fields of one language.
-
-    Attributes
-    ----------
-    fields : mapping
-        By name.
-    meant : mapping
-        Words that people write instead, in lower case, and what they mean.
-    example : str
-        A comparison, for error messages.
-    option : str
-        What errors call the condition.
-    """
+    """The fields of one language."""
 
     fields: Mapping[str, Field]
     meant: Mapping[str, str]
+    """Words that people write instead, in lower case, and the field that they mean."""
     example: str
+    """A comparison, for error messages."""
     option: str = "where"
+    """The name that errors give the condition."""
 
 
 VALUES = 5
-"""Values of a field that are named where nothing meets a condition."""
+"""Most values of a field that are named where nothing meets a condition."""
 KEPT = 1_000
-"""Different values of a field that are counted one by one."""
+"""Most different values of a field that are counted one by one."""
 _CONSTANTS = {"false": "False", "none": "None", "null": "None", "true": "True"}
 _MAX_LENGTH = 10_000
 _MAX_DEPTH = 50
@@ -90,35 +81,12 @@ class _Operand(NamedTuple):
 
 
 def compile_condition(condition: str, fields: Fields) -> Callable[[Any], bool]:
-    """Return a condition as a function of what the fields are read from.
-
-    Parameters
-    ----------
-    condition : str
-        An expression of ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in``, ``not in``, ``is None``, ``and``, ``or``,
-        ``not`` over fields and constants: text, numbers, None, and lists of them. ``'timeout' in message`` looks inside
-        a text. None is neither below nor above anything.
-    fields : Fields
-        What it may name.
-
-    Raises
-    ------
-    BadOption
-        Anything else; the error names the piece, its character (from 1), and what may have been meant.
-    """
+    """Return a condition as a predicate, or raise `BadOption` with the piece that is not understood and its place."""
     return _Compiler(condition, fields).compile()
 
 
 class Unmet:
-    """What there is in the fields that a condition names, for a sentence about a condition that nothing meets.
-
-    Parameters
-    ----------
-    condition : str
-        One that `compile_condition` takes.
-    fields : Fields
-        What it may name.
-    """
+    """Counts the values of the fields that a condition names, to explain why nothing meets it."""
 
     def __init__(self, condition: str, fields: Fields) -> None:
         tree = ast.parse(condition.strip(), mode="eval")
@@ -132,24 +100,14 @@ class Unmet:
         return frozenset(self._values)
 
     def add(self, each: Any) -> None:
-        """Look at one thing that does not meet it."""
+        """Count the values of one object that does not meet the condition."""
         for name, values in self._values.items():
             value = self._fields[name].get(each)
             if len(values) < KEPT or value in values:
                 values[value] += 1
 
     def said(self) -> str:
-        """Return which values there are, and what may have been meant: two sentences, the second one where it is known.
-
-        Examples
-        --------
-        >>> fields = Fields({"error": Field(str, str)}, {}, "error == 'KeyError'")
-        >>> unmet = Unmet("error == 'ValueErorr'", fields)
-        >>> for error in ["ValueError", "ValueError", "KeyError"]:
-        ...     unmet.add(error)
-        >>> unmet.said()
-        "There are: error 'ValueError' (2), 'KeyError' (1). Did you mean 'ValueError'?"
-        """
+        """Return one sentence with the values there are, and a second one with the value that may have been meant."""
         there = [f"{name} {self._spread(name)}" for name, values in self._values.items() if values]
         said = f"There are: {'; '.join(there)}." if there else ""
         near = self._near()
@@ -169,12 +127,13 @@ class Unmet:
         return f"{', '.join(shown)}{more}{unknown}"
 
     def _near(self) -> str | None:
-        """Return the value that a text of the condition may stand for; None where that is not known."""
+        """Return the value that a text of the condition may stand for, or None where no value is near."""
         for name, texts in self._wanted.items():
             there = [value for value in self._values.get(name, ()) if isinstance(value, str)]
             for text in texts:
                 if text in there:
                     continue
+                # Errors are named without their module: "builtins.KeyError" stands for "KeyError".
                 last = text.rpartition(".")[2].lower()
                 same = [value for value in there if value.lower() in (text.lower(), last)]
                 near = same or difflib.get_close_matches(text, there, n=1)
@@ -188,7 +147,7 @@ def _spelled(value: Any) -> str:
 
 
 def _wanted(tree: ast.AST) -> dict[str, list[str]]:
-    """Return the texts that each field is compared with for equality, also those of lists."""
+    """Return the texts with which each field is compared for equality, also those in lists."""
     wanted: dict[str, list[str]] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Compare):
@@ -206,7 +165,7 @@ def _wanted(tree: ast.AST) -> dict[str, list[str]]:
 
 
 class _Compiler:
-    """Turns one expression into nested closures; refuses what it does not know."""
+    """Turns one expression into nested closures, and refuses any syntax that it does not know."""
 
     def __init__(self, where: str, fields: Fields) -> None:
         self.where, self.language = where, fields
@@ -215,7 +174,7 @@ class _Compiler:
     def compile(self) -> _Condition:
         if not self.text or len(self.text) > _MAX_LENGTH:
             raise self.refused(f"an expression has 1 to {_MAX_LENGTH:,} characters.")
-        try:
+        try:  # conditions come from web pages: length and depth are bounded, and a parser's failure is the user's error
             tree = ast.parse(self.text, mode="eval")
         except SyntaxError as error:
             hint = " Write == to compare." if _SINGLE_EQUALS.search(self.text) else ""
@@ -293,6 +252,7 @@ class _Compiler:
 
         def ordered(each: Any) -> bool:
             one, other = get_left(each), get_right(each)
+            # None is neither below nor above anything; Python would raise TypeError in the middle of a listing.
             return one is not None and other is not None and below(one, other)
 
         return ordered
@@ -315,7 +275,7 @@ class _Compiler:
         return within
 
     def same_kind(self, left: _Operand, right: _Operand) -> None:
-        """Refuse comparisons that can never be true: a typing error, not a filter."""
+        """Refuse a comparison that can never be true, which is a typing error and not a filter."""
         for side in (left, right):
             if side.kind is _Kind.LIST:
                 raise self.refused(f"{self.piece(side.node)} is a list; write in before it.")
@@ -325,7 +285,7 @@ class _Compiler:
             raise self.refused(f"{what} {self.instead(left, right)}".rstrip())
 
     def instead(self, *sides: _Operand) -> str:
-        """Return what to write for a field that is compared with the other kind; "" if nothing is known."""
+        """Return what to write for a field that is compared with the other kind, or "" where nothing is known."""
         named = (self.language.fields[side.node.id] for side in sides if isinstance(side.node, ast.Name))
         return next((field.instead for field in named), "")
 
@@ -333,7 +293,7 @@ class _Compiler:
         """Return a piece of the expression as the user wrote it, with its place."""
         segment = ast.get_source_segment(self.text, node) or "it"
         lines = self.text.split("\n")
-        before = lines[node.lineno - 1].encode()[: node.col_offset].decode()
+        before = lines[node.lineno - 1].encode()[: node.col_offset].decode()  # `ast` counts bytes, people characters
         skipped = len(self.where) - len(self.where.lstrip())
         place = skipped + sum(len(line) + 1 for line in lines[: node.lineno - 1]) + len(before) + 1
         return f"{segment if len(segment) <= 60 else segment[:59] + '…'} (character {place})"
@@ -355,6 +315,6 @@ class _Compiler:
 def _kind(value: object) -> _Kind:
     if value is None:
         return _Kind.NONE
-    if isinstance(value, bool):
+    if isinstance(value, bool):  # before numbers: True is an int
         return _Kind.TRUTH
     return _Kind.TEXT if isinstance(value, str) else _Kind.NUMBER

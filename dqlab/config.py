@@ -1,6 +1,6 @@
 """Options, durations, sizes and names, turned into plain values once, at the edge.
 
-The only module below `cluster` that reads Dask's configuration, and only when asked.
+The only module below `cluster` that reads Dask's configuration, and only on demand.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ __all__ = [
 MOST = 2**63 - 1
 """The largest number that can be sent."""
 
+# Names become directory names and parts of URLs, hence the narrow alphabet.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?=.)")
 _PART = re.compile(r"\d+(?:\.\d*)?\s*[a-zA-Z]+")
@@ -41,13 +42,7 @@ _SEVERAL = re.compile(r"\s*(?:\d+(?:\.\d*)?\s*[a-zA-Z]+\s*){2,}")
 
 
 def option(key: str) -> Any:
-    """Return one configured value, raw.
-
-    Parameters
-    ----------
-    key : str
-        Dotted, below ``dqlab``: ``"queue.visibility-timeout"``. Defaults and units: `dqlab.yaml`.
-    """
+    """Return one configured value as it was written, by its dotted key below ``dqlab`` (``"queue.max-bytes"``)."""
     import dask.config
 
     default = dask.config.get(key, config=_defaults())
@@ -57,7 +52,7 @@ def option(key: str) -> Any:
 
 
 def entry(key: str) -> Any:
-    """Return what Dask's configuration has under a name that is not one of ours; None for nothing."""
+    """Return the value of a key of Dask's configuration that is not ours, or None where it is not set."""
     import dask.config
 
     return dask.config.get(key, None)
@@ -65,37 +60,21 @@ def entry(key: str) -> Any:
 
 @cache
 def _defaults() -> dict[str, Any]:
-    """Return the defaults of all options.
-
-    They stay out of Dask's configuration, which others clear, restore and leave (`dask.config.refresh`, a
-    ``with dask.config.set(...)`` that began before us): then they would be gone as well.
-    """
+    """Return the defaults of all options, as `dqlab.yaml` has them."""
     import yaml
 
+    # Not registered with `dask.config`: others clear, restore and refresh it, and our defaults would go with it.
     with Path(__file__).with_name("dqlab.yaml").open() as file:
         defaults: dict[str, Any] = yaml.safe_load(file)["dqlab"]
     return defaults
 
 
 def seconds(value: float | str, *, name: str = "duration") -> float:
-    """Return a duration in seconds.
-
-    Parameters
-    ----------
-    value : float or str
-        Seconds, or "90s", "2m", "500ms", "1h30m".
-    name : str
-        The option's name, for the error.
-
-    Raises
-    ------
-    BadOption
-        Not a duration, negative, or not finite.
-    """
+    """Return a duration in seconds from a number or "1h30m", or raise `BadOption` if it is negative or not finite."""
     from dask.utils import parse_timedelta
 
     try:
-        if isinstance(value, str) and _SEVERAL.fullmatch(value):
+        if isinstance(value, str) and _SEVERAL.fullmatch(value):  # `parse_timedelta` knows a single unit only
             result = float(sum(parse_timedelta(part) for part in _PART.findall(value)))
         else:
             result = float(parse_timedelta(value))
@@ -113,7 +92,7 @@ def seconds(value: float | str, *, name: str = "duration") -> float:
 
 
 def _is_below_zero(value: object) -> bool:
-    """Return whether a value would be a duration without its sign."""
+    """Return whether a value would be a duration without its minus sign."""
     if isinstance(value, str) and value.strip().startswith("-"):
         with suppress(BadOption):
             return seconds(value.strip()[1:]) > 0
@@ -121,18 +100,12 @@ def _is_below_zero(value: object) -> bool:
 
 
 def seconds_or_none(value: float | str | None, *, name: str = "duration") -> float | None:
-    """Return a duration in seconds as `seconds` does; None stays None."""
+    """Return a duration in seconds, or None for None."""
     return None if value is None else seconds(value, name=name)
 
 
 def nbytes(value: int | str, *, name: str = "size") -> int:
-    """Return a size in bytes from an int or "64 KiB".
-
-    Raises
-    ------
-    BadOption
-        Not a size, or not positive.
-    """
+    """Return a size in bytes from an int or "64 KiB", or raise `BadOption` unless it is positive and can be sent."""
     from dask.utils import parse_bytes
 
     try:
@@ -147,19 +120,12 @@ def nbytes(value: int | str, *, name: str = "size") -> int:
 
 
 def nbytes_or_none(value: int | str | None, *, name: str = "size") -> int | None:
-    """Return a size in bytes as `nbytes` does; None stays None."""
+    """Return a size in bytes, or None for None."""
     return None if value is None else nbytes(value, name=name)
 
 
 def check_directory(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path of a store.
-
-    Raises
-    ------
-    BadOption
-        It is not a path, or an empty one; a URL; there is a file; or it is not valid Unicode, so that it cannot be sent
-        to other processes unchanged.
-    """
+    """Return the absolute path of a store's directory, or raise `BadOption` if no store can be there."""
     if not isinstance(path, str | os.PathLike):
         raise BadOption(option="store", value=path, problem="is not a path. Name a directory; it is made if need be.")
     named = os.fsdecode(path)
@@ -184,22 +150,14 @@ def check_directory(path: str | os.PathLike[str]) -> Path:
     if not above.is_dir():
         problem = f"cannot be made, for {str(above)!r} is a file. Name a directory, new or a store's."
         raise BadOption(option="store", value=str(resolved), problem=problem)
-    if shown(str(resolved)) != str(resolved):
+    if shown(str(resolved)) != str(resolved):  # it could not be sent to other processes unchanged
         problem = "is not valid Unicode (its name is in another encoding than UTF-8). Rename it, or take another."
         raise BadOption(option="store", value=str(resolved), problem=problem)
     return resolved
 
 
 def check_name(name: object, *, kind: str) -> str:
-    """Return a queue's or run's name if it can be one.
-
-    Names become directory names and parts of URLs, hence the narrow alphabet.
-
-    Raises
-    ------
-    BadName
-        Empty, too long, or with characters such as slashes and spaces; suggests one that is valid.
-    """
+    """Return a queue's or run's name, or raise `BadName` with a valid suggestion."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     text = name if isinstance(name, str) else repr(name)
@@ -218,7 +176,7 @@ def check_name(name: object, *, kind: str) -> str:
 
 def check_count(option: str, value: Any, *, least: int = 1) -> None:
     """Raise `BadOption` unless `value` is a whole number of at least `least` that can be sent."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:  # True is an int
         raise BadOption(option=option, value=value, problem=f"a whole number, {least} or more.")
     if value > MOST:
         raise BadOption(option=option, value=value, problem=f"is above {MOST:,}, the largest number that can be sent.")

@@ -72,9 +72,9 @@ __all__ = [
 
 CONNECT_TIMEOUT = 5.0
 SHORTEST, LOOK_EVERY = 0.5, 0.1
-"""Seconds to try to reach a scheduler whose file came late, and between two checks for that file."""
+"""Seconds to try to reach a scheduler whose file appeared late, and between two checks for that file."""
 CLOSING = 1.0
-"""Seconds that closing the connection to a scheduler may take, whether or not it greeted."""
+"""Seconds that closing the connection to a scheduler may take, whether or not the scheduler greeted."""
 INSTALLING = "preparing it and its workers"
 STORE_TIMEOUT = 5.0
 """Seconds for a worker to look at a store; one that does not answer in that time is skipped."""
@@ -96,7 +96,7 @@ RESERVED = "0"
 
 
 class NothingListens(ConnectFailed):
-    """The machine answers, and refuses the connection: no process listens at that address."""
+    """The machine refuses the connection, since no process listens at that address."""
 
     text = (
         "nothing listens at {address!r}: the connection was refused ({reason}). Nothing was started. Check the port, "
@@ -116,7 +116,7 @@ class HostUnknown(ConnectFailed):
 
 
 class NoSocket(ConnectFailed):
-    """The address is that of a cluster of another process on this machine, and that has ended."""
+    """The address belongs to a cluster of another process on this machine, and that cluster has ended."""
 
     text = (
         "no scheduler is at {address!r}: {reason}. Nothing was started. print(lab) in the notebook of the cluster "
@@ -142,7 +142,7 @@ _open: dict[Any, Lab] = {}
 _turns: WeakValueDictionary[Any, threading.RLock] = WeakValueDictionary()
 """One lock for each target: callers with the same target wait for the same lab, other targets are not blocked."""
 _lock = threading.Lock()
-"""Guards those two, and is never held for long."""
+"""Guards `_open` and `_turns`, and is never held across a wait; a turn is taken without it."""
 
 
 @checks_keywords
@@ -237,8 +237,10 @@ def _connect(
         name = target.kind
     path = str(Path(scheduler_file).expanduser()) if scheduler_file is not None else None
     target, directory = _resolved(target, name, store)
-    result_limit(durable=directory is not None)
+    result_limit(durable=directory is not None)  # raises for a bad configuration before anything is started
     key = _key(target, n, path, name, directory)
+    # A turn leaves out name and store: two labs of one target are made one after the other. The dictionary is weak, so
+    # this frame keeps the lock alive.
     with _lock:
         turn = _turns.setdefault(_key(target, n, path), threading.RLock())
     with turn:
@@ -272,7 +274,7 @@ def _connect(
 
 
 def _tell_held(store: Path | None) -> None:
-    """Warn where another lab of this process keeps queues in a store: a second cluster cannot open them."""
+    """Warn where another lab of this process keeps queues in a store, which a second cluster cannot open."""
     other = next((lab for lab in _open_labs() if lab.embedded and store is not None and lab.store == store), None)
     if other is not None:
         said = (
@@ -289,7 +291,7 @@ def opened(
     name: str | None = None,
     store: str | os.PathLike[str] | None = None,
 ) -> Lab | None:
-    """Return the open lab that `connect` made with these arguments, if there is one; raises as `connect` does."""
+    """Return the open lab that `connect` made with these arguments, or None where there is none."""
     target, directory = _resolved(target, name, store)
     if isinstance(target, Recipe) and name is None:
         name = target.kind
@@ -299,22 +301,7 @@ def opened(
 def examine_at(
     address: str | None, *, name: str | None = None, store: Path | None = None, timeout: float | str = TIMEOUT
 ) -> Checkup:
-    """Examine a cluster that this process is not connected to; nothing is installed there.
-
-    Parameters
-    ----------
-    address : str, optional
-        Address of its scheduler; None or "local": the cluster that `dqlab up` keeps on this machine.
-    name : str, optional
-        Name of one of those.
-    store : Path, optional
-        Examined in addition to those of its queues.
-
-    Raises
-    ------
-    ConnectFailed, SeveralLocalClusters
-        As `connect`.
-    """
+    """Examine a cluster to which this process is not connected, and install nothing there."""
     stores = [store] if store is not None else []
     of, what = address or "", ""
     if address is None or address == LOCAL:
@@ -329,23 +316,13 @@ def examine_at(
 
 
 def start_cluster(n: int, *, port: int | None = None, nursery: Nursery | None = None) -> LocalCluster:
-    """Start a scheduler in this process, `n` processes for consumers, of one thread each, and one for queues.
-
-    Only this user reaches them. Dask's sampling profiler is off: it looks at Dask's tasks, and there are none,
-    and wakes every process a hundred times a second.
-
-    Parameters
-    ----------
-    port : int, optional
-        Let the scheduler and all processes listen on TCP at 127.0.0.1, where every user of this machine reaches them;
-        the scheduler at this port, or, with 0, at any that is free.
-    nursery : Nursery, optional
-        See `EmbeddedCluster`.
-    """
+    """Start a scheduler in this process, `n` processes of one thread for consumers, and one process for queues."""
     import dask
 
     from dqlab.cluster.embedded.cluster import EmbeddedCluster
 
+    # Dask's sampling profiler wakes every process a hundred times a second to look at Dask's tasks, and there are none.
+    # Without a `port` all listen on sockets that only this user reaches; with one (0: any free one), every user can.
     with dask.config.set({"distributed.worker.profile.enabled": False}):
         return with_event_loop(
             lambda: EmbeddedCluster(n + 1, port=port, preload=["dqlab.preload"], modules=NEEDED, nursery=nursery)
@@ -353,7 +330,7 @@ def start_cluster(n: int, *, port: int | None = None, nursery: Nursery | None = 
 
 
 def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | None) -> tuple[Any, Path | None]:
-    """Return what "local" refers to, and the directory of the store."""
+    """Return the cluster that "local" refers to, or the target as it is, and the directory of the store."""
     directory = None if store is None else check_directory(store)
     if not (isinstance(target, str) and target == LOCAL):
         return target, directory
@@ -363,11 +340,12 @@ def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | Non
 
 
 def _key(target: Any, *others: Any) -> tuple[Any, ...]:
+    # Clients and clusters are compared by identity: they need not be hashable. The open lab keeps its object alive.
     return (target if isinstance(target, str | Registration | Recipe | None) else id(target), *others)
 
 
 def _call_again(target: Any, n: int | None, path: str | None, name: str | None, directory: Path | None) -> str:
-    """Return the call that finds the same lab while it is open, and its runs from another process; "" if none does."""
+    """Return the call that finds the same lab while it is open, and its runs from another process, or "" for none."""
     if target is None and path is None and directory is None:
         return ""  # its queues end with this process
     if target is not None and not isinstance(target, str | Registration):
@@ -391,11 +369,12 @@ note_labs(_open_labs)
 
 def _open_lab(key: tuple[Any, ...]) -> Lab | None:
     with _lock:
+        # A closed lab would keep its client and cluster alive, and an id() that a new object may have.
         for closed in [key for key, lab in _open.items() if lab.closed]:
             del _open[closed]
         lab = _open.get(key)
     if lab is not None and not lab.session.link.here:
-        lab.session.link.check_open()
+        lab.session.link.check_open()  # raises: this process is a fork, and the connection is its parent's
     return lab
 
 
@@ -441,7 +420,7 @@ def _make(
 
 
 def _lab_of(client: Client, *, own_client: bool = False, **given: Any) -> Lab:
-    """Return a client's lab; if there is none, close a client that was made for it."""
+    """Return a client's lab, and on failure close a client that was made for it."""
     step(f"the scheduler answers; {INSTALLING}")
     try:
         return Lab(client, own_client=own_client, **given)
@@ -452,7 +431,7 @@ def _lab_of(client: Client, *, own_client: bool = False, **given: Any) -> Lab:
 
 
 def _checked(lab: Lab, store: Path | None) -> Lab:
-    """Return a lab with a worker that can use the store."""
+    """Return a lab whose workers can use the store, or close it and raise."""
     if store is not None:
         step(f"checking that the workers reach the store {store}")
         try:
@@ -464,7 +443,7 @@ def _checked(lab: Lab, store: Path | None) -> Lab:
 
 
 def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path | None) -> Lab:
-    """Wait for the first worker; check that it sees the same store."""
+    """Wait for the first worker and return a lab whose workers see the same store."""
     from dqlab.hpc.job_waits import arrived, await_worker, waited_for, warn_of_what_is_missing
 
     step(f"waiting for the first worker of the batch system, {timeout:g} s at most")
@@ -481,7 +460,7 @@ def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path 
 
 
 def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bool = False, grows: bool = False) -> Lab:
-    """Return the lab of a client or a cluster; on failure, close nothing but a client that was made here."""
+    """Return the lab of a client or a cluster, and on failure close only a client that was made here."""
     from distributed import Client
 
     step(INSTALLING)
@@ -500,13 +479,7 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
 
 
 def _check_form(address: str) -> None:
-    """Refuse what has neither a protocol nor a port.
-
-    Raises
-    ------
-    NoAddress
-        It cannot be an address.
-    """
+    """Raise `NoAddress` for a text without protocol or port."""
     if ":" not in address:
         near = get_close_matches(address.strip().lower(), [LOCAL], n=1)
         raise NoAddress(address=address, hint=f": did you mean {LOCAL!r}?" if near else "")
@@ -515,12 +488,12 @@ def _check_form(address: str) -> None:
 def _reach(
     address: str | None, scheduler_file: str | None, timeout: float, what: str = "", *, patient: bool = True
 ) -> Client:
-    """Return a client of the scheduler at an address; where nothing listens, try on only if `patient`."""
+    """Return a client of the scheduler at an address, and only if `patient` try on where nothing listens."""
     from dqlab.cluster.embedded.sockets import missing, register
 
     register()
     gone = missing(address) if address is not None else ""
-    if gone:  # the folder of an embedded cluster has a random name, so none comes there later
+    if gone:  # the folder of an embedded cluster has a random name, so no other cluster can appear there
         raise NoSocket(address=address, seconds=0, reason=gone)
     step(
         f"waiting for the scheduler {f'that {scheduler_file} names' if scheduler_file is not None else f'at {address}'}"
@@ -549,7 +522,7 @@ def _reach(
 
 
 async def _await_name(address: str, *, patient: bool, unknown: list[socket.gaierror]) -> None:
-    """Return when the name of an address is known; raise why it is not unless `patient`, and note it in `unknown`."""
+    """Return once the name of an address resolves, or raise why it does not, or with `patient` note it in `unknown`."""
     from distributed.comm.addressing import parse_address, parse_host_port
 
     try:
@@ -579,8 +552,9 @@ def _host_in(address: str) -> str:
 
 
 class _Listener:
-    """Whether a process listens at an address: Dask tries on until the time is over, and does not report a refusal."""
+    """Watches whether a process listens at an address."""
 
+    # Dask retries until the timeout and does not report a refusal, so a mistyped port would cost five seconds.
     def __init__(self, host: str, port: int, *, patient: bool) -> None:
         self._place, self._patient = (host, port), patient
         self.refused: ConnectionRefusedError | None = None
@@ -588,7 +562,7 @@ class _Listener:
 
     @classmethod
     def at(cls, address: str, *, patient: bool) -> _Listener | None:
-        """Return that of an address of TCP; None for others, whose listeners would report a broken handshake."""
+        """Return a listener for a TCP address, or None for others, which log a bare connection as a bad handshake."""
         from distributed.comm.addressing import parse_address, parse_host_port
 
         try:
@@ -599,7 +573,7 @@ class _Listener:
         return cls(host, port, patient=patient) if scheme == "tcp" else None
 
     async def wait(self) -> None:
-        """Return when a process listens, or when that cannot be found out; raise the refusal unless `patient`."""
+        """Return once a process listens or nothing can be found out, or unless `patient` raise the refusal."""
         while True:
             try:
                 _, writer = await asyncio.open_connection(*self._place)
@@ -608,7 +582,7 @@ class _Listener:
                 if not self._patient:
                     raise
             except OSError:
-                return  # of several addresses of a host, or no route: Dask tries on
+                return  # several addresses that failed differently, or no route: leave it to Dask, which retries
             else:
                 self.refused = None
                 writer.close()
@@ -617,22 +591,13 @@ class _Listener:
 
 
 def _await_answer(address: str, timeout: float, *, patient: bool) -> None:
-    """Wait until a scheduler has greeted: a Dask client waits for that without end, and Ctrl-C does not end it.
-
-    Also get its version: a client of 2026 dies of a TypeError at a scheduler of 2025.1, and then keeps its
-    process from ending for a minute. In a thread, which ends by itself: notebooks call this from a thread whose event
-    loop runs.
-
-    Raises
-    ------
-    OSError, TimeoutError, ValueError
-        No scheduler greeted.
-    DaskTooOld
-        Its Dask is too old.
-    """
+    """Wait until a scheduler has greeted and its Dask is new enough, or raise why not after `timeout`."""
     from distributed.comm.core import connect as greet
     from distributed.security import Security
 
+    # A Dask client waits for the greeting without end, and Ctrl-C does not stop it. A client of 2026 dies of a
+    # TypeError at a scheduler of 2025.1, and then keeps its process from ending for a minute: so versions are compared
+    # first.
     listens = _Listener.at(address, patient=patient)
     unknown: list[socket.gaierror] = []
 
@@ -656,6 +621,7 @@ def _await_answer(address: str, timeout: float, *, patient: bool) -> None:
             raise TimeoutError("a process listens there and does not answer: a stopped scheduler?") from None
         check_dask(f"the scheduler at {address}", found)
 
+    # In a thread: a notebook calls this from a thread whose event loop runs already.
     greeting = Undisturbed(lambda: asyncio.run(ask()), "dqlab-greet")
     answered = greeting.outcome
     greeting.start()
@@ -670,9 +636,9 @@ def _await_answer(address: str, timeout: float, *, patient: bool) -> None:
 
 
 def _written_in(file: Path, timeout: float) -> str:
-    """Wait until a scheduler has written its address into a file; Dask would wait without end."""
+    """Return the address that a scheduler writes into a file, and wait until it is there."""
     until = time.monotonic() + timeout
-    while True:
+    while True:  # Dask's own `scheduler_file=` waits without end
         try:
             return str(json.loads(file.read_text())["address"])
         except FileNotFoundError:
@@ -685,7 +651,7 @@ def _written_in(file: Path, timeout: float) -> str:
 
 
 def embedded_lab(n: int, *, name: str | None, port: int | None = None) -> Lab:
-    """Start a cluster that ends with its lab; parameters as for `start_cluster`."""
+    """Start a cluster that ends with its lab, with the parameters of `start_cluster`."""
     from dqlab.cluster.embedded.cluster import Nursery
 
     nursery = Nursery()
@@ -703,22 +669,15 @@ def embedded_lab(n: int, *, name: str | None, port: int | None = None) -> Lab:
 
 
 def _client(target: Any, **given: Any) -> Client:
-    """Return a client of this process's own."""
+    """Return a client of its own for this process, unlike Dask's default one."""
     return _undisturbed(lambda: with_event_loop(lambda: OwnClient(target, **given)), OwnClient.close)
 
 
 def _undisturbed(make: Callable[[], T], undo: Callable[[T], None], hurry: Callable[[], None] | None = None) -> T:
-    """Return what `make` returns; when interrupted, undo that before the interrupt goes on to the caller.
+    """Return what `make` returns, but when interrupted `hurry` it and undo it before the interrupt goes on."""
 
-    `make` runs in a thread, which Ctrl-C does not reach. Dask's own waits forget what they began when they are
-    interrupted: processes, threads, and tasks whose errors Python then prints.
-
-    Parameters
-    ----------
-    hurry : callable, optional
-        Makes `make` return or fail soon.
-    """
-
+    # Ctrl-C reaches the main thread only, so `make` runs in another one. Dask's waits, when interrupted, leave behind
+    # what they began: processes, threads, and tasks whose errors Python then prints.
     def clear(made: Future[T]) -> None:
         if made.exception() is None:
             undo(made.result())
@@ -739,15 +698,7 @@ def _undisturbed(make: Callable[[], T], undo: Callable[[T], None], hurry: Callab
 
 
 def check_store_here(store: Path) -> None:
-    """Refuse a directory in which a cluster on this machine could not keep queues; what is there stays as it is.
-
-    A full disk is not a reason to refuse: runs can be read and dropped there.
-
-    Raises
-    ------
-    StoreUnusable
-        With the reason, and what to do.
-    """
+    """Raise `StoreUnusable` where a cluster here could not keep queues in a directory, and change nothing in it."""
     seen = probe(store)
     if seen.error:
         reason, steps = f"cannot be looked at: {seen.error}", "Look at its disk and its mount, or name another one"
@@ -755,7 +706,7 @@ def check_store_here(store: Path) -> None:
         above = next(place for place in (store, *store.parents) if place.exists())
         refused = _refusal(above)
         if refused is None or refused.errno in _NO_SPACE:
-            return
+            return  # a full disk: runs can still be read there, and dropped to make room
         what = "cannot be written to" if seen.made else f"cannot be made in {str(above)!r}"
         reason = f"{what}: no file can be made there ({refused.strerror})"
         steps = "Name a directory that you may write to, as store='runs/'"
@@ -771,7 +722,8 @@ def check_store_here(store: Path) -> None:
 
 
 def _refusal(directory: Path) -> OSError | None:
-    """Return why no file can be made in a directory; None where one can."""
+    """Return why no file can be made in a directory, or None where one can."""
+    # By trying: os.access() knows neither quotas nor what a network file system refuses, and gives no reason.
     path = directory / f".dqlab-{os.getpid()}-{threading.get_ident()}"
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -782,26 +734,16 @@ def _refusal(directory: Path) -> OSError | None:
 
 
 def _check_store(link: Link, store: Path, *, seen_here: bool) -> None:
-    """Make one worker that may host queues check a store. Without a worker nothing is known, and nothing is raised.
-
-    Parameters
-    ----------
-    seen_here : bool
-        This process must see the same directory too. Otherwise it must only if it has one under that path: a client on
-        another machine needs none.
-
-    Raises
-    ------
-    StoreNotShared
-        The worker cannot keep queues there, or has another directory under that path.
-    """
+    """Make one worker that may host queues check a store, and raise `StoreNotShared` if it cannot keep queues there."""
+    # A client on another machine needs no such directory; where it has one, it must be the workers' own. The marker is
+    # a file that the worker must see.
     if seen_here or store.is_dir():
         with Marker(store) as marker:
             found = _seen_by_worker(link, store, marker.path)
     else:
         found = _seen_by_worker(link, store, "")
     if found is None:
-        return
+        return  # without a worker nothing is known, and queues fail later with their own error
     not_looked_at = StoreFacts(str(store), Probe(str(store), error="not looked at"))
     for finding in stores(Facts(link.lab, Process(), workers=(found,), stores=(not_looked_at,))):
         about = finding.values.get("worker") or finding.values.get("who")
@@ -812,12 +754,12 @@ def _check_store(link: Link, store: Path, *, seen_here: bool) -> None:
 def _seen_by_worker(link: Link, store: Path, marker: str) -> WorkerFacts | None:
     try:
         return link.sync(_ask_worker(link, store, marker), timeout=STORE_TIMEOUT)
-    except Exception:  # noqa: BLE001 - a worker that hangs or goes: queues open elsewhere, or fail with their own error
+    except Exception:  # noqa: BLE001 - the worker hangs or left: queues open elsewhere, or fail with their own error
         return None
 
 
 async def _ask_worker(link: Link, store: Path, marker: str) -> WorkerFacts | None:
-    """Ask through the scheduler, to which there is a connection already."""
+    """Return what one worker sees of a store, asked through the scheduler, to which a connection exists already."""
     scheduler = scheduler_rpc(link.client)
     overview: dict[str, Any] = await scheduler.dq_overview()
     hosts: list[str] = overview["registry"]["hosts"]
@@ -825,7 +767,7 @@ async def _ask_worker(link: Link, store: Path, marker: str) -> WorkerFacts | Non
         return None
     asked = {"op": "dq_vitals", "stores": [[str(store), marker]], "limit": STORE_TIMEOUT / 2}
     said: dict[str, Any] | None = await scheduler.proxy(worker=hosts[0], msg=asked)
-    if said is None:  # it does not have our handlers yet
+    if said is None:  # the worker has just joined and does not have our handlers yet
         return None
     probes = tuple(known(Probe, seen) for seen in said["stores"])
     return known(WorkerFacts, {"address": hosts[0], "name": said["name"]}, process=known(Process, said), probes=probes)

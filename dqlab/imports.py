@@ -10,22 +10,16 @@ __all__ = ["import_whole"]
 
 
 def import_whole(*names: str) -> None:
-    """Import modules, whole even if the wait for them is interrupted; raises what importing them raises.
-
-    A package whose import is interrupted stays broken as long as its process lives: Python forgets the package, keeps
-    the submodules that it had imported, and does not bind their names when it is imported again ("module 'pyarrow' has
-    no attribute 'lib'"). Signals interrupt the main thread alone, so another one imports, and this one waits.
-
-    Examples
-    --------
-    >>> import_whole("json.decoder")
-    """
+    """Import modules whole even if Ctrl-C interrupts the wait for them, and raise what importing them raises."""
     left = [name for name in names if sys.modules.get(name) is None]
     if not left:
         return
     if threading.current_thread() is not threading.main_thread():
         _import(left)
         return
+    # An interrupted import breaks a package for good: Python forgets the package, keeps its imported submodules, and
+    # does not bind their names the next time ("module 'pyarrow' has no attribute 'lib'"). Signals reach the main thread
+    # only.
     errors: list[BaseException] = []
     importing = threading.Thread(target=_import, args=(left, errors), name="dqlab-import", daemon=True)
     importing.start()

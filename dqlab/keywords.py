@@ -1,4 +1,4 @@
-"""Arguments and attributes that are not there raise an error that suggests what was meant."""
+"""Errors for arguments and attributes that do not exist, which suggest the one that was meant."""
 
 from __future__ import annotations
 
@@ -69,10 +69,8 @@ def documented_as(other: Callable[..., object]) -> Callable[[Callable[P, R]], Ca
 
 
 def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """Raise `UnknownOption` for a keyword that a function does not have, `WrongArguments` for others; if it is public.
-
-    Python's own TypeError makes no guess before 3.13, and is shown with our frame.
-    """
+    """Make a public function raise `UnknownOption` for an unknown keyword, and `WrongArguments` for other mistakes."""
+    # Python's own TypeError suggests nothing before 3.13, and its traceback shows our frame.
     signature = inspect.signature(function)
     known = [name for name in signature.parameters if name not in _OWNERS]
     called = function.__qualname__.removesuffix(".__init__")
@@ -92,22 +90,14 @@ def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def checks_making(kind: type[T], usage: Callable[[Any], str]) -> type[T]:
-    """Raise `UnknownOption` and `WrongArguments` when an object of a class is made with arguments it does not have.
-
-    It costs a call alone when they are right: arguments are looked at when Python has refused them.
-
-    Parameters
-    ----------
-    usage : callable
-        From the first argument, None for none, to how such an object is made.
-    """
+    """Make a class raise `UnknownOption` and `WrongArguments` when it is called with arguments that do not fit."""
     make = kind.__init__
     signature = inspect.signature(make)
     known = [name for name in signature.parameters if name not in _OWNERS]
 
     @wraps(make)
     def checked(*args: Any, **kwargs: Any) -> None:
-        try:
+        try:  # arguments are checked only once Python has refused them, so that making many objects stays cheap
             make(*args, **kwargs)
         except TypeError as error:
             try:
@@ -115,7 +105,7 @@ def checks_making(kind: type[T], usage: Callable[[Any], str]) -> type[T]:
             except TypeError:
                 pass
             else:
-                raise  # it is about a value
+                raise  # the arguments fit: the error is about a value
             first = next(iter([*args[1:], *kwargs.values()]), None)
             for name in kwargs:
                 if name not in known:
@@ -133,13 +123,13 @@ def _bare(error: TypeError) -> str:
 
 
 def call_of(kind: type, name: str) -> str:
-    """Return an attribute of a class as it is written behind its object: ``submit(...)``; "" if it has none."""
+    """Return an attribute of a class as it is written after its object (``submit(...)``), or "" if it has none."""
     found = getattr(kind, name, None)
     return "" if found is None else f"{name}(...)" if callable(found) else name
 
 
 class SuggestsAttributes:
-    """Answers a public name that is not there with the one that was meant; IPython does not show Python's guess."""
+    """Suggests the public name that was meant for one that does not exist, as IPython hides Python's guess."""
 
     __slots__ = ()
 
@@ -148,7 +138,7 @@ class SuggestsAttributes:
         def __getattr__(self, name: str) -> Any:
             kind = type(self)
             if hasattr(kind, name):
-                return object.__getattribute__(self, name)  # a property raised: once more, for its own error
+                return object.__getattribute__(self, name)  # a property raised AttributeError: read it again to show it
             if name.startswith("_"):
                 raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
             near = get_close_matches(name, [known for known in dir(kind) if not known.startswith("_")], n=1)
@@ -156,12 +146,12 @@ class SuggestsAttributes:
             raise NoAttribute(what=kind.__name__, attribute=name, hint=hint)
 
     def _elsewhere(self, name: str) -> str:
-        """Return where an attribute is that is looked for here; "" where that is not known."""
+        """Return where an attribute is that users look for here, or "" where that is not known."""
         return ""
 
 
 class SuggestsNames(type):
-    """Answers a public name that a class does not have as `SuggestsAttributes` does for its objects."""
+    """Suggests the public name of a class that was meant, as `SuggestsAttributes` does for its objects."""
 
     if not TYPE_CHECKING:
 
@@ -175,20 +165,19 @@ class SuggestsNames(type):
 
 
 class KeepsAttributes:
-    """Refuses to set a public name that an object does not have, or that is only read; what dqlab sets is its business.
+    """Refuses to let users set a public name that an object does not have or that is read-only."""
 
-    Python takes any name, so that ``run.timeout = 5`` changed nothing, in silence.
-    """
-
+    # Python accepts any name: without this, ``run.timeout = 5`` changes nothing, in silence.
     __slots__ = ()
     _read_only: ClassVar[Mapping[str, str]] = {}
-    """Attributes that users read alone, and what to write instead of setting them."""
+    """Attributes that users can only read, and what to write instead of setting them."""
 
     if not TYPE_CHECKING:
 
         def __setattr__(self, name: str, value: Any) -> None:
             kind = type(self)
             is_there = name in self.__dict__
+            # The caller's own frame decides whose code this is: with a wrapper around this method it would be ours.
             if (
                 not name.startswith("_")
                 and not is_own(sys._getframe(1).f_code.co_filename)
@@ -204,21 +193,21 @@ class KeepsAttributes:
             object.__setattr__(self, name, value)
 
     def _set_elsewhere(self, name: str) -> str:
-        """Return how what is meant by such a name is set."""
+        """Return how to set what such a name stands for."""
         return "dir(...) lists what it has. Keep what is yours in a variable of its own"
 
 
 class IsNoSequence:
-    """Answers `len`, an index and a loop with what to write instead; counts as true, as any object does."""
+    """Refuses `len`, an index and a loop with what to write instead, and counts as true, as any object does."""
 
     __slots__ = ()
 
     def _instead(self, use: str) -> tuple[str, str, str]:
-        """Return what this is, what is wrong with such a use, and what to write; `use` is "len", "loop" or an index."""
+        """Return what this is, why the use ("len", "loop" or an index) is wrong, and what to write."""
         raise NotImplementedError
 
     if not TYPE_CHECKING:  # else the type checker would take it for a sequence
-
+        # Python would otherwise ask `__len__`, and ``if run:`` would raise.
         def __bool__(self) -> bool:
             return True
 
@@ -240,7 +229,7 @@ class IsNoSequence:
 
 
 def _bracketed(index: Any) -> str:
-    """Format what stands between brackets."""
+    """Format an index as it stands between brackets."""
     if isinstance(index, slice) and index.step is None:
         return ":".join("" if end is None else brief(end) for end in (index.start, index.stop))
     return brief(index)
@@ -267,7 +256,7 @@ def _hint(called: str, name: str, value: Any, known: list[str]) -> str:
 
 
 def _usage(called: str, signature: inspect.Signature) -> str:
-    """Return a call with the arguments that have no name or no default: ``Lab.map(fn, documents, ...)``."""
+    """Return a call with the arguments that have no name or no default, as in ``Lab.map(fn, documents, ...)``."""
     needed = [
         parameter.name
         for parameter in signature.parameters.values()

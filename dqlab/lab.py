@@ -61,19 +61,19 @@ if TYPE_CHECKING:
 __all__ = ["Lab", "QueueHeld", "Undone", "crew", "left_undone"]
 
 ANSWER = 40.0
-"""Seconds in which the scheduler answers, once it has an answer."""
+"""Seconds that the scheduler may take to send an answer that it has."""
 PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")
 """Pages of the dashboard that dqlab adds."""
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when only the state of a lab is read."""
 PATIENCE = 5.0
-"""Seconds to wait for queues of other clients that may have a run of some name."""
+"""Seconds to wait for queues of other clients that may have a run of that name."""
 CLOSE_PATIENCE = 4.0
-"""Seconds in which runs are asked, before a lab closes, whether they are done."""
+"""Seconds to ask runs, before a lab closes, whether they are done."""
 RESTING_FOR = 10.0
-"""Seconds for which the queues of a store, where none is open, are not listed again: views look four times a second."""
+"""Seconds for which the list of a store's closed queues is reused: views look four times a second."""
 LOOKED_AT = 20
-"""Runs, the newest, that are looked at when their cluster ends."""
+"""Newest runs that are examined when their cluster ends."""
 
 _log = logging.getLogger(__name__)
 
@@ -81,14 +81,13 @@ _here: WeakSet[Lab] = WeakSet()
 """Labs whose clusters end with this process."""
 
 
+# Dask registers its exit handler when it is imported, above, and ends the clusters there. Handlers run in reverse
+# order, so this one still reaches them.
 @atexit.register
 def _tell_at_exit() -> None:
-    """Report runs that the end of this process cuts short; before Dask, which registers earlier, ends the clusters.
-
-    A kernel is silent: it is restarted on purpose, and what it writes by then is not read.
-    """
+    """Report runs that the end of this process cuts short, unless it is a kernel."""
     if in_jupyter():
-        return
+        return  # a kernel is restarted on purpose, and nobody reads what it writes then
     for lab in list(_here):
         with suppress(Exception):  # nothing may keep the process from ending, or print a traceback there
             if not lab.closed and lab.session.link.here and (said := lab._unfinished()):
@@ -97,30 +96,30 @@ def _tell_at_exit() -> None:
 
 
 class QueueHeld(OwnerStillAlive):
-    """Another process's lab has the queue open; an `OwnerStillAlive` with the way to connect to that lab."""
+    """Another process's lab has the queue open, and the error names the way to connect to that lab."""
 
     text = "queue {queue!r} was not opened: {why}. Nothing was touched."
 
 
 def _note_unlisted(opened: concurrent.futures.Future[None]) -> None:
-    """Note why queues of a store were not all opened for views; a lab that is closed needs no views."""
-    error = None if opened.cancelled() else opened.exception()
+    """Log why some queues of a store could not be opened for views."""
+    error = None if opened.cancelled() else opened.exception()  # cancelled: the lab is closed and needs no views
     if error is not None:
         _log.info("event=store_unlisted reason=%s", error)
 
 
 class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttributes):
-    """A connection to one cluster: its queues, its runs. Made by `connect`.
+    """A connection to one cluster, with its queues and runs; `connect` makes it.
 
     Attributes
     ----------
     name : str
     client : Client
-        The Dask client it uses.
+        The Dask client that the lab uses.
     store : Path or None
-        Where its queues are kept; None: they are transient.
+        Directory in which its queues are kept. None: they are transient.
     seen : Snapshot
-        The last snapshot that was fetched here; empty at first.
+        The last snapshot that this process fetched; empty at first.
     """
 
     _way_out = "return what is to be mapped next, and map that here"
@@ -133,9 +132,9 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     seen = Snapshot(at=0.0, seq=-1)
     _reported = False
-    """What the end of the cluster cuts short was reported."""
+    """Whether the runs that the end of the cluster cuts short were reported."""
     _closes = False
-    """A call of `close` has begun."""
+    """Whether a call of `close` has begun."""
 
     def __init__(
         self,
@@ -158,20 +157,20 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         self.closed = False
         self._ways_shown: set[str] = set()
         self._stored: tuple[float, list[str]] = -RESTING_FOR, []
-        """When the queues of the store were listed last, and their names."""
+        """When the queues of the store were last listed, and their names."""
         if self.embedded:
             _here.add(self)
         self.store: Path | None = None
         self._announced: Announcement | None = None
 
     def keep_in(self, store: Path | None) -> None:
-        """Make queues durable in a directory from now on; with None, transient."""
+        """Make new queues durable in a directory, or transient with None."""
         self.store = store
         self.session.link.store = "" if store is None else str(store)
         self.session.runs.open_others = self._open_others
 
     def announce(self) -> None:
-        """Make the cluster visible to this user's Jupyter servers: they list it until it ends."""
+        """Make this user's Jupyter servers list the cluster until it ends."""
         http, link = self.session.http, self.session.link
         if http is None or self._announced is not None:
             return
@@ -195,11 +194,9 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         )
 
     def list_stored(self) -> None:
-        """Have views list the runs of this lab's store: begin to open its queues, and return at once.
-
-        Each keeps the options that it was made with, and nothing is processed for this. Those that cannot be opened
-        now are left out; what needs one later reports why.
-        """
+        """Begin to open the queues of this lab's store, so that views list their runs, and return at once."""
+        # A queue that cannot be opened now is left out: the call that needs it later reports why. Opening processes
+        # nothing, and queues keep the options that they were made with.
         if self.store is not None:
             opened = self.session.link.start(self.session.open_stored(self.store))
             opened.add_done_callback(_note_unlisted)
@@ -226,7 +223,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return f"{crew(self, workers)}, dashboard {self.dashboard}; {steps}"
 
     def _resting(self) -> list[str]:
-        """Return the names of the queues in this lab's store, if none is open; as they were a few seconds ago."""
+        """Return the names of the queues in this lab's store if none is open, as they were a few seconds ago."""
         if self.store is None or self.session.pools:
             return []
         now = time.monotonic()
@@ -235,7 +232,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return self._stored[1]
 
     def _listed_in_store(self) -> list[str]:
-        """Ask for them; empty where no answer comes soon."""
+        """Return the names of the queues in the store, or none where no answer arrives soon."""
         link = self.session.link
         with suppress(DqlabError):
             if not link.sync(link.scheduler("dq_queues"), timeout=LOOK_TIMEOUT):
@@ -278,7 +275,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         try:
             return self._workers() == 0 and self.embedded
         except CallTimeout:
-            return not self.session.link.connected  # else it is only busy
+            return not self.session.link.connected  # while connected, the scheduler is only busy
         except DqlabError:
             return True
 
@@ -290,8 +287,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def all_runs(self) -> RunList:
         """Return statistics of every run, the newest first; `runs` has only those of this process.
 
-        Opens the queues of the cluster and of this lab's store that are not open here yet, like `attach`; it processes
-        nothing.
+        Like `attach`, it opens the queues of the cluster and of this lab's store that are not open here yet. It does
+        not start any processing.
 
         Raises
         ------
@@ -317,12 +314,12 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def held_elsewhere(self) -> str:
-        """Which lab of another process keeps queues in this lab's store, and how to connect to it; "" for none."""
+        """The lab of another process with queues in this lab's store, and the way to it, as a sentence; else ""."""
         keeper = keeper_of(self.store) if self.store is not None else None
         return "" if keeper is None or keeper.scheduler == self.session.link.address else f"{way_to(keeper)}."
 
     def with_way_once(self, held: str) -> str:
-        """Return a sentence on the lab that has queues open; from the second time on without the line to type."""
+        """Return a sentence about the lab that has queues open, without the line to type from the second time on."""
         sentence = held.removesuffix(".")
         place = sentence[sentence.find("lab ") :]
         if place in self._ways_shown:
@@ -405,9 +402,9 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             if not gone and not known._puts_failed:
                 warn_of_kept(known, given)
                 return known
-            if durable is not False:  # what a durable one holds is where it was, which need not be this lab's store
+            if durable is not False:  # a durable queue is reopened where its files are, maybe not in this lab's store
                 place = stored_in(known.options) or place
-            known._let_go()  # closing it by its name would close what another client has just opened
+            known._let_go()  # closing by name would close the queue that another client may just have opened
         try:
             pool = QueuePool(
                 self.client,
@@ -503,7 +500,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """
         held = self.session.pools.get(queue)
         if held is not None:
-            return held  # as it is: reopening one that is out of reach would end what waits for it
+            return held  # not reopened: for a queue that is out of reach, that would end the calls that wait for it
         known = self.queue_names()
         if queue not in known:
             near = get_close_matches(queue, known, n=1)
@@ -512,7 +509,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return self.queue(queue)
 
     def retry(self, run: str, *, fingerprint: str = "") -> int:
-        """Retry dead documents of a run, of one failure class if it is named; return how many."""
+        """Retry the dead documents of a run, or those of one failure class, and return how many there were."""
         return self.attach(run).send_again(fingerprint=fingerprint or None)
 
     def gc(self, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Compacted]:
@@ -540,7 +537,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def doctor(self, timeout: float | str = "10s") -> Checkup:
         """Examine the cluster, its queues and its store; report what is wrong and what to do about it.
 
-        Calls all processes at once and changes nothing. Those that do not answer are named.
+        It asks all processes at once and changes nothing. The checkup names those that do not answer.
 
         Parameters
         ----------
@@ -576,10 +573,10 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """
         if self.closed or not self.session.link.here:
             return
-        self._closes = True
+        self._closes = True  # first: `ended` is then true for `connect` in other threads, even if this call is cut off
         unfinished = ""
         try:
-            unfinished = self._unfinished()
+            unfinished = self._unfinished()  # while the runs can still be asked
             if self._own_client:
                 self.session.link.leave()
             self._withdraw()
@@ -590,7 +587,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         finally:
             try:
                 if self._own_client:
-                    self.client.close()
+                    self.client.close()  # before its cluster: a client that loses its scheduler tries to reconnect
             finally:
                 if self._cluster is not None:
                     self._cluster.close()
@@ -600,7 +597,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             warnings.warn(unfinished, DqlabWarning, stacklevel=level_of_user())
 
     def _unfinished(self) -> str:
-        """Return which runs of this process end with its cluster before they are done, once; "" for none."""
+        """Return, once, which runs of this process end with its cluster before they are done, or "" for none."""
         if not self.embedded or self._reported or not self.session.link.connected:
             return ""
         self._reported = True
@@ -620,13 +617,13 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return f"{self._what_becomes(*found[0])}{so_too}"
 
     def _keeps(self, run: Run) -> Path | None:
-        """Return the store in which a run is kept; None for memory."""
+        """Return the store in which a run is kept, or None for a run in memory."""
         pool = self.session.pools.get(run.queue)
         durable = pool is not None and pool.durability is Durability.DURABLE
         return (stored_in(pool.options) or self.store) if pool is not None and durable else None
 
     def _what_becomes(self, run: Run, undone: Undone) -> str:
-        """Return what of a run was not done, where that is now, and what to do about it."""
+        """Return the documents of a run that were not done, where they are now, and the line that continues the run."""
         store, steps = self._keeps(run), undone.steps
         if not undone.left:
             what = f"run {run.name!r} did not answer in time, and may not have been done"
@@ -656,12 +653,13 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return f"{what}; {they} on when you connect to the store again: {there}."
 
     def _withdraw(self) -> None:
-        """Have Jupyter servers list the cluster no longer."""
+        """Make Jupyter servers no longer list the cluster."""
         announced = self._announced
 
         if announced is None:
             return
 
+        # Undisturbed: a Ctrl-C between the file and the field would leave a cluster listed that has ended.
         def work() -> None:
             withdraw(announced, ended=self.embedded)
             self._announced = None
@@ -669,7 +667,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         undisturbed(work, "dqlab-close")
 
     def _open_others(self, run: str) -> None:
-        """Open the queue in which another client has a run of that name, else those of the store: it may be there."""
+        """Open the queue in which another client has a run of that name, or else all queues of the store."""
         found, silent = self._queue_of(run)
         stored = self.session.stored_queues(self.store) if self.store is not None and not found else []
         held = self._open(name for name in ([found] if found else stored) if name not in self.session.pools)
@@ -684,7 +682,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         self.session.runs.elsewhere = elsewhere
 
     def _who_holds(self, held: dict[str, OwnerStillAlive]) -> str:
-        """Return a hint on which processes have queues of the store open that may have a run."""
+        """Return a hint on the processes that have queues of the store open, among them maybe the one with the run."""
         one = next(iter(held.values()))
         why = one.why if isinstance(one, QueueHeld) else f"process {one.pid} on {one.host} has it open; close it there"
         return f"{', '.join(map(repr, held))}, open elsewhere: {why}."
@@ -700,7 +698,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                     answer, _ = await Handle(link, queue, 1).ask(0, calls.Runs(run))
             except (CallTimeout, TimeoutError):
                 return None
-            except DqlabError:  # it was closed since it was listed
+            except DqlabError:  # closed since it was listed
                 return False
             return bool(answer.runs)
 
@@ -712,7 +710,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return queue, [] if queue else [queue for queue, there in found.items() if there is None]
 
     def _open(self, names: Iterable[str]) -> dict[str, OwnerStillAlive]:
-        """Open queues; return by name, with the reason, those left out because another process has them open."""
+        """Open queues, and return by name those that another process has open, with its error."""
         held: dict[str, OwnerStillAlive] = {}
         for name in names:
             try:
@@ -735,7 +733,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def dashboard(self) -> str:
         """Address of Dask's own dashboard."""
         http, link = self.session.http, self.session.link
-        if http is not None and link.address.startswith(PREFIX):  # Dask takes the sockets' directory for a host
+        if http is not None and link.address.startswith(PREFIX):  # Dask would take the sockets' directory for a host
             return f"{http['scheme']}://127.0.0.1:{http['port']}/status"
         return str(self.client.dashboard_link)
 
@@ -744,19 +742,11 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return self.snapshot()
 
     def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
-        """Return all statistics at this instant.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds to wait for an answer.
-        fresh : bool, default True
-            Ask workers first for what changed since their last reports, which are up to 250 ms old. Views, which ask
-            again and again, do without.
-        """
+        """Return all statistics at this instant, or with ``fresh=False`` as workers last reported them."""
+        # Reports are up to 250 ms old. Views ask several times a second, and do not make the workers send more.
         self._check_open()
         link = self.session.link
-        asked = link.scheduler("dq_snapshot", fresh=FRESH * fresh)
+        asked = link.scheduler("dq_snapshot", fresh=FRESH * fresh)  # seconds to wait for reports, or 0
         snapshot = Snapshot.from_dict(link.sync(asked, timeout=timeout))
         resting = () if snapshot.queues else tuple(self._resting())
         store = "" if self.store is None else str(self.store)
@@ -768,10 +758,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return Timeline(self.past(seconds(span, name="span"), whole=True))
 
     def past(self, span: float, *, timeout: float | None = None, whole: bool = False) -> History:
-        """Return the series that charts are drawn from, over the last `span` seconds.
-
-        With `whole` the last point includes what came since the one before, and no time before the cluster.
-        """
+        """Return the series of the last `span` seconds for charts; `whole` adds an unfinished last point."""
         self._check_open()
         link = self.session.link
         asked = link.scheduler("dq_history", span=span, whole=whole, fresh=FRESH * whole)
@@ -786,7 +773,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         )
 
     def panel(self, name: str = "dq") -> str:
-        """Return the address of a page of the dashboard: ``dq``, with all panels, or of a single panel.
+        """Return the address of a page of the dashboard: ``dq`` with all panels, or a single panel.
 
         Parameters
         ----------
@@ -803,28 +790,19 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
 
 class Undone(NamedTuple):
-    """What a run has not done when its cluster ends.
-
-    Attributes
-    ----------
-    left : str
-        How many of its documents have no outcome, in words; "" where it did not answer.
-    steps : str
-        What would make it go on; "" for a run that goes on by itself.
-    results : int
-        Results that it has.
-    unread : bool
-        Not all of its input was submitted.
-    """
+    """The part of a run that is not done when its cluster ends."""
 
     left: str
+    """Documents without an outcome, in words, or "" where the run did not answer."""
     steps: str = ""
+    """The steps that make a paused run continue, or "" for a run that continues by itself."""
     results: int = 0
     unread: bool = False
+    """Whether a part of the input was not submitted."""
 
 
 def left_undone(run: Run, until: float) -> Undone | None:
-    """Return what a run has not done when its cluster ends; None for one that is done."""
+    """Return the part of a run that is not done when its cluster ends, or None for a run that is done."""
     unread = run.submitter is not None and run.submitter.sending
     try:
         left = run.left(timeout=max(0.05, until - time.monotonic()))
@@ -839,7 +817,7 @@ def left_undone(run: Run, until: float) -> Undone | None:
 
 
 def _to_go_on(run: Run, stats: RunStats) -> str:
-    """Return how to make a run go on that is paused, or to give it up; "" for one that goes on by itself."""
+    """Return how to make a paused run continue or give it up, or "" for a run that continues by itself."""
     give_up = "or give it up with run.cancel()"
     if stats.fails_throughout:
         retry = f"run.retry(fn=..., rest=True), in a notebook %dq retry {as_word(run.name)} --rest"
@@ -852,14 +830,14 @@ def _to_go_on(run: Run, stats: RunStats) -> str:
 
 
 def crew(lab: Lab, workers: int) -> str:
-    """Return how many of a lab's workers run consumers, in words, or how many there are with those for its queues."""
+    """Return how many of a lab's workers run consumers, in words, or how many there are and how many host queues."""
     if lab.embedded:
         return many(workers - lab._reserved, "consumer process")
     return many(workers, "worker") + (f" ({lab._reserved} for queues)" if lab._reserved else "")
 
 
 def _check_switches(**given: object) -> None:
-    """Raise `BadOption` for what is neither True nor False: "no" would count as yes."""
+    """Raise `BadOption` for a value that is neither True nor False, since "no" would count as true."""
     for name, value in given.items():
         if value is not None and not isinstance(value, bool):
             raise BadOption(option=name, value=value, problem="is neither True nor False. Nothing was opened.")

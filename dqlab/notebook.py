@@ -1,4 +1,4 @@
-"""What this process knows of the notebook, or the IPython session, that it belongs to; nothing here imports IPython."""
+"""Knowledge about the notebook or IPython session of this process, without importing IPython."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _beside: ContextVar[bool] = ContextVar("dqlab_beside_cells", default=False)
 
 
 def shell() -> Any:
-    """Return IPython's shell, None in a process that has none."""
-    ipython = sys.modules.get("IPython")  # loaded already where there is a shell
+    """Return IPython's shell, or None in a process without one."""
+    ipython = sys.modules.get("IPython")  # not imported: where there is a shell, it is loaded already
     return ipython.get_ipython() if ipython is not None else None
 
 
 def in_script() -> bool:
-    """Return whether this process runs a script, so that no line can be typed once that ends."""
+    """Return whether this process runs a script, so that nobody can type another line after it."""
     return shell() is None and not hasattr(sys, "ps1") and not sys.flags.interactive
 
 
@@ -44,7 +44,7 @@ def in_jupyter() -> bool:
 
 
 def running_cell() -> int | None:
-    """Return the number of the cell that runs, or would run next; None outside of IPython, and where no cell acts."""
+    """Return the number of the running or next cell, or None outside IPython and where a button acts, not a cell."""
     if _beside.get():
         return None
     count = getattr(getattr(shell(), "displayhook", None), "prompt_count", None)
@@ -53,7 +53,7 @@ def running_cell() -> int | None:
 
 @contextmanager
 def beside_cells() -> Iterator[None]:
-    """Do what a button asks for: no cell does it, even while one runs."""
+    """Run a block that a button asked for, which belongs to no cell even while one runs."""
     before = _beside.set(True)
     try:
         yield
@@ -68,11 +68,8 @@ def cells_by_file() -> Mapping[str, int]:
 
 
 def with_cells(traceback: str) -> str:
-    """Return a traceback from another process with "cell [2], line 4" in place of a cell's file, and with its lines.
-
-    A cell is not a file: the process that ran its function knows neither its number nor its text, and this kernel does.
-    Of another kernel's cell, which may be this one before it was restarted, only that it is one is known: "<cell>".
-    """
+    """Return another process's traceback with cells named "cell [2], line 4" instead of files, and with their lines."""
+    # A cell is not a file: the process that ran its function knows neither its number nor its text, this kernel does.
     numbers = cells_by_file()
     shown: list[str] = []
     lines = traceback.split("\n")
@@ -91,21 +88,23 @@ def with_cells(traceback: str) -> str:
 
 
 def _cell(file: str, numbers: Mapping[str, int]) -> str | None:
-    """Return what to call the cell that was compiled as a file; None for what is a file."""
+    """Return the name of the cell that was compiled as a file, or None for a real file."""
     if file in numbers:
         return f"cell [{numbers[file]}]"
     found = _CELL.fullmatch(file)
     if found is None:
         return None
+    # Another kernel's cell, or one from before a restart of this one: its number is unknown here.
     return f"cell [{found['number']}]" if found["number"] else "<cell>"
 
 
 @contextmanager
 def named_after_running_cell(ipython: Any) -> Iterator[None]:
-    """Give code compiled inside the number of the running cell; IPython 9 has counted on to the next by then."""
+    """Give code that is compiled inside the block the number of the running cell."""
     number, compiler = running_cell(), ipython.compile
     cache = compiler.cache
 
+    # IPython 9 has already counted on to the next cell by then.
     def numbered(code: str, counted: int = 0, **more: Any) -> str:
         name: str = cache(code, number or counted, **more)  # what plays notebooks may give its cells no numbers
         return name

@@ -1,9 +1,8 @@
 """Numbers as people read them.
 
-Owns the spelling of counts, shares, rates, sizes, durations and times of day; every view uses it,
-so a number looks the same everywhere. Pure text: no colours, no widths, no clock. An
-unknown number is `UNKNOWN`, in the place where it would stand. Times are shown in the zone of
-the process, as the cell that prints them would.
+Owns the spelling of counts, shares, rates, sizes, durations and times of day, so that a number looks the same in every
+view. Pure text, without colours, widths or a clock; `UNKNOWN` stands where a number is not known. Instants are seconds
+since 1970 UTC, shown in the zone of the process, as the cell that prints them would.
 """
 
 from __future__ import annotations
@@ -46,46 +45,33 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def count(value: int | None) -> str:
-    """Return a count with grouped thousands: ``16,121``."""
+    """Return a count with grouped thousands (``16,121``)."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
 def many(amount: int, noun: str) -> str:
-    """Return a count with its noun: ``1 document``, ``16,121 documents``."""
+    """Return a count with its noun (``1 document``, ``16,121 documents``)."""
     return f"{count(amount)} {noun_of(amount, noun)}"
 
 
 def noun_of(amount: int | None, noun: str) -> str:
-    """Return a noun alone, as a count beside it wants it."""
+    """Return a noun without its count, in the singular or plural that the count needs."""
     if amount == 1:
         return noun
     return f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def few_of(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, and how many more there are: ``a, b, c and 1,021 more``."""
+    """Return the first names and how many more there are (``a, b, c and 1,021 more``)."""
     more = f" and {count(len(names) - most)} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def share(value: float | None, *, places: int = 1) -> str:
-    """Return a share as a percentage: ``65.5 %``.
-
-    Parameters
-    ----------
-    value : float or None
-        0 to 1.
-    places : int, default 1
-        Digits after the point.
-
-    Returns
-    -------
-    str
-        ``100 %`` for exactly 1 only, ``0 %`` for exactly 0 only, ``<0.1 %`` for anything in between
-        that would read as zero.
-    """
+    """Return a share, from 0 to 1, as a percentage with `places` digits after the point (``65.5 %``)."""
     if value is None or math.isnan(value):
         return UNKNOWN
+    # ``0 %`` and ``100 %`` stand for exactly none and all: a run with one document left must not look done.
     if value <= 0:
         return "0 %"
     if value >= 1:
@@ -97,7 +83,7 @@ def share(value: float | None, *, places: int = 1) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Return a rate in three digits: ``451``, ``23.9``, ``0.70``; the unit is the caller's."""
+    """Return a rate in three digits (``451``, ``23.9``, ``0.70``), to which the caller adds the unit."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if value <= 0:
@@ -110,25 +96,23 @@ def rate(value: float | None) -> str:
 
 
 def size(value: int | None) -> str:
-    """Return bytes in decimal units, two or three digits: ``1.8 GB``, ``310 MB``."""
+    """Return bytes in decimal units with two or three digits (``1.8 GB``, ``310 MB``)."""
     if value is None:
         return UNKNOWN
     if value < 1000:
         return f"{value} B"
     amount, units = value / 1000, iter(("kB", "MB", "GB", "TB"))
     unit = next(units)
-    while amount >= 999.5 and unit != "TB":
+    while amount >= 999.5 and unit != "TB":  # 999.6 would be rounded to four digits
         amount, unit = amount / 1000, next(units)
     return f"{amount:.1f} {unit}" if amount < 9.95 else f"{amount:,.0f} {unit}"
 
 
 def amount(value: int | None, unit: str, *, of: int | None = None) -> str:
-    """Return so many of a unit, in the plural: ``16,121 pages``, ``1 page``, ``1.2 GB``; bytes as `size` has them.
-
-    With `of` it is a part of so many: ``1.2 of 3.4 GB``, ``310 MB of 3.4 GB``, ``40 of 3,281 pages``.
-    """
+    """Return an amount with its unit (``1 page``, ``1.2 GB``), or as a part `of` a whole (``40 of 3,281 pages``)."""
     if of is not None:
         whole, part = amount(of, unit), bare(value, unit)
+        # Bytes name the unit of the part only where it differs: ``1.2 of 3.4 GB``, ``310 MB of 3.4 GB``.
         number, _, same = part.partition(" ")
         return f"{number if same and whole.endswith(f' {same}') else part} of {whole}"
     if unit == "bytes" or value is None:
@@ -137,12 +121,12 @@ def amount(value: int | None, unit: str, *, of: int | None = None) -> str:
 
 
 def bare(value: int | None, unit: str) -> str:
-    """Return so many of a unit that is named beside it: ``16,121``; bytes with theirs all the same, ``1.2 GB``."""
+    """Return an amount whose unit stands beside it (``16,121``), but bytes with their own unit (``1.2 GB``)."""
     return size(value) if unit == "bytes" else count(value)
 
 
 def speed(value: float | None, unit: str) -> str:
-    """Return so many of a unit in a second: ``451 pages/s``, ``12 MB/s``."""
+    """Return the amount of a unit per second (``451 pages/s``, ``12 MB/s``)."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if unit != "bytes":
@@ -151,10 +135,7 @@ def speed(value: float | None, unit: str) -> str:
 
 
 def duration(seconds: float | None, *, units: int = 2) -> str:
-    """Return a duration in at most `units` units: ``4 min 12 s``, ``3 h 39 min``, ``0.7 s``.
-
-    Parts are cut, not rounded, so a duration never claims time that has not passed: ``<0.1 s``.
-    """
+    """Return a duration in at most `units` units (``4 min 12 s``, ``3 h 39 min``, ``0.7 s``)."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     if seconds <= 0:
@@ -163,7 +144,7 @@ def duration(seconds: float | None, *, units: int = 2) -> str:
         return "<0.1 s"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    rest = int(seconds)
+    rest = int(seconds)  # cut, not rounded: a duration never claims time that has not passed
     parts: list[str] = []
     for length, name in _UNITS:
         amount, rest = divmod(rest, length)
@@ -177,7 +158,7 @@ def duration(seconds: float | None, *, units: int = 2) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """Return a duration that stays still while it is watched: ``42 s``, ``23 min``, ``3 h 39 min``."""
+    """Return a duration that changes seldom while people watch it (``42 s``, ``23 min``, ``3 h 39 min``)."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     if seconds < 60:
@@ -186,70 +167,44 @@ def span(seconds: float | None) -> str:
 
 
 def soon(seconds: float) -> str:
-    """Return the time until something: ``45 s``, and from two minutes on to the nearest one, ``12 min``."""
+    """Return the time until an event (``45 s``), from two minutes on to the nearest minute (``12 min``)."""
     return f"{max(1, round(seconds))} s" if seconds < 120 else duration(60.0 * round(seconds / 60.0))
 
 
 def ahead(early: float, likely: float, late: float) -> str:
-    """Return when something will be over, as sure as that is: ``10 to 30 s``, ``40 s to 4 min``, ``12 min``.
-
-    Seconds are shown below two minutes, and one number where the ends are near each other.
-
-    Parameters
-    ----------
-    early, likely, late : float
-        Seconds from now.
-    """
+    """Return when an event is due, as a range as wide as the estimate is unsure (``10 to 30 s``, ``12 min``)."""
     early, late = max(0.0, early), max(0.0, late)
     length, unit = (1, "s") if late < 120 else (60, "min") if late < 7_200 else (3_600, "h")
     step = 5 if unit == "s" and late > 20 else 1
     low, high = math.floor(early / length / step) * step, math.ceil(late / length / step) * step
     if high - low <= step or late - early <= 0.2 * likely:
         return soon(likely)
-    if low == 0 and unit != "s":  # less than one of these, and not none of them
+    if low == 0 and unit != "s":  # the early end in the next smaller unit: "0 to 2 min" would promise no wait at all
         least = f"{math.floor(early / 5) * 5} s" if unit == "min" else f"{math.floor(early / 60)} min"
         return f"{least} to {high} {unit}"
     return f"{low} to {high} {unit}"
 
 
 def due(at: float, *, now: float) -> str:
-    """Return the time of something to the nearest minute: ``14:34``; on another day, ``22 Nov 14:34``.
-
-    Parameters
-    ----------
-    at, now : float
-        Seconds since 1970 UTC.
-    """
+    """Return the time of an event to the nearest minute (``14:34``), with the day if it is another one."""
     at += 30.0
     moment = _moment(at)
     return minute(at) if date(at) == date(now) else f"{moment.day} {_MONTHS[moment.month - 1]} {minute(at)}"
 
 
 def moment(at: float, *, now: float) -> str:
-    """Return when something in the past was: ``14:03``, on another day the date; true also where it is read later.
-
-    Parameters
-    ----------
-    at, now : float
-        Seconds since 1970 UTC.
-    """
+    """Return when a past event was (``14:03``), on another day only the date, so that it stays true when read later."""
     return minute(at) if date(at) == date(now) else date(at)
 
 
 def instant(at: float, *, now: float) -> str:
-    """Return when something in the past was, to the second: ``14:22:07``; on another day, ``20 Nov, 14:22:07``.
-
-    Parameters
-    ----------
-    at, now : float
-        Seconds since 1970 UTC.
-    """
+    """Return when a past event was to the second (``14:22:07``), on another day with the day (``20 Nov, 14:22:07``)."""
     moment = _moment(at)
     return clock(at) if date(at) == date(now) else f"{moment.day} {_MONTHS[moment.month - 1]}, {clock(at)}"
 
 
 def between(low: str, high: str) -> str:
-    """Return a range of two spelled numbers, with an en dash; of equal ones, the one."""
+    """Return a range of two spelled numbers with an en dash, or the one number where both are equal."""
     return low if low == high else f"{low}\N{EN DASH}{high}"
 
 
@@ -258,28 +213,22 @@ def _moment(at: float) -> datetime:
 
 
 def clock(at: float) -> str:
-    """Return the time of day, ``14:22:07``, of seconds since 1970 UTC."""
+    """Return the time of day (``14:22:07``)."""
     return f"{_moment(at):%H:%M:%S}"
 
 
 def minute(at: float) -> str:
-    """Return the time of day without seconds, ``14:22``, of seconds since 1970 UTC."""
+    """Return the time of day without seconds (``14:22``)."""
     return f"{_moment(at):%H:%M}"
 
 
 def date(at: float) -> str:
-    """Return the date, ``21 Nov 2026``, of seconds since 1970 UTC."""
+    """Return the date (``21 Nov 2026``)."""
     moment = _moment(at)
     return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year}"
 
 
 def seen(first: float, last: float, *, now: float) -> str:
-    """Return when something was first and last: ``first 13:59, last 14:22``, or ``at 14:03``.
-
-    Parameters
-    ----------
-    first, last, now : float
-        Seconds since 1970 UTC.
-    """
+    """Return when something first and last happened (``first 13:59, last 14:22``, or ``at 14:03``)."""
     began, ended = moment(first, now=now), moment(last, now=now)
     return f"at {ended}" if began == ended else f"first {began}, last {ended}"

@@ -1,8 +1,8 @@
 """Calls that not every system has, each with a fallback.
 
-Linux has them all. A call that is missing, on macOS, in an old kernel or in a container that forbids it, is noticed
-when it is used, and replaced by portable means. Nothing else in dqlab checks which system it runs on. Imports only
-the standard library.
+Linux has them all. A call that is missing on macOS, in an old kernel or in a container that forbids it is noticed when
+it is used, and replaced by portable means. Nothing else in dqlab checks which system it runs on. Imports only the
+standard library.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ __all__ = [
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 LOOK_EVERY = 0.5
-"""Seconds between two checks whether a parent lives, where the system does not report its end."""
+"""Seconds between two checks that the parent lives, where the system does not report its end."""
 LIST_WITHIN = 5.0
-"""Seconds that the command `mount` may take."""
+"""Seconds that the command `mount` may take; it hangs on a network file system that is gone."""
 LOST_PARENT = 255
 """Exit status of a process whose parent ended first."""
 
@@ -88,7 +88,7 @@ def _syncing() -> Callable[[int], None]:
 
 
 sync_data = _syncing()
-"""Write a file's data to the device. On macOS `fsync` leaves it in the drive's cache, and `F_FULLFSYNC` does not."""
+"""Write a file's data to the device; on macOS `fsync` leaves it in the drive's cache, and `F_FULLFSYNC` does not."""
 
 
 def _writing() -> Callable[[int, Sequence[Buffer], int], int]:
@@ -103,29 +103,17 @@ write_at = _writing()
 
 
 def allocate(descriptor: int, size: int) -> None:
-    """Reserve a file's first `size` bytes on the device, at the price of writing those that it does not have yet.
-
-    Raises
-    ------
-    OSError
-        There is no room.
-    """
+    """Reserve a file's first `size` bytes on the device, or raise `OSError` where there is no room."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
         return
-    at = os.fstat(descriptor).st_size
+    at = os.fstat(descriptor).st_size  # writing is the portable way: a hole in the file reserves nothing
     while at < size:
         at += os.pwrite(descriptor, _BLOCK[: size - at], at)
 
 
 def unnamed_file(name: str) -> int:
-    """Return the descriptor of a file that no other process can open: in memory, or a temporary one without a name.
-
-    Parameters
-    ----------
-    name : str
-        Its name in the system's list of such files, if there is one.
-    """
+    """Return the descriptor of a file that no other process can open, in memory or a temporary one without a name."""
     if hasattr(os, "memfd_create"):
         try:
             return os.memfd_create(name)
@@ -138,14 +126,14 @@ def unnamed_file(name: str) -> int:
 
 
 def read_descriptors() -> list[str] | None:
-    """Return the numbers of this process's open descriptors; None where the system does not list them."""
+    """Return the numbers of this process's open descriptors, or None where the system does not list them."""
     with suppress(OSError):
         return [path.name for path in Path("/dev/fd").iterdir()]
     return None
 
 
 def open_descriptors() -> int | None:
-    """Return how many descriptors this process has open; None where the system does not list them."""
+    """Return how many descriptors this process has open, or None where the system does not list them."""
     listed = read_descriptors()
     return None if listed is None else len(listed)
 
@@ -156,13 +144,7 @@ _SWAP = 2
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange the names of two files or folders in one step; return whether the system and their file system can.
-
-    Raises
-    ------
-    OSError
-        They can, and it failed.
-    """
+    """Exchange two files or folders in one step, or return False where the system or their file system cannot."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         if sys.platform == "darwin":
@@ -184,14 +166,14 @@ def exchange(one: Path, other: Path) -> bool:
 
 @cache
 def boot_id() -> str:
-    """Return an id of this boot of this machine; "" where the system has none."""
+    """Return an id of this boot of this machine, or "" where the system has none."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return _sysctl("kern.bootsessionuuid")
 
 
 def _sysctl(name: str) -> str:
-    """Return a text that macOS keeps under a name; "" where there is none."""
+    """Return a text that macOS keeps under a name, or "" where there is none."""
     try:
         ask: Any = ctypes.CDLL(None).sysctlbyname
     except (AttributeError, OSError, TypeError):
@@ -204,10 +186,7 @@ def _sysctl(name: str) -> str:
 
 
 def mount_table() -> bytes:
-    """Return all mounts, a line each with device, place and type; nothing where the system does not list them.
-
-    Blanks, tabs, line ends and backslashes of a place are octal escapes.
-    """
+    """Return all mounts, a line each with device, place and type, or nothing where the system does not list them."""
     try:
         return Path("/proc/self/mounts").read_bytes()
     except OSError:
@@ -223,27 +202,19 @@ def mount_table() -> bytes:
 
 
 def mounts_of(listed: bytes) -> bytes:
-    """Return a mount table from what the command `mount` prints, on macOS or on Linux."""
+    """Return a mount table from the output of the command `mount`, on macOS or on Linux."""
     lines = []
     for line in listed.splitlines():
         found = _MOUNTS[0].match(line) or _MOUNTS[1].match(line)
         if found:
+            # Octal escapes for blanks and backslashes, as Linux writes them into /proc/self/mounts.
             place = _BLANK.sub(lambda blank: b"\\%03o" % blank[0][0], found[1])
             lines.append(b"- %s %s" % (place, found[2]))
     return b"\n".join(lines)
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process on this machine, this one included, holds a lock on a file.
-
-    Where the system does not list locks, this takes a shared one and releases it at once: a process that tries to lock
-    the file at that moment is refused, and has to try again.
-
-    Raises
-    ------
-    OSError
-        It cannot be found out.
-    """
+    """Return whether a process on this machine, this one included, holds a lock on a file."""
     try:
         lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     except OSError:
@@ -253,6 +224,8 @@ def is_locked(path: Path) -> bool:
 
 
 def _refuses_a_shared_lock(path: Path) -> bool:
+    # Without a list of locks, only trying tells. A process that locks the file at this very moment is refused, and has
+    # to try again.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -267,15 +240,13 @@ def _refuses_a_shared_lock(path: Path) -> bool:
 
 
 def forks() -> bool:
-    """Return whether a process that has imported what others need may be forked, and the fork just continue.
-
-    Not on macOS: its own libraries, which NumPy uses, end a forked process that calls them.
-    """
+    """Return whether a process that has imported what others need may be forked to continue in the fork."""
+    # macOS's own libraries, which NumPy uses, end a forked process that calls them.
     return hasattr(os, "fork") and sys.platform != "darwin"
 
 
 def pin_process(pid: int) -> int | None:
-    """Return a descriptor that becomes readable once a process has ended; None where there is no such call."""
+    """Return a descriptor that becomes readable once a process has ended, or None where there is no such call."""
     try:
         return os.pidfd_open(pid)
     except AttributeError:
@@ -287,18 +258,15 @@ def pin_process(pid: int) -> int | None:
 
 
 def watch_end(process: subprocess.Popen[bytes]) -> int:
-    """Return a descriptor that becomes readable once a process started here has ended; the caller closes it.
-
-    Without the system's own, a thread waits for the process, and reaps it.
-    """
+    """Return a descriptor, for the caller to close, that becomes readable once a process started here has ended."""
     pinned = pin_process(process.pid)
     if pinned is not None:
         return pinned
-    ended, tell = socket.socketpair()  # a write after the caller has closed its end fails, and signals nothing
+    ended, tell = socket.socketpair()  # not a pipe: writing after the caller has closed its end raises, without SIGPIPE
 
     def watch() -> None:
         with tell:
-            process.wait()
+            process.wait()  # reaps it, which `pidfd_open` leaves to the caller
             with suppress(OSError):
                 tell.send(b"!")
 
@@ -307,18 +275,15 @@ def watch_end(process: subprocess.Popen[bytes]) -> int:
 
 
 def die_with(parent: int) -> None:
-    """End this process when the one that started it ends, however it does.
-
-    The system kills it together with the thread that started it. Where it does not, a thread looks every half a second
-    whether the parent lives; native code that holds the GIL is not interrupted by that.
-    """
+    """End this process when the one that started it ends for any reason."""
     killed = False
     if sys.platform == "linux":
+        # Linux sends the signal when the *thread* that started this process ends: start it from one that lives on.
         with suppress(AttributeError, OSError):
             killed = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) == 0
-    if os.getppid() != parent:  # it ended before that
+    if os.getppid() != parent:  # it ended before the call above took effect
         os._exit(LOST_PARENT)
-    if not killed:
+    if not killed:  # a thread cannot interrupt native code that holds the GIL, so this is second best
         threading.Thread(target=_end_with_parent, args=(parent,), name="dqlab-watch", daemon=True).start()
 
 
@@ -329,13 +294,13 @@ def _end_with_parent(parent: int) -> None:
 
 
 def die_first() -> None:
-    """Make this process the first to be killed when memory runs out; without effect where that cannot be set."""
+    """Make this process the first to be killed when memory runs out, where that can be set."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def kill_group(pid: int) -> None:
-    """Kill a process that leads its group, and all that is in the group; one that has ended is fine."""
+    """Kill a process that leads its group and all processes of the group, or nothing if they have ended."""
     # macOS refuses what Linux does not find: a group whose processes have all ended and were not waited for.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

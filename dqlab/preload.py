@@ -1,8 +1,6 @@
 """What the processes of a cluster load first: ``dask scheduler --preload dqlab.preload``, and workers likewise.
 
-A worker ignores Ctrl-C: Jupyter and terminals send it to a whole group of processes, and it is meant for the client
-that waits. A run continues, and workers end when their cluster is closed. A scheduler gets dqlab's registry before the
-first client comes, and its dashboard has the panels from the start.
+A scheduler gets dqlab's registry before its first client connects, and its dashboard has the panels from the start.
 """
 
 from __future__ import annotations
@@ -19,19 +17,22 @@ __all__ = ["dask_setup"]
 
 
 def dask_setup(server: Scheduler | Worker) -> None:
-    """Prepare a scheduler or a worker; Dask calls it in the main thread, before a scheduler's plugins start."""
+    """Prepare a scheduler or a worker."""
     from distributed import Scheduler
 
+    # Dask calls this in the main thread, which alone may set signal handlers, before a scheduler's plugins start.
     if isinstance(server, Scheduler):
         from dqlab.cluster.scheduler.registry import Registry
 
         server.add_plugin(Registry(), idempotent=True, name=Registry.name)
     else:
+        # Jupyter and terminals send Ctrl-C to the whole group of processes, and it is meant for the client that waits:
+        # the run continues, and workers end with their cluster.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _starts_a_scheduler(arguments: list[str]) -> bool:
-    """Return whether this is ``dask scheduler``: workers load this module too, and do not need the panels."""
+    """Return whether the command is ``dask scheduler``, since workers load this module too and need no panels."""
     command = Path(arguments[0]).stem.replace("_", "-") if arguments else ""
     return command == "dask-scheduler" or arguments[1:2] == ["scheduler"]
 

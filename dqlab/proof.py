@@ -1,8 +1,8 @@
 """Proof that both sides of a request hold the same token, which itself is never sent.
 
-A request carries HMAC(token, request and nonce), a response HMAC(token, that nonce and the
-response), so that nothing that a stranger receives is of use to it. To identify a scheduler, a client sends its own
-nonce; the response has the address at which the scheduler was called, and a nonce that the next request must carry.
+A request carries HMAC(token, request and nonce), and its response HMAC(token, that nonce and the response), so a
+stranger can use nothing that it receives. To identify a scheduler, a client sends its own nonce; the response has the
+address at which the scheduler was called, and a nonce that the next request must carry.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from dqlab import platforms
 __all__ = ["ANSWER", "ASK", "NONCE", "PROOF", "Challenges", "loopback", "mac", "machine", "misplaced", "nonce", "same"]
 
 NONCE, PROOF = "Dqlab-Nonce", "Dqlab-Proof"
-"""Headers of both: the nonce, and the code."""
+"""Headers of requests and responses for the nonce and the code."""
 ASK, ANSWER = "dqlab ask 1", "dqlab answer 1"
 """Purpose of a code, so that a code of one direction is never valid in the other."""
 ANYWHERE = ("0.0.0.0", "::")
 VALID_FOR = 60.0
-"""Seconds in which a request has to carry the nonce that it was given."""
+"""Seconds for which a nonce that a scheduler issued is valid."""
 MOST = 4096
+"""Most nonces that are valid at once: anybody who reaches the scheduler can ask for one."""
 _NONCE = re.compile(r"[0-9a-f]{32}")
 
 
@@ -40,7 +41,8 @@ def nonce() -> str:
 
 
 def mac(token: str, purpose: str, nonce: str, *said: str, body: bytes = b"") -> str:
-    """Return the code for `said` and `body` under a nonce; different lists of texts never encode alike."""
+    """Return the code for `said` and `body` under a nonce."""
+    # JSON, not a joined string: different lists of texts must never encode alike.
     text = json.dumps([purpose, nonce, *said, sha256(body).hexdigest()])
     return hmac.new(token.encode(), text.encode(), sha256).hexdigest()
 
@@ -51,20 +53,14 @@ def same(said: str, expected: str) -> bool:
 
 
 class Challenges:
-    """Nonces that a scheduler has issued, each valid for one request.
-
-    Parameters
-    ----------
-    clock : callable
-        Monotonic seconds.
-    """
+    """Nonces that a scheduler has issued, each valid for one request."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._given: OrderedDict[str, float] = OrderedDict()
 
     def give(self) -> str:
-        """Return a new nonce; when too many are issued, the oldest one becomes invalid."""
+        """Return a new nonce, and make the oldest one invalid when too many are issued."""
         if len(self._given) >= MOST:
             self._given.popitem(last=False)
         given = nonce()
@@ -72,7 +68,7 @@ class Challenges:
         return given
 
     def spend(self, said: str) -> bool:
-        """Return whether a nonce was issued recently and has not been used; use it up."""
+        """Use a nonce up, and return whether it was issued recently and had not been used."""
         return self._clock() < self._given.pop(said, 0.0)
 
 
@@ -96,20 +92,9 @@ def loopback(host: str) -> bool:
 
 
 def misplaced(said: Mapping[str, Any], host: str, port: int, *, tunnel: bool = False) -> str:
-    """Return why a scheduler's reply did not come directly from `host`; "" when it did.
-
-    A process in between can forward our request to the scheduler, and its reply to us; then the scheduler was called
-    at another address than ours.
-
-    Parameters
-    ----------
-    said : mapping
-        `at`, the address and port it was called at, `anywhere`, whether it listens at all of its machine's, and
-        `machine`.
-    tunnel : bool
-        The scheduler is reached through a tunnel to its machine, or a port that is published for it, so that addresses
-        prove nothing.
-    """
+    """Return why a scheduler's reply did not arrive directly from `host`, or "" where it did."""
+    # A process in between could forward our request and the reply, but then the scheduler was called at another address
+    # than ours. Through a tunnel, or a port that is published for the scheduler, addresses prove nothing.
     if tunnel:
         return ""
     at, at_port = said["at"]
@@ -121,9 +106,9 @@ def misplaced(said: Mapping[str, Any], host: str, port: int, *, tunnel: bool = F
         return ""
     try:
         apart = (_ip(at), at_port) != (_ip(host), port)
-    except ValueError:  # a name
+    except ValueError:  # a host name cannot be compared
         apart = False
-    if apart and not said["anywhere"]:  # else addresses may be translated on the way
+    if apart and not said["anywhere"]:  # a scheduler that listens everywhere may be behind address translation
         return f"the scheduler listens at {at}, port {at_port}, and another process stands in between"
     return ""
 

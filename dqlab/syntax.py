@@ -12,16 +12,9 @@ _parsing = threading.Lock()
 
 
 def parse(source: str) -> ast.Module:
-    """Return the syntax tree of a module.
-
-    CPython 3.11 counts the depth of all threads together, and takes it for a mistake of its own (gh-106905). Our calls
-    take turns; against those of others a retry helps.
-
-    Raises
-    ------
-    SyntaxError, ValueError, RecursionError, MemoryError
-        The source is not Python, or too deeply nested.
-    """
+    """Return the syntax tree of a module, or raise what `ast.parse` raises for source that it refuses."""
+    # CPython 3.11 counts the parser's depth over all threads together, and raises SystemError (gh-106905). The lock
+    # makes our own calls take turns; retries help against those of others.
     for _ in range(TRIES - 1):
         with _parsing:
             try:

@@ -1,8 +1,8 @@
-r"""Text from users: kept exactly between our own processes, made valid wherever other programs read it.
+r"""Text from users, kept exactly between our own processes and made valid wherever other programs read it.
 
 File names that are not UTF-8 reach Python with lone surrogates (``os.fsdecode``), and names, keys and messages may
 hold line breaks, terminal escapes, text that runs backwards, or a megabyte. UTF-8, and with it msgpack, JSON, HTTP,
-terminals and notebooks, refuses the first and obeys the others. Owns the two ways to handle such text:
+terminals and notebooks, refuses the first and obeys the others. Owns these ways to handle such text, and no HTML:
 
 ::
 
@@ -10,8 +10,6 @@ terminals and notebooks, refuses the first and obeys the others. Owns the two wa
     shown, valid        what is valid stays as it is, the byte 0xE9 becomes ``\xe9``: reports, JSON, metrics
     one_line, block     printable besides, and short: what people read
     as_name             valid and short: what reports, views and orders call a document
-
-Knows nothing of HTML: escaping is the business of the view that writes HTML.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ _ESCAPED_BYTES = range(0xDC80, 0xDD00)
 
 
 _PLAIN_WORD = re.compile(r"[\w./:@%+,…][\w./:@%+,…-]*")
-"""A word that neither `%dq` nor a shell reads otherwise."""
+"""A word that needs no quotes, in `%dq` and in a shell."""
 
 
 def kept(text: str) -> bytes:
@@ -79,10 +77,7 @@ codecs.register_error(SHOWN, _escape)
 
 
 def shown(text: str) -> str:
-    r"""Return text that is valid Unicode: the same, unless it has lone surrogates.
-
-    Those that stand for a byte become ``\xe9``, others ``\udabc``.
-    """
+    r"""Return text that is valid Unicode, with escapes for lone surrogates (``\xe9`` for a byte, else ``\udabc``)."""
     if text.isascii():
         return text
     return text.encode("utf-8", SHOWN).decode()
@@ -100,30 +95,27 @@ def valid(data: Any) -> Any:
 
 
 def brief(text: str, limit: int) -> str:
-    """Return text of at most `limit` characters; one that was cut ends with an ellipsis."""
+    """Return text of at most `limit` characters, with an ellipsis where it was cut."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def as_name(text: object) -> str:
-    """Return the name of a document in reports, views and orders: valid, of at most `NAME_LENGTH` characters."""
+    """Return the name of a document in reports, views and orders, valid and of at most `NAME_LENGTH` characters."""
     return brief(shown(str(text)), NAME_LENGTH)
 
 
 def said_by(value: object) -> str:
-    """Return ``str(value)``, exactly of type `str`; if it raises, a note that it did."""
+    """Return ``str(value)`` as an exact `str`, or a note where it raises."""
     try:
-        return str.__str__(str(value))
+        return str.__str__(str(value))  # of a subclass of str too, whose own methods would run later
     except BaseException as error:  # noqa: BLE001 - __str__ is the user's code, and may even call sys.exit
         return f"<str() of it raised {type(error).__name__}>"
 
 
 def one_line(text: object, limit: int = 120) -> str:
-    """Return text as one printable line of at most `limit` characters.
-
-    White space becomes single spaces, lone surrogates become escapes, control and bidirectional characters the
-    replacement character. A cut ends with an ellipsis.
-    """
-    raw = shown(said_by(text)[: 4 * limit + 16])  # what is behind the cut is not even examined
+    """Return text as one printable line of at most `limit` characters, with an ellipsis where it was cut."""
+    # Cut before it is examined: a text may have a megabyte. White space shrinks, so four times the limit is kept.
+    raw = shown(said_by(text)[: 4 * limit + 16])
     line = "".join(
         character if character.isprintable() or character in JOINERS else _GONE for character in " ".join(raw.split())
     )
@@ -131,7 +123,7 @@ def one_line(text: object, limit: int = 120) -> str:
 
 
 def as_word(text: object) -> str:
-    """Return text as one word of a line of `%dq`, or of a shell: in quotes where it needs them."""
+    """Return text as one word of a line of `%dq` or of a shell, in quotes where it needs them."""
     word = one_line(text)
     if _PLAIN_WORD.fullmatch(word):
         return word
@@ -140,7 +132,7 @@ def as_word(text: object) -> str:
 
 
 def block(text: object, limit: int = 20_000) -> str:
-    """Return text of several lines, each printable, of at most `limit` characters; tabs become four spaces."""
+    """Return text of several printable lines, of at most `limit` characters, with tabs as four spaces."""
     said = said_by(text)
     lines = shown(said[:limit]).expandtabs(4).splitlines()
     printable = [

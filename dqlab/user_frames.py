@@ -1,4 +1,4 @@
-"""Classifies files by owner: the user's code, or that of dqlab, of Python and of installed packages."""
+"""Classifies files by owner: the user's code, or that of dqlab, Python and installed packages."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ def is_users(file: str) -> bool:
 
 
 def level_of_user() -> int:
-    """Return the `stacklevel` with which a warning of the caller names the user's line; 1 on an event loop."""
+    """Return the `stacklevel` with which a warning of the caller names the user's line, or 1 on an event loop."""
     level, frame = 1, sys._getframe(1)
     while is_own(frame.f_code.co_filename):
         if frame.f_back is None:
             return 1
         level, frame = level + 1, frame.f_back
+    # A callback on an event loop has no line of the user below it, only asyncio's.
     return 1 if str(frame.f_globals.get("__name__")).startswith("asyncio.") else level
 
 
 def names_of_user() -> Mapping[str, Any]:
-    """Return what can be named in the user's line that led here: its function's own names, and those of its module."""
+    """Return the names that the user's line that led here can use, local ones and those of its module."""
     frame = sys._getframe(1)
     while not is_users(frame.f_code.co_filename):
         if frame.f_back is None:

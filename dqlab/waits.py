@@ -1,8 +1,8 @@
-"""What blocks for long shows what it waits for: nothing below two seconds, then a view that lives as long as the wait.
+"""A wait that lasts shows what it waits for: nothing below two seconds, then a view until the wait ends.
 
-The block runs in its caller's thread, as it would without this; a thread looks at it from beside, and is joined before
-the caller goes on. There is one at a time, for the main thread of a notebook or of a terminal; elsewhere nothing is
-started at all. How a wait is drawn is the business of `dqlab.live.outputs.waits`, imported when a wait has lasted.
+The block runs in its caller's thread, as it would without this; a second thread draws the view, and is joined before
+the caller continues. There is one view at a time, for the main thread of a notebook or of a terminal; elsewhere
+nothing is started. `dqlab.live.outputs.waits` draws it, and is imported once a wait has lasted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dqlab.notebook import in_jupyter
 __all__ = ["AFTER", "Picture", "Wait", "shown", "step"]
 
 AFTER = 2.0
-"""Seconds in which nothing is shown."""
+"""Seconds of a wait in which nothing is shown."""
 PERIOD = 0.25
-"""Seconds between two looks at a wait."""
+"""Seconds between two checks of a wait."""
 RESTS = 1.0
-"""Seconds of the caller's own work after which the thread ends; the next wait starts another."""
+"""Seconds of the caller's own work after which the drawing thread ends; the next wait starts another one."""
 LAST = 5.0
-"""Seconds that the last drawing may take."""
+"""Most seconds to wait for the last drawing."""
 NAME = "dqlab-wait"
 
 _log = logging.getLogger(__name__)
@@ -40,46 +40,39 @@ class Picture(Protocol):
     """How a wait is drawn."""
 
     def draw(self, step: str, waited: float) -> None:
-        """Draw it: what is waited for now, and for how many seconds."""
+        """Draw the wait for `step`, which has lasted `waited` seconds."""
         ...
 
     def clear(self) -> None:
-        """Make room for what the caller prints; `draw` may follow."""
+        """Make room for what the caller prints, before a next `draw`."""
         ...
 
     def end(self) -> None:
-        """Replace it by what stays, or by nothing."""
+        """Replace the drawing by what stays, or by nothing."""
         ...
 
 
 class Wait:
-    """One wait, as the watching thread sees it.
-
-    Parameters
-    ----------
-    what : object
-        What is waited for: something that can be watched, as a `Run`, or a sentence.
-    draws : callable
-        Returns a `Picture` of it, or None where nothing is to be drawn.
-    clock : Clock, optional
-        Moved by hand in tests.
-    """
+    """One wait, as the watching thread sees it."""
 
     def __init__(self, what: Any, draws: Callable[[Any], Picture | None], clock: Clock | None = None) -> None:
         self._what, self._draws, self._clock = what, draws, clock or SystemClock()
+        # Held while drawing: the caller must not print, or return, in the middle of a drawing.
         self._lock = threading.Lock()
         self._since, self._step = self._clock.monotonic(), ""
         self._callers = False
+        """Whether the caller is at its own work, and not kept waiting."""
         self._picture: Picture | None = None
         self._mute = False
+        """Whether nothing is drawn any more: the wait is over, or has no picture."""
 
     def step(self, text: str) -> None:
-        """Name what is waited for now."""
+        """Name the step that is waited for now."""
         self._step = text
 
     @property
     def idle(self) -> bool:
-        """Whether the caller has been at work for so long that no view is needed."""
+        """Whether the caller has worked by itself for so long that the view is not needed."""
         return self._callers and self._clock.monotonic() - self._since >= RESTS
 
     def look(self) -> None:
@@ -95,7 +88,7 @@ class Wait:
                 self._picture.draw(self._step, waited)
 
     def give(self) -> None:
-        """Note that the caller has something to work on, and is not kept waiting."""
+        """Note that the caller has something to work on and is not kept waiting."""
         with self._lock:
             if self._picture is not None:
                 self._picture.clear()
@@ -116,25 +109,25 @@ class Wait:
 
 
 class _Watched(Wait):
-    """A wait of the main thread, with the thread that looks at it."""
+    """A wait of the main thread, with the thread that draws it."""
 
     def __init__(self, what: Any) -> None:
-        # Views lie above all this: they are imported by name, and only when a wait has lasted.
+        # By name: views are above this module, and a wait that does not last must not import them.
         super().__init__(what, lambda of: import_module("dqlab.live.outputs.waits").picture_of(of))
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Look at it from now on."""
+        """Draw this wait from now on."""
         global _current
         _current = self
         if self._thread is None or not self._thread.is_alive():
-            context = contextvars.copy_context()  # a notebook finds the running cell in it
+            context = contextvars.copy_context()  # IPython finds the cell to print into by a context variable
             self._thread = threading.Thread(target=context.run, args=(self._run,), name=NAME, daemon=True)
             self._thread.start()
 
     def give(self) -> None:
-        """Note that the caller has something to work on; what it waits for at the same time is shown by itself."""
+        """Note that the caller has something to work on, and let another wait of its work be shown."""
         self._leave()
         super().give()
 
@@ -145,11 +138,11 @@ class _Watched(Wait):
             self.start()
 
     def stop(self) -> None:
-        """End the thread, after the last drawing."""
+        """End the thread after the last drawing."""
         self._leave()
         self._over.set()
         if self._thread is not None:
-            self._thread.join(LAST)
+            self._thread.join(LAST)  # bounded: a front end that does not answer must not keep the caller
 
     def _leave(self) -> None:
         global _current
@@ -169,13 +162,7 @@ class _Watched(Wait):
 
 @contextmanager
 def shown(what: Any) -> Iterator[Wait]:
-    """Show what the block waits for, once it has waited for 2 s; inside another one, that one is shown.
-
-    Parameters
-    ----------
-    what : object
-        Something that can be watched, as a `Run`, or a sentence without its period.
-    """
+    """Show what the block waits for once it has waited for 2 s, unless a wait around it is shown."""
     if _current is not None or not _can_be_seen():
         yield Wait(what, lambda _: None)
         return
@@ -188,14 +175,14 @@ def shown(what: Any) -> Iterator[Wait]:
 
 
 def step(text: str) -> None:
-    """Name what the wait that is shown waits for now; from any thread."""
-    wait = _current
+    """Name, from any thread, the step that the shown wait waits for now."""
+    wait = _current  # read once: the main thread may end it meanwhile
     if wait is not None:
         wait.step(text)
 
 
 def _can_be_seen() -> bool:
-    """Return whether a view can be seen: in the main thread of a notebook, or of a process with a terminal."""
+    """Return whether a view can be seen, in the main thread of a notebook or of a process with a terminal."""
     if threading.current_thread() is not threading.main_thread():
         return False
     if in_jupyter():

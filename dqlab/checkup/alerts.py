@@ -1,6 +1,7 @@
-"""The alerts of the statistics as findings: `stats.attention` alone decides that something is wrong, and how bad it is.
+"""The alerts of the statistics as findings of the doctor.
 
-Here is how the doctor words it, and what to do about it.
+`stats.attention` alone decides that something is wrong and how bad it is; this module owns the doctor's words for it,
+and the advice.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["WORDINGS", "alerted", "alerts", "in_shell"]
 
 
 class Advice(NamedTuple):
-    """What to do next, a sentence without its period, and a line to be copied: in Python, and in a shell if it can."""
+    """A sentence without its period on what to do next, and a line to copy, for Python and perhaps for a shell."""
 
     text: str
     command: str = ""
@@ -25,7 +26,7 @@ class Advice(NamedTuple):
 
 
 class Wording(NamedTuple):
-    """The check, the sentence and the advice of a finding that is made of an alert of one kind."""
+    """The check, the sentence and the advice of a finding for alerts of one kind."""
 
     check: str
     what: Callable[[Attention], str]
@@ -33,7 +34,7 @@ class Wording(NamedTuple):
 
 
 def alerts(facts: Facts, check: str, *, without: Collection[Attention] = ()) -> Iterator[Finding]:
-    """Yield the findings of one check from the alerts, except from those in `without`: probing found more there."""
+    """Yield the findings of one check from the alerts, except those in `without`, of which probing found more."""
     for alert in facts.alerts:
         wording = WORDINGS.get(alert.kind, _OTHER)
         if wording.check == check and alert not in without:
@@ -48,9 +49,10 @@ def alerted(facts: Facts, *kinds: AttentionKind, queue: str = "") -> list[Attent
 
 
 def _stopped(facts: Facts, alert: Attention) -> Advice:
-    """Return how a run that paused itself can go on, which depends on the reason."""
+    """Return how a run that paused itself can go on, which depends on the reason of its pause."""
     attach = f"lab.attach({alert.run!r})"
     run = _run(facts, alert)
+    # A snapshot has only the newest runs; of an older one the alert's action shows why it stopped.
     reason = run.stop if run is not None else StopReason.ALL_FAILED if alert.action == "retry" else None
     if reason is StopReason.ALL_FAILED:
         text = (
@@ -97,7 +99,7 @@ def _unacked(text: str) -> Callable[[Facts, Attention], Advice]:
 
 
 def _let_go(_: Facts, alert: Attention) -> Advice:
-    """Return how to take from a consumer what it has held for long: what helps now comes first."""
+    """Return how to take from a consumer the documents that it has held for long, the quickest way first."""
     holder = f"lab.attach({alert.run!r})" if alert.run else f"lab.queue({alert.queue!r})"
     fails = f"{holder}.give_up({alert.detail!r}) makes it a failure. " if alert.detail else ""
     text = (
@@ -114,7 +116,7 @@ def _of_run(text: str, call: str, command: str = "") -> Callable[[Facts, Attenti
 
 
 def in_shell(command: str, name: str) -> str:
-    """Return the line that does this to a run or a queue in a shell, of the cluster of `dqlab up`."""
+    """Return the line that acts on a run or a queue of a cluster of `dqlab up` in a shell."""
     return f"dqlab {command} {shlex.quote(name)}"
 
 
@@ -205,8 +207,8 @@ WORDINGS: dict[AttentionKind, Wording] = {
         ),
     ),
 }
-"""By kind of alert."""
+"""The doctor's words for each kind of alert."""
 _OTHER = Wording(
     "queues", lambda it: f"{it.subject} {it.text}", lambda _, __: Advice("See what the views show of it", "lab")
 )
-"""Of a kind that only a newer dqlab on the scheduler knows."""
+"""Words for a kind that only a newer dqlab, on the scheduler, knows."""

@@ -1,6 +1,7 @@
-"""`examine` a cluster and `examine_store` without one: facts, then checks. Never hangs; raises for wrong use only.
+"""`examine` a cluster, or `examine_store` without one: gather facts, then check them.
 
-`judge` is pure: which checks there are, when each applies, and the order of findings.
+Both end in time, and raise for wrong use only. `judge` is pure: it decides which checks there are, when each applies,
+and the order of findings.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ __all__ = ["CHECKS", "TIMEOUT", "examine", "examine_store", "judge"]
 TIMEOUT = "10s"
 """How long an examination may take."""
 _GRACE = 2.0
-"""Seconds more after which the event loop itself counts as stuck."""
+"""Seconds after the limit at which the event loop itself counts as stuck."""
 
 
 class Check(NamedTuple):
-    """One check: whether it applies, what it finds, and what to report when it finds nothing."""
+    """One check, with when it applies, what it finds, and what to report where it finds nothing."""
 
     name: str
     applies: Callable[[Facts], bool]
@@ -102,7 +103,7 @@ CHECKS = (
 
 
 def judge(facts: Facts) -> Checkup:
-    """Return what all checks that apply make of the facts; pure."""
+    """Return the findings of all checks that apply to the facts."""
     findings: list[Finding] = []
     for check in CHECKS:
         if check.applies(facts):
@@ -113,26 +114,7 @@ def judge(facts: Facts) -> Checkup:
 
 
 def examine(link: Link, *, of: str, stores: Sequence[Path] = (), timeout: float | str = TIMEOUT) -> Checkup:
-    """Examine a cluster, with dqlab on it or without.
-
-    Parameters
-    ----------
-    link : Link
-        To its scheduler.
-    of : str
-        What to call it.
-    stores : sequence of Path
-        Looked at beside those of the open queues.
-    timeout : float or str
-        For everything together.
-
-    Raises
-    ------
-    BadOption
-        `timeout` is not a duration above zero.
-    UsageError
-        This is the client's own event loop, which would wait for itself.
-    """
+    """Examine a cluster, with or without dqlab on it, and those of `stores` that its open queues do not use."""
     from dqlab.checkup.gathering import Gathering  # needs Dask, and a store alone does not
 
     limit = _checked(timeout)
@@ -141,7 +123,7 @@ def examine(link: Link, *, of: str, stores: Sequence[Path] = (), timeout: float 
         with shown(f"examining {of}") as wait:
             wait.step(f"asking all processes; those that do not answer within {limit:g} s are named")
             return judge(link.sync(gathering.gather(), timeout=limit + _GRACE))
-    except UsageError:
+    except UsageError:  # called on the client's own event loop, which would wait for itself
         raise
     except LabClosed:  # Dask closes a client whose scheduler has ended
         return judge(gathering.nothing("the connection to it is closed"))
@@ -150,13 +132,7 @@ def examine(link: Link, *, of: str, stores: Sequence[Path] = (), timeout: float 
 
 
 def examine_store(directory: Path, *, timeout: float | str = TIMEOUT) -> Checkup:
-    """Examine a store that any process may have open, or none: its file system, its space, its queues' files.
-
-    Raises
-    ------
-    BadOption
-        It is not a readable directory, or `timeout` is not a duration above zero.
-    """
+    """Examine the file system, the space and the queues' files of a store that any process may have open."""
     limit, clock = _checked(timeout), SystemClock()
     at, began = clock.wall(), clock.monotonic()
     found: SimpleQueue[StoreFacts] = SimpleQueue()

@@ -16,23 +16,23 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found.
+    """One result of a check.
 
     Attributes
     ----------
     check : str
-        The check that found it, as "versions".
+        Name of the check, such as "versions".
     severity : Severity
     what : str
         A sentence without its period.
     advice : str
         What to do next, a sentence without its period; "" when there is nothing to do.
     command : str
-        A line to be copied: Python, a magic or a shell's; "" when there is none.
+        A line to copy, for Python, a magic or a shell; "" when there is none.
     values : mapping
-        What the sentence was made from, JSON-ready.
+        The values in the sentence, JSON-ready.
     shell : str
-        What does the same as `command` in a terminal, where there is no lab; "" when nothing does.
+        A line that does the same as `command` in a terminal, where there is no lab; "" when there is none.
     """
 
     check: str
@@ -44,13 +44,13 @@ class Finding:
     shell: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON-ready data; the severity by its name."""
+        """Return plain JSON-ready data, with the name of the severity."""
         return asdict(self) | {"severity": self.severity.name.lower(), "values": dict(self.values)}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Checkup:
-    """What an examination found. True when there is no problem; shows itself.
+    """The findings of an examination, true when there is no problem; a notebook displays it.
 
     Attributes
     ----------
@@ -59,9 +59,9 @@ class Checkup:
     findings : tuple of Finding
         The worst first.
     at : float
-        When, seconds since 1970 UTC.
+        When it was examined, seconds since 1970 UTC.
     took : float
-        How long, seconds.
+        Seconds that the examination took.
     """
 
     of: str
@@ -81,12 +81,12 @@ class Checkup:
 
     @property
     def problems(self) -> list[Finding]:
-        """What does not work, or will not."""
+        """Findings on what does not work, or soon will not."""
         return self.having(Severity.PROBLEM)
 
     @property
     def warnings(self) -> list[Finding]:
-        """What works, and costs speed or safety."""
+        """Findings on what works, but costs speed or safety."""
         return self.having(Severity.WARNING)
 
     def to_dict(self) -> dict[str, Any]:

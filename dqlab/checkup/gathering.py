@@ -1,4 +1,4 @@
-"""Calls all processes at once, each with its own limit; a missing answer is a fact like any other."""
+"""Asks all processes at once, each with its own limit; a missing reply is a fact like any other."""
 
 from __future__ import annotations
 
@@ -34,35 +34,34 @@ from dqlab.store.probe import Marker, Probe
 __all__ = ["Gathering"]
 
 _FIRST = 0.4
-"""Share of the time that goes to the scheduler and this process's own disk, which come first."""
+"""Share of the time for the scheduler and for this process's own disk, which are asked first."""
 _DIRECT = 0.5
 """Share of a worker's time after which it is called through the scheduler."""
 
 _ALERTS = 1000
-"""Alerts to request; views get only the worst few."""
+"""Alerts to request, of which views get only the worst few."""
 _NAMES = ["dqlab", *PACKAGES]
 
 
 class Gathering:
-    """Gathers the facts of one cluster on its client's event loop, and ends within `limit` seconds, even if one hangs.
-
-    `stores` are looked at beside those that the open queues are in.
-    """
+    """Gathers the facts of one cluster on its client's event loop within `limit` seconds, even if a process hangs."""
 
     def __init__(self, link: Link, of: str, stores: Sequence[Path], limit: float) -> None:
         self._link, self._of, self._stores, self._limit = link, of, list(stores), limit
         self._clock = SystemClock()
         self._at, self._began = self._clock.wall(), self._clock.monotonic()
+        # One thread for all disks: a dead network file system blocks it for good, and must not block the event loop,
+        # or the end of this process.
         self._disk = daemon_thread("dqlab-doctor")
 
     def nothing(self, silence: str) -> Facts:
-        """Return the facts when no process could be called."""
+        """Return the facts where no process could be called."""
         scheduler = Scheduler(self._link.address, silence=silence)
         stores = tuple(StoreFacts(str(path), Probe(str(path), error="not looked at")) for path in self._stores)
         return self._facts(scheduler=scheduler, stores=stores)
 
     async def gather(self) -> Facts:
-        """Return all that is known when the time is over, or all have answered."""
+        """Return all facts once all processes have answered or the time is over."""
         try:
             return await self._gather()
         finally:
@@ -81,7 +80,9 @@ class Gathering:
             )
         finally:
             closing = asyncio.get_running_loop().run_in_executor(self._disk, markers.close)
-            await asyncio.wait((closing,), timeout=self._left() * _FIRST)  # never cancelled: it comes behind what hangs
+            # wait(), which does not cancel it: markers are removed even if the disk's thread hangs until later.
+            await asyncio.wait((closing,), timeout=self._left() * _FIRST)
+        # Only now: which packages are needed is known from the shards' answers.
         packages = sorted({name for worker in workers for shard in worker.shards for name in shard.packages})
         if packages:
             workers = await asyncio.gather(*(self._importing(worker, packages) for worker in workers))
@@ -106,12 +107,13 @@ class Gathering:
         )
 
     def _left(self) -> float:
+        # Never 0: the last processes asked still get a chance, and the limit is exceeded by a twentieth of a second.
         return max(0.05, self._limit - (self._clock.monotonic() - self._began))
 
     # --- the scheduler ----------------------------------------------------------------------
 
     async def _scheduler(self) -> tuple[Scheduler, list[dict[str, Any]]]:
-        """Return the scheduler's answer, and each worker's address, name and last sign of life."""
+        """Return the scheduler's reply, and each worker's address, name and last sign of life."""
         rpc, address = scheduler_rpc(self._link.client), self._link.address
         limit = self._limit * _FIRST
         try:
@@ -120,6 +122,7 @@ class Gathering:
                 registered = None if answer["registry"] is None else _registered(answer["registry"])
                 process = known(Process, answer, skew=skew, doubt=doubt)
                 return Scheduler(address, process, registry=registered), list(answer["workers"])
+            # It has no handlers of this dqlab: Dask's own calls show its workers and versions.
             async with asyncio.timeout(limit / 2):
                 identity = await rpc.identity()
                 process = _foreign(await rpc.versions(packages=_NAMES))
@@ -145,7 +148,7 @@ class Gathering:
     # --- workers ----------------------------------------------------------------------------
 
     async def _worker(self, entry: dict[str, Any], looks: Sequence[tuple[str, str]]) -> WorkerFacts:
-        """Return a worker's own report, called directly and, if that takes too long, through the scheduler."""
+        """Return a worker's report, asked directly and, if that takes too long, through the scheduler."""
         worker = known(WorkerFacts, entry)
         left = self._left()
         silence = ""
@@ -162,6 +165,7 @@ class Gathering:
         stores = [list(look) for look in looks]
 
         async def call() -> Any:
+            # The worker gives up on its stores earlier than this process on the worker: a disk that hangs is a finding.
             return await self._call(worker.address, path, "dq_vitals", stores=stores, limit=limit * 0.8)
 
         answer, skew, doubt = await self._timed(call, limit)
@@ -185,7 +189,7 @@ class Gathering:
         )
 
     async def _importing(self, worker: WorkerFacts, packages: Sequence[str]) -> WorkerFacts:
-        """Return the same worker, with what it cannot import."""
+        """Return the same worker with the packages that it cannot import."""
         if worker.process is None or not worker.plugin:
             return worker
         try:
@@ -203,11 +207,12 @@ class Gathering:
         return await scheduler_rpc(client).proxy(worker=address, msg={"op": op, **arguments})
 
     async def _timed(self, call: Callable[[], Awaitable[Any]], limit: float) -> tuple[Any, float, float]:
-        """Return an answer, how far its clock is ahead of ours, and by how much that may be wrong."""
+        """Return a reply, how far its clock is ahead of ours, and by how much that may be wrong."""
         before = self._clock.wall()
         answer = await asyncio.wait_for(call(), limit)
         after = self._clock.wall()
         at = answer["at"] if answer is not None else after
+        # As in NTP: the other clock was read somewhere between the two readings of ours.
         return answer, at - (before + after) / 2, (after - before) / 2
 
     # --- stores -----------------------------------------------------------------------------
@@ -229,7 +234,7 @@ class Gathering:
         return StoreFacts(str(directory), Probe(str(directory), error=error), error=error)
 
     async def _on_disk(self, look: Callable[[], Any]) -> Any:
-        """Return the result of a function that may hang on the disk, None if it does."""
+        """Return the result of a function that may hang on a disk, or None where it does."""
         looking = asyncio.get_running_loop().run_in_executor(self._disk, look)
         try:
             return await asyncio.wait_for(looking, self._left() * _FIRST)
@@ -255,7 +260,7 @@ def _shard(answer: dict[str, Any]) -> ShardFacts:
 
 
 def _foreign(versions: dict[str, Any]) -> Process:
-    """Return what Dask itself reports about a process without our handlers."""
+    """Return what Dask itself reports of a process without our handlers."""
     packages, python = versions["packages"], str(versions["host"]["python"])
     return Process(
         python=".".join(python.split(".")[:3]),

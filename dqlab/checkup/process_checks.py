@@ -1,7 +1,7 @@
-"""Checks of the processes of a cluster: which answer and how they are reached, what they run, and what they host.
+"""Checks of the processes of a cluster: whether they answer and how they are reached, what they run and host.
 
-All must run the same versions, with dqlab and what functions need installed; shards and consumers must not stand in
-each other's way; clocks may differ by a second.
+All must run the same versions, with dqlab and the packages of functions installed; shards and consumers must not stand
+in each other's way; clocks may differ by a second.
 """
 
 from __future__ import annotations
@@ -98,19 +98,19 @@ def _silent(facts: Facts, worker: WorkerFacts) -> Finding:
 
 
 def _costs(facts: Facts, hosted: list[str]) -> str:
-    """Report what is lost with a worker."""
+    """Return what is lost with a worker, as part of a sentence."""
     queues = () if facts.registry is None else facts.registry.queues
     lost = [queue.name for queue in queues if queue.name in hosted and queue.directory is None]
     return f"; queue {', '.join(lost)} is in memory, and LOSES what it holds by that" if lost else ""
 
 
 def answers_fine(facts: Facts) -> str:
-    """Report which processes answered."""
+    """Return which processes answered."""
     return f"the scheduler and {many(len(facts.workers), 'worker')} answer"
 
 
 def connections(facts: Facts) -> Iterator[Finding]:
-    """Find workers that are reached by the scheduler only."""
+    """Find workers that this process reaches only through the scheduler."""
     proxied = [worker for worker in facts.answering if worker.path == "proxied"]
     advice = "Run this process where the workers can be reached: see interface= of Dask's workers, and firewalls"
     if proxied:
@@ -135,13 +135,13 @@ def connections(facts: Facts) -> Iterator[Finding]:
 
 
 def connections_fine(facts: Facts) -> str:
-    """Report how workers are reached."""
+    """Return how workers are reached."""
     direct = sum(worker.path == "direct" for worker in facts.workers)
     return f"{many(direct, 'worker')} reached directly from here"
 
 
 def clocks(facts: Facts) -> Iterator[Finding]:
-    """Find clocks that are wrong; leases do not depend on them, times in tables do."""
+    """Find clocks that are wrong, on which times in tables depend and leases do not."""
     for name, process in facts.processes[1:]:
         off = abs(process.skew) - process.doubt
         if off > SKEW:
@@ -158,7 +158,7 @@ def clocks(facts: Facts) -> Iterator[Finding]:
 
 
 def clocks_fine(facts: Facts) -> str:
-    """Report how far apart clocks are."""
+    """Return how far apart clocks are."""
     most = max((max(0.0, abs(process.skew) - process.doubt) for _, process in facts.processes), default=0.0)
     return "all show the same time" if most < 0.1 else f"at most {numbers.duration(most)} apart"
 
@@ -168,13 +168,14 @@ _NONE = "none"
 
 
 def versions(facts: Facts) -> Iterator[Finding]:
-    """Compare every process with this one."""
+    """Compare the versions of every process with those of this one."""
 
     def of_package(name: str) -> Callable[[Process], str]:
         return lambda process: _text(process.packages.get(name))
 
     yield from _differing(facts, "protocol of dqlab", lambda process: _text(process.protocol), Severity.PROBLEM)
     yield from _differing(facts, "dqlab", lambda process: _text(process.version), Severity.WARNING)
+    # Functions are pickled as byte code, which differs between minor versions of Python.
     if len({_minor(process.python) for _, process in facts.processes}) > 1:
         yield from _differing(facts, "Python", lambda process: _minor(process.python), Severity.PROBLEM)
     else:
@@ -185,7 +186,7 @@ def versions(facts: Facts) -> Iterator[Finding]:
 
 
 def versions_fine(facts: Facts) -> str:
-    """Report which version runs everywhere."""
+    """Return which versions run everywhere."""
     ours = facts.client
     where = f"all {len(facts.processes)} processes" if len(facts.processes) > 1 else "this process"
     dask = f", distributed {ours.packages['distributed']}" if ours.packages.get("distributed") else ""
@@ -229,7 +230,7 @@ def plugins(facts: Facts) -> Iterator[Finding]:
 
 
 def plugins_fine(facts: Facts) -> str:
-    """Report where dqlab is."""
+    """Return where dqlab's plugins are."""
     return f"dqlab's plugins are on the scheduler and on {many(len(facts.answering), 'worker')}"
 
 
@@ -267,7 +268,7 @@ def imports(facts: Facts) -> Iterator[Finding]:
 
 
 def imports_fine(facts: Facts) -> str:
-    """Report what was looked for."""
+    """Return which packages were looked for."""
     if not facts.packages:
         return f"no open run needs a package{facts.unknown}"
     return f"every worker can import what open runs need ({', '.join(facts.packages)}){facts.unknown}"
@@ -278,7 +279,7 @@ def _differing(facts: Facts, what: str, value: Callable[[Process], str], severit
     ours = value(facts.client)
     others: dict[str, list[str]] = {}
     for name, process in facts.processes:
-        if value(process) != ours and not ("dqlab" in what and value(process) == _NONE):  # see `plugins`
+        if value(process) != ours and not ("dqlab" in what and value(process) == _NONE):  # `plugins` reports none
             others.setdefault(value(process), []).append(name)
     if not others:
         return
@@ -310,7 +311,7 @@ def _finding(severity: Severity, what: str, advice: str, command: str, **values:
 
 
 def placement(facts: Facts) -> Iterator[Finding]:
-    """Judge where shards and consumers live."""
+    """Judge where shards and consumers are."""
     registry = facts.registry
     if registry is None:
         return
@@ -410,7 +411,7 @@ def _unserved(facts: Facts, registry: Registered) -> Iterator[Finding]:
 
 
 def placement_fine(facts: Facts) -> str:
-    """Report which workers host what."""
+    """Return which workers host which shards and consumers."""
     registry = facts.registry
     if registry is None or not registry.actors:
         return "no queue is open"

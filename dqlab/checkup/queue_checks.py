@@ -1,4 +1,4 @@
-"""Checks that queues move: waiting messages are taken, taken ones are settled, and there is room."""
+"""Checks that queues move: waiting messages are leased, leased ones are settled, and there is room."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dqlab.stats.attention import at_rest
 __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
 
 PATIENCE = 5.0
-"""Seconds after its end for which a lease may still be there."""
+"""Seconds after its end within which a shard must have ended a lease."""
 NEARLY_FULL = 0.9
 MOST_QUEUES = 5
-"""Queues whose oldest lease is listed when nothing is wrong with it."""
+"""Most queues whose oldest lease is listed when nothing is wrong with it."""
 
 
 def queues(facts: Facts) -> Iterator[Finding]:
-    """Pass on the alerts, and note what a user intended, or what is not yet wrong."""
+    """Report the alerts, and note what a user intended or what is not wrong yet."""
     snapshot = facts.snapshot
     if snapshot is None:
         return
@@ -95,7 +95,7 @@ def _failed(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
     runs = [run for run in facts.snapshot.runs if run.queue == queue.name] if facts.snapshot is not None else []
     if queue.counts.dead:
         yield _dead(facts, queue, runs)
-    lost = queue.counts.lost - sum(run.counts.lost for run in runs)  # theirs have alerts
+    lost = queue.counts.lost - sum(run.counts.lost for run in runs)  # lost documents of runs have alerts
     if lost > 0:
         yield Finding(
             "queues",
@@ -108,7 +108,7 @@ def _failed(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
 
 
 def _dead(facts: Facts, queue: QueueStats, runs: list[RunStats]) -> Finding:
-    """Return the dead letters of a queue: as bad as views find those at rest, a note while only open runs have some."""
+    """Return the dead letters of a queue, with the severity that views give those at rest, else as a note."""
     snapshot = facts.snapshot
     all_runs = snapshot is not None and snapshot.runs_total == len(snapshot.runs)
     rests = at_rest(queue, runs, all_runs=all_runs)
@@ -135,7 +135,7 @@ def _dead(facts: Facts, queue: QueueStats, runs: list[RunStats]) -> Finding:
 
 
 def queues_fine(facts: Facts) -> str:
-    """Report how many queues there are, and what waits."""
+    """Return how many queues there are, and how many messages wait."""
     snapshot = facts.snapshot
     if snapshot is None or not snapshot.queues:
         return f"no queue has messages{facts.unknown}"
@@ -147,7 +147,7 @@ def queues_fine(facts: Facts) -> str:
 
 
 def leases(facts: Facts) -> Iterator[Finding]:
-    """Pass on the alerts, and judge the shards themselves: their oldest leases, and what they can still keep."""
+    """Report the alerts, and judge the shards' oldest leases and what they can still keep."""
     shards = [shard for worker in facts.workers for shard in worker.shards]
     failing = {shard.queue for shard in shards if shard.failure or (shard.log is not None and not shard.log["room"])}
     yield from alerts(

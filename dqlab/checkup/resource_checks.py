@@ -14,16 +14,16 @@ from dqlab.stats import AttentionKind, Severity
 __all__ = ["jobs", "jobs_fine", "resources", "resources_fine"]
 
 NEARLY = 0.8
-"""Share of a limit above which it is nearly reached."""
+"""Share of a limit above which the limit is nearly reached."""
 FEW_DESCRIPTORS = 1024
 LATE = 0.25
-"""Seconds by which an event loop may come late, mean over a second."""
+"""Seconds by which an event loop may be late, as the mean over a second."""
 SOON = 900.0
-"""Seconds before the end of a worker, or of its job, at which it is worth saying."""
+"""Seconds before the end of a worker, or of its job, from which the end is reported."""
 
 
 def resources(facts: Facts) -> Iterator[Finding]:
-    """Judge limits and how near they are."""
+    """Judge how near processes are to their limits."""
     for name, process in facts.processes:
         yield from _descriptors(name, process)
         yield from _lag(name, process)
@@ -33,7 +33,7 @@ def resources(facts: Facts) -> Iterator[Finding]:
 
 
 def resources_fine(facts: Facts) -> str:
-    """Report how late the latest event loop is, and how full the fullest memory."""
+    """Return how late the latest event loop is, and how full the fullest memory."""
     lag = max(process.lag for _, process in facts.processes)
     shares = [worker.memory / worker.memory_limit for worker in facts.answering if worker.memory_limit]
     memory = f", memory at most {numbers.share(max(shares))} of a worker's limit" if shares else ""
@@ -124,7 +124,7 @@ def _lifetime(worker: WorkerFacts) -> Iterator[Finding]:
 
 
 def jobs(facts: Facts) -> Iterator[Finding]:
-    """Judge what is known of the ends of jobs."""
+    """Judge what is known about the ends of jobs."""
     unknown = [worker for worker in facts.answering if worker.batch and worker.job_left is None]
     if unknown:
         names = [worker.title for worker in unknown]
@@ -159,7 +159,7 @@ def jobs(facts: Facts) -> Iterator[Finding]:
 
 
 def jobs_fine(facts: Facts) -> str:
-    """Report how many jobs there are, and which ends first."""
+    """Return how many jobs there are, and when the first one ends."""
     ends = _ends(facts)
     first = f", the first ends in {numbers.duration(ends[0][0])}" if ends else ""
     return f"{many(sum(bool(worker.batch) for worker in facts.answering) or len(ends), 'worker')} in jobs{first}"
@@ -187,5 +187,5 @@ def _in_memory(facts: Facts) -> Iterator[Finding]:
 
 
 def _kind(title: str) -> str:
-    """Return what `dqlab.hpc` calls a batch system."""
+    """Return the name of a batch system in `dqlab.hpc`."""
     return "sge" if title == "Grid Engine" else title.lower()

@@ -1,6 +1,6 @@
-"""Checks of stores: one directory for all processes, that can be locked and has room; and the files of its queues.
+"""Checks of stores: one directory for all processes, with locks and room, and the files of its queues.
 
-`stores` judges the directory, `files` what is in it and what opening it found.
+`stores` judges the directory, `files` its contents and what opening them found.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["files", "files_fine", "stores", "stores_fine"]
 LITTLE = 1_000_000_000
 """Free bytes below which a store is short of room."""
 FULL = 64 << 20
-"""Bytes of free space below which a missing reserve was given up to a full disk; a repaired log never had one."""
+"""Free bytes below which a missing reserve was given up to a full disk; a repaired log has no reserve either."""
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
 
@@ -41,7 +41,7 @@ def stores(facts: Facts) -> Iterator[Finding]:
 
 
 def stores_fine(facts: Facts) -> str:
-    """Report where queues are kept, and on what."""
+    """Return where queues are kept, and on what."""
     parts = []
     for store in facts.stores:
         seen = sum(worker.probe(store.directory) is not None for worker in facts.answering)
@@ -188,7 +188,7 @@ def files(facts: Facts) -> Iterator[Finding]:
 
 
 def files_fine(facts: Facts) -> str:
-    """Report how many queues were looked at, and how many are open."""
+    """Return how many shards were examined, and how many are open."""
     shards = [shard for store in facts.stores for shard in store.shards]
     held = sum(shard.open for shard in shards)
     formats = ", ".join(sorted({shard.format for shard in shards if shard.format})) or "none yet"
@@ -234,7 +234,7 @@ def _held(facts: Facts, shard: SurveyedShard, name: str) -> Iterator[Finding]:
         return
     ours = {(process.host, process.pid) for _, process in facts.processes}
     values = {"directory": shard.directory, "host": holder.host, "pid": holder.pid}
-    if shard.queue in facts.silenced:  # it is in the hands of a worker that is named for its silence
+    if shard.queue in facts.silenced:  # its worker, which `answers` names, may be the holder
         return
     if holder.held and (holder.host, holder.pid) not in ours:
         known = "" if facts.scheduler is None else ", which is not a process of this cluster"

@@ -1,7 +1,7 @@
 """The command `dqlab`, for shells.
 
-Owns words and exit statuses; the work is done elsewhere and imported on demand, so
-that `dqlab --version` needs neither Jupyter nor Dask. Exit status: 0 done, 1 failed, 2 misused.
+Owns words and exit statuses (0 done, 1 failed, 2 misused); the working code is imported on demand, so that
+`dqlab --version` needs neither Jupyter nor Dask.
 """
 
 from __future__ import annotations
@@ -29,29 +29,18 @@ __all__ = ["READER_GONE", "main", "parser", "quickstart"]
 NOTEBOOK = "quickstart.ipynb"
 FAILED, MISUSED, UNREADABLE = 1, 2, 3
 READER_GONE = 141
-"""Exit status when the reader of the output has ended: 128 + SIGPIPE, as shells count it."""
+"""Exit status after the reader of the output has ended, which is 128 + SIGPIPE, as shells count it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one sub-command.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Words after `dqlab`; those of this process by default.
-
-    Returns
-    -------
-    int
-        Exit status: 0 done, 1 failed, 2 misused.
-    """
+    """Run one sub-command, by default that of this process's command line, and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         status = _carry_out(words)
-        sys.stdout.flush()  # while a reader that has gone can still be separated from other errors
+        sys.stdout.flush()  # here, where a reader that has ended can be told from other errors
         return status
     except BrokenPipeError:
-        # `dqlab inspect runs/ | head`: the reader has enough. Python would complain again as it flushes at exit.
+        # `dqlab inspect runs/ | head`: the reader has enough. Python flushes again at exit, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
 
@@ -59,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _carry_out(words: list[str]) -> int:
     if words and words[0] in OF_NOTEBOOKS:
         return _speak(words[0], words[1:])
+    # Checked before argparse does: its error for an unknown command lists all of them and suggests none.
     grammar = parser()
     wrong = next((word for word in words[:1] if not word.startswith("-") and word not in COMMANDS), None)
     if wrong is not None:
@@ -73,25 +63,15 @@ def _carry_out(words: list[str]) -> int:
 
 
 def say(text: str, out: TextIO | None = None) -> None:
-    """Print text as wide as the terminal is; loads what breaks lines on demand."""
-    from dqlab.jupyter import fitting
+    """Print text as wide as the terminal is."""
+    from dqlab.jupyter import fitting  # on demand: `dqlab --version` must start at once
 
     fitting.say(text, out)
 
 
 def quickstart(directory: Path | None = None) -> Path:
-    """Return the path of the quickstart notebook.
-
-    Parameters
-    ----------
-    directory : Path, optional
-        Where to look for `notebooks/quickstart.ipynb` first. Default: only where dqlab itself is.
-
-    Raises
-    ------
-    FileNotFoundError
-        It is neither there, nor in the installed package, nor in the checkout it was installed from.
-    """
+    """Return the path of the quickstart notebook, or raise `FileNotFoundError` with the places that were tried."""
+    # A wheel has the notebooks inside the package, a checkout beside it.
     package = Path(__file__).parents[1]
     above = [directory] if directory is not None else []
     places = [place / "notebooks" for place in (*above, package, package.parent)]
@@ -103,27 +83,27 @@ def quickstart(directory: Path | None = None) -> Path:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Takes an option by its whole name alone: what begins like one may have been meant as another."""
+    """Takes an option only by its whole name, since an abbreviation may have been meant as another option."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong, as wide as the terminal is; end this process."""
+        """Print what is wrong, as wide as the terminal is, and end this process."""
         self.print_usage(sys.stderr)
         say(f"{self.prog}: error: {message}", sys.stderr)
         raise SystemExit(MISUSED)
 
 
 def _path(text: str) -> Path:
-    """Return a path; of an empty text, as an unset variable of a shell gives it, `Path` makes the current directory."""
+    """Return a path, but refuse the empty text of a shell's unset variable, which `Path` takes for this folder."""
     if not text:
         raise argparse.ArgumentTypeError("'' names no file or directory; '.' is the current directory")
     return Path(text)
 
 
 def _meant(grammar: argparse.ArgumentParser, command: str, word: str) -> str:
-    """Return which option of a command comes near a word that it does not take, or where they are listed."""
+    """Return the option of a command that is near a word that it does not take, or where its options are listed."""
     flag = word.partition("=")[0]
     commands = next(action for action in grammar._actions if isinstance(action, argparse._SubParsersAction))
     known = [flag for action in commands.choices[command]._actions for flag in action.option_strings]
@@ -132,7 +112,7 @@ def _meant(grammar: argparse.ArgumentParser, command: str, word: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the words and options of every command but those of notebooks."""
+    """Return the words and options of every command except those of notebooks."""
     parser = _Parser(
         prog="dqlab",
         description="A Jupyter-first, distributed task queue on Dask.",
@@ -227,7 +207,7 @@ def _unknown(word: str) -> int:
 
 def _lab(_: argparse.Namespace, rest: list[str]) -> int:
     """Open JupyterLab on the current folder, or on the one that is named first, with a copy of the quickstart in it."""
-    if rest and not rest[0].startswith("-"):  # Jupyter would refuse it, once the copy lies in the current folder
+    if rest and not rest[0].startswith("-"):  # Jupyter takes one file or folder, and that is the copy
         rest = [f"--notebook-dir={rest[0]}", *rest[1:]]
     try:
         from jupyterlab.labapp import LabApp
@@ -245,7 +225,7 @@ def _lab(_: argparse.Namespace, rest: list[str]) -> int:
         say(f"dqlab lab: {_unusable(root, error)} Nothing was started.{_unknown_options(rest, LabApp)}", sys.stderr)
         return FAILED
     ours = [] if asked_for is not None else [f"--ServerApp.root_dir={root}"]
-    # The address is printed for users who have no browser here; Jupyter's own opens the launcher.
+    # Jupyter prints this address for users without a browser here; its own default opens the launcher.
     ours += [f"--LabApp.default_url=/lab/tree/{quote(copy.name)}"]
     LabApp.launch_instance([str(copy), *ours, *_as_root(), *rest])
     return 0
@@ -260,10 +240,10 @@ def _unusable(root: Path, error: OSError) -> str:
 
 
 def _unknown_options(words: Sequence[str], app: Any) -> str:
-    """Return a sentence about the options that JupyterLab does not have; "" for none."""
+    """Return a sentence on the options that JupyterLab does not have, or "" for none."""
     known = {each for names in (*app.aliases, *app.flags) for each in ([names] if isinstance(names, str) else names)}
     options = [word.partition("=")[0] for word in words if word.startswith("--") and word != "--"]
-    # Those with a dot configure classes, of extensions too.
+    # Options with a dot configure classes, also of extensions, which are not loaded here.
     wrong = [each for each in options if "." not in each and each[2:] not in {*known, "help", "help-all", "version"}]
     return f" `jupyter lab` has no option {', '.join(wrong)} either." if wrong else ""
 
@@ -279,7 +259,7 @@ def _value_of(words: Sequence[str], *options: str) -> str | None:
 
 
 def _copied(notebook: Path, copy: Path) -> Path:
-    """Copy a notebook; an existing copy is replaced only when the user agrees."""
+    """Copy a notebook, and replace an existing copy only when the user agrees."""
     if not copy.exists():
         shutil.copyfile(notebook, copy)
         say(f"dqlab lab: copied the quickstart to {copy}")
@@ -292,7 +272,7 @@ def _copied(notebook: Path, copy: Path) -> Path:
 
 
 def _sources(notebook: Path) -> object:
-    """Return the sources of a notebook's cells, without outputs; for a file that is not a notebook, its bytes."""
+    """Return the sources of a notebook's cells without outputs, or the bytes of a file that is no notebook."""
     content = notebook.read_bytes()
     try:
         return [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(content)["cells"]]
@@ -427,14 +407,14 @@ def _export(directory: Path, file: str) -> None:
     from dqlab.store.export import exported
 
     if file != "-":
-        Path(file).touch(mode=0o600, exist_ok=False)
+        Path(file).touch(mode=0o600, exist_ok=False)  # private, as logs are: it has users' payloads
     with nullcontext(sys.stdout) if file == "-" else Path(file).open("w", encoding="utf-8") as target:
         for line in exported(directory):
             target.write(line + "\n")
 
 
 def _speak(name: str, words: list[str]) -> int:
-    """Carry out a command that notebooks have too."""
+    """Carry out a command that notebooks have as well."""
     from dqlab.cli.shell import carry_out
 
     return carry_out(name, words)
@@ -449,7 +429,7 @@ OF_NOTEBOOKS = (
     *("status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"),
     *("purge", "history", "runs", "drop"),
 )
-"""Commands that `%dq` has too; `dqlab.cli.shell` has the same list, and imports what is needed to carry them out."""
+"""Commands that `%dq` has too: the list of `dqlab.cli.shell`, which imports too much to be asked for it here."""
 COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lab": _lab,
     "demo": _demo,

@@ -1,9 +1,8 @@
-"""The quickstart notebook, run from a shell: what `dqlab demo` does.
+"""The quickstart notebook, run from a shell: `dqlab demo`.
 
-Owns a kernel for as long as the notebook takes, and prints the output of cells as it comes.
-Knows the notebook only by three names that it leaves behind, `docs`, `run` and `retried`, and by two
-tags: of the cell that closes the lab (with the lab goes the run, so the figures are taken before it), and of
-the cell that is for an audience, before which the demo ends.
+Owns a kernel while the notebook runs, and prints the output of cells as it arrives. Knows the notebook only by the
+names `docs`, `run` and `retried`, which it leaves behind, and by the tags of two cells: one closes the lab, and the run
+with it, so that figures are taken before; the other is for an audience, and the demo ends before it.
 """
 
 from __future__ import annotations
@@ -41,25 +40,16 @@ class _Run(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a played notebook achieved.
-
-    Attributes
-    ----------
-    documents, pages : int
-        Size of its input.
-    answered : int
-        Documents that ended with a result.
-    retried : int
-        Documents that failed first.
-    seconds : float
-        From the start of the run to its end.
-    """
+    """The figures of a played notebook."""
 
     documents: int
     pages: int
     answered: int
+    """Documents that ended with a result."""
     retried: int
+    """Documents that failed at first."""
     seconds: float
+    """From the start of the run to its end."""
 
     @classmethod
     def of(cls, docs: Iterable[_Document], run: _Run, retried: int) -> Figures:
@@ -82,16 +72,16 @@ class Figures:
 
 
 def tell(docs: Iterable[_Document], run: _Run, retried: int) -> None:
-    """Print the figures as JSON; called in the notebook's kernel, while the run still answers."""
+    """Print the figures as JSON, in the notebook's kernel and while the run still answers."""
     print(json.dumps(asdict(Figures.of(docs, run, retried))))
 
 
 MAX_LINES = 12
-"""Lines printed of one display."""
+"""Most lines printed of one display."""
 MAX_CHANGES = 3
-"""Lines printed of one replacement of a display."""
+"""Most lines printed of one replacement of a display."""
 REDRAW = 1.0
-"""Seconds between two replacements of one display that are printed."""
+"""Least seconds between two printed replacements of one display."""
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _BARE_OBJECT = re.compile(r"<[\w.]+ (object|at 0x)[^>]*>")
@@ -103,15 +93,7 @@ def plain(text: str) -> str:
 
 
 class Narrator:
-    """Prints the messages of one cell after the other, indented under its title.
-
-    Parameters
-    ----------
-    out : TextIO
-        Where the lines go.
-    clock : Clock, optional
-        The machine's by default.
-    """
+    """Prints the messages of one cell after the other, indented under its title."""
 
     def __init__(self, out: TextIO, clock: Clock | None = None) -> None:
         self._out = out
@@ -128,15 +110,7 @@ class Narrator:
         self._print(title)
 
     def hear(self, kind: str, content: Mapping[str, Any]) -> None:
-        """Print one message of the kernel, if it has text for people.
-
-        Parameters
-        ----------
-        kind : str
-            The message's type: "stream", "display_data", "update_display_data", "execute_result" or "error".
-        content : mapping
-            As the Jupyter protocol lays it out for that type.
-        """
+        """Print one message of the kernel, laid out as the Jupyter protocol has it, if it has text for people."""
         if kind == "stream":
             self._stream(content["text"])
         elif kind in ("display_data", "execute_result", "update_display_data"):
@@ -146,7 +120,7 @@ class Narrator:
             self._say(f"{content['ename']}: {content['evalue']}")
 
     def end(self) -> None:
-        """Print what was held back, and how long the cell took; does nothing when no cell is open."""
+        """Print what was held back and how long the cell took, or nothing when no cell is open."""
         if not self._open:
             return
         self._say(self._partial)
@@ -158,7 +132,7 @@ class Narrator:
         self._open = False
 
     async def beat(self, silence: float) -> None:
-        """Print that the cell still works whenever nothing was printed for `silence` seconds; never returns."""
+        """Print, until cancelled, that the cell still works whenever nothing was printed for `silence` seconds."""
         while True:
             await asyncio.sleep(silence / 4)
             now = self._clock.monotonic()
@@ -168,7 +142,7 @@ class Narrator:
     def _stream(self, text: str) -> None:
         *lines, self._partial = (self._partial + text).split("\n")
         for line in lines:
-            self._say(line.rstrip("\r").rpartition("\r")[2])  # of a line drawn over itself, the last
+            self._say(line.rstrip("\r").rpartition("\r")[2])  # the last state of a line that was drawn over itself
 
     def _display(self, text: str, identity: str | None) -> None:
         if not text or _BARE_OBJECT.fullmatch(text.strip()):
@@ -184,7 +158,7 @@ class Narrator:
         elif self._clock.monotonic() - self._shown[identity][1] >= REDRAW:
             self._changes(identity, text)
             self._held.pop(identity, None)
-        else:
+        else:  # too soon; `end` prints the last one
             self._held[identity] = text
 
     def _changes(self, identity: str, text: str) -> None:
@@ -212,30 +186,15 @@ INTERRUPTED = 130
 CLOSES_LAB = "closes-lab"
 """Tag of the cell after which the run no longer answers."""
 ENDS_DEMO = "ends-demo"
-"""Tag of the cell that a demo leaves out, with all that follows: a run of a minute, to be watched and tried."""
+"""Tag of the cell from which a demo leaves out all cells, since their run takes a minute and is there to be watched."""
 
 _FIGURES_CELL = "from dqlab.cli.demo import tell as _tell\n_tell(docs, run, retried)"
 
 
 def play(notebook: Path, directory: Path | None = None) -> int:
-    """Execute a notebook without a browser and print its progress.
-
-    The last line printed is ``demo: <n> documents, <p> pages, <f> failed then retried, <r> pages/s``.
-
-    Parameters
-    ----------
-    notebook : Path
-        Leaves behind `docs` (documents with `page_count`), `run` (a Run) and `retried` (how many
-        documents failed first). If it closes the lab, that cell has the tag "closes-lab".
-    directory : Path, optional
-        Where it is played, and leaves its files. Default: its own directory when that is below the current one,
-        else the current one.
-
-    Returns
-    -------
-    int
-        0 when every document ended with a result, 1 when not or when a cell failed, 130 when interrupted.
-    """
+    """Execute a notebook without a browser, print its progress and at last its figures, and return an exit status."""
+    # Tests and scripts read the last line: ``demo: <n> documents, <p> pages, <f> failed then retried, <r> pages/s``.
+    # The status is 1 where a cell failed or a document has no result, and 130 after Ctrl-C.
     nb = nbformat.read(notebook, as_version=4)
     del nb.cells[_before(ENDS_DEMO, nb.cells) :]
     counting = _before(CLOSES_LAB, nb.cells)
@@ -258,7 +217,7 @@ def play(notebook: Path, directory: Path | None = None) -> int:
 
 
 class _Player(NotebookClient):
-    """Executes the cells in order and passes on each message of the kernel as it comes."""
+    """Executes the cells in order, and prints each message of the kernel as it arrives."""
 
     def __init__(self, nb: nbformat.NotebookNode, counting: int, directory: Path) -> None:
         super().__init__(
@@ -275,8 +234,8 @@ class _Player(NotebookClient):
         self.on_cell_executed = self._end
 
     async def play(self) -> Figures:
-        """Execute every cell, and the one that counts in its place."""
-        env = {"DQLAB_DISPLAY": "static", **os.environ}  # displays that are replaced as text, not widgets
+        """Execute every cell, with the cell that counts in its place."""
+        env = {"DQLAB_DISPLAY": "static", **os.environ}  # displays that are replaced as text, instead of widgets
         beat = asyncio.create_task(self.narrator.beat(SILENCE))
         try:
             await self.async_execute(env=env)
@@ -309,7 +268,7 @@ class _Player(NotebookClient):
 
 
 def _before(tag: str, cells: list[nbformat.NotebookNode]) -> int:
-    """Return the index of the first cell with a tag, or of the text above it; without one, the end."""
+    """Return the index of the first cell with a tag, or of the text above it, or the end without such a cell."""
     for index, cell in enumerate(cells):
         if tag in cell.metadata.get("tags", ()):
             while index and cells[index - 1].cell_type == "markdown":

@@ -1,4 +1,4 @@
-"""What `dqlab inspect` and `dqlab fsck` print: their reports as text."""
+"""The reports of `dqlab inspect` and `dqlab fsck` as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORDS = {
 
 
 def inspect_text(found: StoreInfo) -> str:
-    """Return what lies in a store, one line per fact."""
+    """Return the contents of a store, one line for each fact."""
     lines: list[str] = []
     for queue in found.queues:
         lines += [*_queue(queue), ""]
@@ -135,7 +135,7 @@ def _holder(holder: Holder) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]], *, left: int) -> Iterator[str]:
-    """Yield rows in columns: the first `left` of them aligned left, the others right."""
+    """Yield rows in columns, the first `left` of them aligned left and the others right."""
     widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
     for row in rows:
         cells = [

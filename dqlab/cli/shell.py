@@ -1,6 +1,6 @@
-"""The commands of `%dq` that make sense in a shell: ``dqlab status``, ``dqlab pause word-count``.
+"""The commands of `%dq` that make sense in a shell, as in ``dqlab status`` or ``dqlab pause word-count``.
 
-They call a running cluster: that of `dqlab up` on this machine, or ``--at ADDRESS``.
+They call a running cluster: the one of `dqlab up` on this machine, or ``--at ADDRESS``.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS_OF_SHELL", "carry_out"]
 
 COMMANDS_OF_SHELL = [name for name, command in COMMANDS.items() if command.in_shell]
-"""Names of the commands there are."""
+"""Names of these commands."""
 DONE, FAILED, MISUSED = 0, 1, 2
 
 
 class _Desk(Desk):
-    """State between two lines; here there is one line."""
+    """A desk without state between lines, since here is only one line."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab) -> None:  # without super(): that needs IPython's shell
         self._lab, self._submitted, self._undecided = lab, None, {}
 
     def said(self, held: Run | QueuePool) -> None:
-        """Remember nothing: a shell shows what is returned."""
+        """Remember nothing, since a shell shows a returned value only once."""
 
     def show(self, run: Run) -> None:
         """Follow a run until it rests."""
@@ -49,7 +49,7 @@ class _Desk(Desk):
 
 
 class _Settings:
-    """Without any settings."""
+    """No settings."""
 
     names: tuple[str, ...] = ()
 
@@ -69,32 +69,19 @@ class _Line(Line):
 
 
 def _spoken(sentence: str) -> str:
-    """Return a sentence with the commands of lines as a shell has them, as far as it does, the doctor included."""
+    """Return a sentence with its commands of notebooks as a shell has them, where it has them."""
     return re.sub(rf"%dq (?=({'|'.join([*COMMANDS_OF_SHELL, 'doctor'])})\b)", f"{SHELL} ", sentence)
 
 
 def _text(value: object) -> str:
-    """Return what is shown of a command's value; a number is in the sentence that was printed."""
+    """Return the text of a command's value, or "" for a number that is in a printed sentence."""
     if isinstance(value, Said):
         return ""
     return letter_bundle(value)["text/plain"] if isinstance(value, DeadLetter) else _spoken(text_of(value))
 
 
 def carry_out(name: str, words: Sequence[str]) -> int:
-    """Carry out one command; print what a notebook would show.
-
-    Parameters
-    ----------
-    name : str
-        One of `COMMANDS_OF_SHELL`.
-    words : sequence of str
-        The words behind it; ``--at ADDRESS`` and ``--name NAME`` choose the cluster.
-
-    Returns
-    -------
-    int
-        Exit status: 0 done, 1 failed, or waited for a run with failed documents, 2 misused.
-    """
+    """Carry out one command of `COMMANDS_OF_SHELL`, print what a notebook would show, and return an exit status."""
     command = COMMANDS[name].for_shell()
     if any(word in ("-h", "--help") for word in words):
         print(command.help())
@@ -107,7 +94,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
     except UsageError as error:
         say(str(error), sys.stderr)
         return MISUSED
-    from dqlab.connecting import connect
+    from dqlab.connecting import connect  # on demand: help and wrong words need no Dask
 
     try:
         lab = connect(address, name=cluster)
@@ -133,7 +120,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
 
 
 def _refuse_names_of_notebooks(name: str, words: Sequence[str], command: Command) -> None:
-    """Refuse an option that a notebook has: its value is a name that is defined there, and nowhere else."""
+    """Refuse an option of notebooks whose value names something that is defined only there."""
     for word in words:
         flag = word.partition("=")[0]
         if flag in COMMANDS[name].options and flag not in command.options:
@@ -143,7 +130,7 @@ def _refuse_names_of_notebooks(name: str, words: Sequence[str], command: Command
 
 
 def _where(words: Sequence[str]) -> tuple[tuple[str, str | None], list[str]]:
-    """Return which cluster is meant, and the other words."""
+    """Return the cluster that is meant, and the other words."""
     places: dict[str, str | None] = {"--at": "local", "--name": None}
     rest: list[str] = []
     left = iter(words)

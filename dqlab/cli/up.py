@@ -1,4 +1,4 @@
-"""A cluster that outlives notebooks: `dqlab up` starts, keeps and ends it."""
+"""A cluster that outlives notebooks, which `dqlab up` starts, keeps and ends."""
 
 from __future__ import annotations
 
@@ -35,43 +35,19 @@ class NotStarted(DqlabError):
 
 
 def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None, say: Callable[[str], None]) -> None:
-    """Run a cluster until Ctrl-C or SIGTERM, then close its queues and end it. For the main thread.
-
-    Parameters
-    ----------
-    n : int
-        Consumer processes.
-    store : Path or None
-        Directory of the queues, made if there is none; None: they are transient.
-    name : str
-        Name by which `connect("local", name=...)` finds it.
-    port : int, optional
-        Listen on TCP at 127.0.0.1, at this port or, with 0, at any that is free, where every user of this
-        machine reaches it. Default: sockets that only this user reaches.
-    say : callable
-        Called with one line when all is ready, and with one at the end.
-
-    Raises
-    ------
-    NameInUse
-        A cluster of that name runs already.
-    NotStarted
-        It could not be started.
-    BadName, BadOption
-        `name` is not a valid name, `n` not a number of processes, or `port` not a port; `store` cannot keep queues.
-    """
+    """Run a cluster in the main thread until Ctrl-C or SIGTERM, then close its queues and end it."""
     check_name(name, kind="cluster")
     if n < 1:
         raise BadOption(option="n", value=n, problem="must be a number of processes, at least 1.")
     if port is not None and not 0 <= port <= 65535:
         raise BadOption(option="port", value=port, problem="is 0 to 65535.")
-    check_free(name)
+    check_free(name)  # every check before anything is started: the message must be the only output
     result_limit(durable=store is not None)
     if store is not None:
         store = check_directory(store)
         check_store_here(store)
         store.mkdir(mode=0o700, parents=True, exist_ok=True)
-    logging.getLogger("dqlab").addHandler(logging.StreamHandler())  # it does not run in a cell: its output is the log
+    logging.getLogger("dqlab").addHandler(logging.StreamHandler())  # no cell shows errors here: the terminal is the log
     with _signals() as arrived, _lab(n, name, port) as lab:
         address = lab.session.link.address
         lab.keep_in(store)
@@ -84,7 +60,7 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
                 say(OPEN.format(address=address))
             arrived.get()
         finally:
-            unregister(file, about)
+            unregister(file, about)  # first: nobody must find a cluster whose queues are being closed
             closed = _close_queues(lab)
         kept = f"; queues closed and kept in {store}: {closed}" if store is not None else ""
         say(f"dqlab up: {name} ended{kept}")
@@ -92,10 +68,8 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
 
 @contextmanager
 def _signals() -> Iterator[SimpleQueue[int]]:
-    """Note the first signal that asks for the end; the second one acts as it would without this.
-
-    A SimpleQueue, since a thread that waits for an Event cannot have it set by its own signal handler.
-    """
+    """Note the first signal that asks for the end, and leave the second one to the handlers from before."""
+    # Not an Event: a thread that waits for one holds its lock, and a signal handler in that thread cannot set it.
     arrived: SimpleQueue[int] = SimpleQueue()
 
     def note(number: int, _: object) -> None:
@@ -115,11 +89,11 @@ def _signals() -> Iterator[SimpleQueue[int]]:
 
 @contextmanager
 def _lab(n: int, name: str, port: int | None) -> Iterator[Lab]:
-    """Start the cluster with dqlab installed on it; end both."""
+    """Start a cluster with dqlab on it, and end both after the block."""
     try:
         lab = embedded_lab(n, name=name, port=port)
     except (OSError, RuntimeError) as error:
-        cause: BaseException = error
+        cause: BaseException = error  # Dask wraps the reason, such as a port in use, several times
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise NotStarted(reason=f"{type(cause).__name__}: {cause}") from error
@@ -139,13 +113,7 @@ def _ready(about: Registration, n: int, dashboard: str) -> str:
 
 
 def _close_queues(lab: Lab) -> int:
-    """Retire the consumers of every queue, then checkpoint and close its log.
-
-    Returns
-    -------
-    int
-        How many of them were durable.
-    """
+    """Retire the consumers of every queue, checkpoint and close its log, and return how many were durable."""
     link = lab.session.link
     queues = link.sync(link.scheduler("dq_queues"))
     for name in queues:

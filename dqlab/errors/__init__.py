@@ -216,9 +216,9 @@ class SchedulerGone(DqlabError):
         "If its process has ended, transient queues went with it; durable ones are in their store. Start again, "
         "dq.connect() or dq.connect(store=...), and map them again."
     )
-    """What is left, where it is not known which cluster that was."""
+    """What is left of the queues, where the kind of cluster is not known."""
     _users_frames_alone = True
-    """In a script too: the connection breaks a hundred lines deep in Dask, and the sentence names what happened."""
+    """Scripts show only the user's frames: the connection breaks a hundred lines deep in Dask, which helps nobody."""
 
     def __init__(self, *, address: str, reason: str, left: str = UNKNOWN, kept: bool = True) -> None:
         super().__init__(address=address, reason=reason, left=left, kept=kept)
@@ -251,12 +251,12 @@ class ActorGone(DqlabError):
         "If it was transient, its messages and results are lost; if it was durable, they are in its store. Connect "
         "again, with lab = dq.connect() or %dq connect -o lab, and map or attach again."
     )
-    """What is left, where no more is known."""
+    """What is left of the queue, where no more is known."""
     NO_FILES = (
         "{what} was kept in those files alone: without them nothing of it can be read. When they are back, {found}; "
         "if they are gone for good, map its documents again."
     )
-    """What is left of a durable queue whose files are not there any more."""
+    """What is left of a durable queue after its files were deleted or moved."""
 
     def __init__(self, *, name: str, reason: str, left: str = UNKNOWN) -> None:
         super().__init__(name=name, reason=reason, left=left)
@@ -264,7 +264,7 @@ class ActorGone(DqlabError):
     @property
     def without_files(self) -> bool:
         """Whether the reason is that the log of a durable queue was deleted or moved."""
-        return self.reason.startswith("the log in ") and " is gone: " in self.reason
+        return self.reason.startswith("the log in ") and " is gone: " in self.reason  # the text of `dqlab.log.LogGone`
 
 
 class StoreFailed(ActorGone):
@@ -381,7 +381,7 @@ class MessagesLost(DqlabError):
         "keeps them."
     )
     CLOSED = "the queue was closed, and opened again"
-    """How they were lost if no worker died."""
+    """How messages were lost where no worker died."""
 
 
 # --- One message: what its function raised or returned, and why its process ended first.
@@ -838,7 +838,7 @@ class KeysRepeat(DocumentError):
     OF_FILES = f"{NAME}, or leave out key=: rows are then called by file and position"
     OF_FRAME = f"{NAME}, or leave out key=: rows are then called by the index of the frame"
     OF_INDEX = f"{NAME} in key=, or give the frame an index without repeats: frame.reset_index(drop=True)"
-    """What to do, by where the keys come from."""
+    """What to do, by the origin of the keys."""
 
 
 class StorageUnset(DocumentError):
@@ -886,14 +886,14 @@ class RunExists(RunError):
         "Use on_existing='new' to cancel and drop it and start over, on_existing='retry-failed' to retry its dead "
         "documents with this code, or another name=."
     )
-    """What to do next, as a call has it; a line of a notebook has other words."""
+    """What to do next in Python; lines of `%dq` have their own words."""
 
     def __init__(self, *, run: str, difference: str, steps: str = IN_PYTHON) -> None:
         super().__init__(run=run, difference=difference, steps=steps)
 
 
 OF_DOCUMENTS = frozenset({"FileNotFoundError", "PermissionError"})
-"""Failures that another version of the function would meet too."""
+"""Failures that another version of the function would meet as well."""
 
 
 class RunFailed(RunError):
@@ -904,7 +904,7 @@ class RunFailed(RunError):
     )
     FIX = "fix the function, then run.retry(fn=...)"
     FIX_DOCUMENTS = "make the documents readable where the consumers run, then run.retry()"
-    """The same when the first failure is of a file rather than of the function."""
+    """What to do where the first failure is of a file rather than of the function."""
     OTHERS = "What succeeded: run.results(errors='skip'). "
     """Hint about the other documents, if there are any."""
 
@@ -1163,7 +1163,7 @@ class ExtraMissing(UsageError, ImportError):
 
     @classmethod
     def of(cls, error: ImportError, package: str, *, what: str, extra: str) -> ExtraMissing:
-        """Return the error of an import that an extra of dqlab brings; `package` is named if the import names none."""
+        """Return the error for a failed import of an extra's package, named `package` if the import names none."""
         return cls(what=what, missing=error.name or package, python=sys.executable, install=f"'dqlab[{extra}]'")
 
 

@@ -1,8 +1,7 @@
-"""How a notebook shows an error of dqlab, or a wait that was interrupted: the user's own frames, and the sentence.
+"""How a notebook shows an error of dqlab or an interrupted wait: the user's own frames and the sentence.
 
-IPython calls `_render_traceback_` of an exception that has it; the whole traceback stays with
-the exception, for ``%tb`` and ``%debug``. In a script Python prints the traceback of an interrupt; there its frames of
-dqlab, and of what dqlab calls, are left out.
+IPython calls `_render_traceback_` where an exception has it; the exception keeps its whole traceback for ``%tb`` and
+``%debug``. In a script, the traceback of an interrupt leaves out frames of dqlab and of what dqlab calls.
 """
 
 from __future__ import annotations
@@ -20,17 +19,9 @@ __all__ = ["StoppedWaiting", "interruptible", "rendered"]
 
 
 def rendered(error: BaseException, *, frames: bool = True) -> list[str]:
-    """Return an error as IPython shows it.
-
-    While the error is being raised that is the user's part; later, for ``%tb``, it is everything.
-
-    Parameters
-    ----------
-    frames : bool, default True
-        Show the cell's own lines too. The user's part of the error's causes is always shown.
-    """
+    """Return an error as IPython shows it, with the user's part of its causes and, with `frames`, of the cell."""
     show = shell().InteractiveTB.structured_traceback
-    if sys.exc_info()[1] is not error:
+    if sys.exc_info()[1] is not error:  # not being raised: %tb asks later, for everything
         return show(type(error), error, error.__traceback__)  # type: ignore[no-any-return]
     with _users_part(error):
         trace = error.__traceback__ if frames else None
@@ -40,9 +31,9 @@ def rendered(error: BaseException, *, frames: bool = True) -> list[str]:
 
 
 def _users_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without frames of dqlab, and of the libraries that call it or that it calls."""
+    """Return a traceback without frames of dqlab and of the libraries that call dqlab or that it calls."""
     kept: list[TracebackType] = []
-    ours = True
+    ours = True  # a library's frame belongs to the last known side; IPython's, at the start, are not the user's
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if is_own(file) or _is_made(trace):
@@ -59,7 +50,7 @@ def _users_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_made(trace: TracebackType) -> bool:
-    """Return whether a frame is of code that a library wrote, as a dataclass's ``__init__``, and not of `python -c`."""
+    """Return whether a library generated a frame's code (a dataclass's ``__init__``), unlike that of `python -c`."""
     frame = trace.tb_frame
     return frame.f_code.co_filename == "<string>" and frame.f_globals.get("__name__") != "__main__"
 
@@ -75,7 +66,7 @@ class _Link(NamedTuple):
 
     @property
     def before(self) -> BaseException | None:
-        """The exception it came from, as far as that is shown."""
+        """The exception that led to this one, as far as Python shows it."""
         return self.cause if self.cause is not None or self.suppressed else self.context
 
     def restore(self) -> None:
@@ -85,7 +76,8 @@ class _Link(NamedTuple):
 
 @contextmanager
 def _users_part(error: BaseException) -> Iterator[None]:
-    """Temporarily reduce an error's chain to frames of the user, and to exceptions that have some."""
+    """Reduce an error's chain, during the block, to exceptions with frames of the user."""
+    # IPython and `sys.excepthook` print the exceptions themselves, so these are changed, and restored for %tb.
     chain = _chain(error)
     try:
         for link in chain:
@@ -106,7 +98,7 @@ def _chain(error: BaseException) -> list[_Link]:
     chain: list[_Link] = []
     seen: set[int] = set()
     following: BaseException | None = error
-    while following is not None and id(following) not in seen:
+    while following is not None and id(following) not in seen:  # a chain may be a circle
         seen.add(id(following))
         link = _Link(
             following,
@@ -121,7 +113,7 @@ def _chain(error: BaseException) -> list[_Link]:
 
 
 class StoppedWaiting(KeyboardInterrupt):
-    """Ctrl-C during a wait: a `KeyboardInterrupt` that reports in one line what happens to what was waited for."""
+    """Ctrl-C during a wait, as a `KeyboardInterrupt` that reports in one line how the work goes on."""
 
     def _render_traceback_(self) -> list[str]:
         """Render for IPython, which calls it by this name."""
@@ -132,28 +124,22 @@ class StoppedWaiting(KeyboardInterrupt):
 
 @contextmanager
 def interruptible(text: str | Callable[[], str]) -> Iterator[None]:
-    """Report on Ctrl-C what continues and what to do next, instead of fifty lines of traceback.
-
-    Parameters
-    ----------
-    text : str or callable
-        What to report; a callable returns it, where it depends on the user's line.
-    """
+    """Report on Ctrl-C what continues and what to do next, instead of fifty lines of traceback."""
     _trim_interrupts()
     try:
         yield
     except StoppedWaiting:
         raise
     except KeyboardInterrupt as interrupt:
-        if interrupt.args:  # one of a block inside, which has reported already
+        if interrupt.args:  # a block inside this one has reported already
             raise
         said = text if isinstance(text, str) else text()
-        # Python ends a script as a shell expects it for a KeyboardInterrupt itself, and for no subclass.
+        # Python ends a script by SIGINT, as shells expect, only for a KeyboardInterrupt itself and not for a subclass.
         raise KeyboardInterrupt(said) if shell() is None else StoppedWaiting(said) from None
 
 
 def _trim_interrupts() -> None:
-    """Have Python print the user's frames alone from now on, where Ctrl-C or a lost cluster ends a script in dqlab."""
+    """Make Python print only the user's frames where Ctrl-C or a lost cluster ends a script inside dqlab."""
     before = sys.excepthook
     if getattr(before, "trims", False) or shell() is not None:
         return

@@ -36,7 +36,7 @@ class _Sentences(Formatter):
 
 
 _NOUN = re.compile(r"[a-z ]{2,}")
-"""Python's own formats of numbers that are letters alone have one."""
+"""A noun has two letters or more: Python's own formats of numbers, such as "d", have one."""
 _SENTENCES = _Sentences()
 _BRIEFLY = reprlib.Repr()
 _BRIEFLY.maxstring = _BRIEFLY.maxother = _BRIEFLY.maxlong = 200
@@ -48,7 +48,7 @@ class DqlabError(Exception):
     Parameters
     ----------
     **fields
-        Values for the gaps in `text`; each becomes an attribute, as it is. In the sentence they are printable.
+        Values for the gaps in `text`. Each becomes an attribute, unchanged; the sentence shows it printable.
     """
 
     text: ClassVar[str] = "dqlab failed"
@@ -60,7 +60,7 @@ class DqlabError(Exception):
         self.sentence = sentence if sentence.isprintable() else block(sentence)
 
     def __getattr__(self, name: str) -> Any:
-        fields = self.__dict__.get("fields", {})
+        fields = self.__dict__.get("fields", {})  # `self.fields` would recurse while an error is unpickled
         if name in fields:
             return fields[name]
         raise AttributeError(f"{type(self).__name__} has no field {name!r}")
@@ -81,7 +81,7 @@ class DqlabWarning(UserWarning):
 
 
 def _without_second_period(text: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the values; one that is a sentence loses its period where the text has one behind it."""
+    """Return the values, without the period of a sentence where the text has one after its gap."""
     ending = (name for name in _ENDS_A_SENTENCE.findall(text) if isinstance(fields.get(name), str))
     return fields | {name: fields[name].removesuffix(".") for name in ending}
 

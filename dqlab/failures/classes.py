@@ -1,6 +1,6 @@
-"""Exact counts per class of failures, for one lane; failures are of one class when their fingerprints are equal.
+"""Exact counts of one lane's failures by class, where equal fingerprints make a class.
 
-Standard library only. It is independent of retries and states: the rules decide what is dead and what is retried.
+Standard library only. It knows no retries or states: the rules decide what is dead and what is retried.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ _NO_SAMPLE = ("", "", "", None)
 
 
 class FailureClass(NamedTuple):
-    """Failures of one class that still stand; `error`, `message`, `at` and `key` are one of theirs.
-
-    In `message`, addresses, numbers and paths in which they differ are ``<n>``.
-
-    `dead` and `retrying` count messages, `failed` all deliveries that ended so; `first` and `last` are seconds since
-    1970-01-01 UTC, 0 where that is not known; `codes` are the short code versions of the functions that failed.
-    """
+    """The failures of one class that still stand."""
 
     fingerprint: str
     error: str
+    """Class of the exception of one of these failures, whose `message`, `at` and `key` follow."""
     message: str
+    """The text of that failure, with ``<n>`` for addresses, numbers and paths in which the failures differ."""
     at: str
     dead: int
+    """Messages of this class that are dead."""
     retrying: int
+    """Messages of this class that will be delivered again."""
     first: float
+    """When the first one failed, in seconds since 1970-01-01 UTC, or 0 where that is not known."""
     last: float
+    """When the last one failed, likewise."""
     key: str | None
     failed: int = 0
+    """Deliveries that ended in this class, over all time."""
     codes: tuple[str, ...] = ()
+    """Short code versions of the functions that failed."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name."""
@@ -44,7 +46,7 @@ class FailureClass(NamedTuple):
 
 
 class OtherClasses(NamedTuple):
-    """Sums of what is not shown: how many classes, and how many of their messages are dead or will be retried."""
+    """Sums over the classes that are not shown."""
 
     classes: int
     dead: int
@@ -62,7 +64,7 @@ class _Row:
     sample: tuple[str, str, str, str | None] = _NO_SAMPLE
     """error, message, at, key"""
     parts: dict[str, _Part] = field(default_factory=dict)
-    """Those of each code version."""
+    """The row's messages by code version."""
 
     @property
     def count(self) -> int:
@@ -76,7 +78,7 @@ class _Row:
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """The messages of one class whose last failure was that of one code version."""
+    """The messages of one class that last failed in one code version."""
 
     row: _Row
     code: str
@@ -84,22 +86,14 @@ class _Part:
 
 
 class FailureClasses:
-    """The failed messages of one lane, counted by class; every count is exact.
-
-    Parameters
-    ----------
-    described : int
-        Classes that keep a sample and can be shown; the largest at the time of their last failure.
-
-    Attributes
-    ----------
-    failed : int
-        Deliveries that failed, over all classes and all time.
-    """
+    """The failed messages of one lane, counted exactly by class."""
 
     def __init__(self, described: int = 64) -> None:
         self._limit = described
         self.failed = 0
+        """Deliveries that failed, over all classes and all time."""
+        # Functions may fail in a new way on every document: only the largest classes keep a sample to be shown, the
+        # others are bare counts.
         self._described: dict[str, _Row] = {}
         self._bare: dict[str, _Row] = {}
         self._dead: dict[int, _Part] = {}
@@ -111,7 +105,7 @@ class FailureClasses:
 
     @property
     def dead(self) -> int:
-        """Messages that are dead, over all classes."""
+        """Dead messages over all classes."""
         return len(self._dead)
 
     @property
@@ -120,7 +114,7 @@ class FailureClasses:
         return len(self._retrying)
 
     def add(self, failure: Failure, *, dead: bool, ordinal: int) -> None:
-        """Count the failure of a message; one that failed before moves to this failure's class."""
+        """Count the failure of a message, and move a message that failed before to this failure's class."""
         mark = failure.fingerprint
         row = self._described.get(mark) or self._bare.get(mark) or _Row(mark, failure.when, failure.when)
         row.last = max(row.last, failure.when)
@@ -132,25 +126,20 @@ class FailureClasses:
             row.retrying += 1
         part = row.parts.setdefault(failure.code, _Part(row, failure.code))
         part.count += 1
+        # Only now: a message that fails again in its own class must not bring the row or part to 0 in between.
         self._take_off(self._dead, ordinal)
         self._take_off(self._retrying, ordinal)
         (self._dead if dead else self._retrying)[ordinal] = part
         self._seat(row, failure)
 
     def settled_well(self, first: int, n: int = 1) -> None:
-        """Forget messages that are acked, cancelled or purged; those that never failed are skipped.
-
-        Parameters
-        ----------
-        first, n : int
-            Ordinal of the first of `n` neighbours.
-        """
+        """Forget `n` neighbours from ordinal `first` that are acked, cancelled or purged."""
         for states in (self._dead, self._retrying):
             for ordinal in _present(states, first, n):
                 self._take_off(states, ordinal)
 
     def retried(self, first: int, n: int = 1) -> None:
-        """Forget dead messages that a user retries; the others among these neighbours stay."""
+        """Forget the dead messages among `n` neighbours, which a user retries."""
         for ordinal in _present(self._dead, first, n):
             self._take_off(self._dead, ordinal)
 
@@ -161,7 +150,7 @@ class FailureClasses:
         return tuple(row.public() for row in rows[:n])
 
     def other(self, n: int = 8) -> OtherClasses:
-        """Return the sums of what `top(n)` leaves out."""
+        """Return the sums over the classes that `top(n)` leaves out."""
         shown = self.top(n)
         dead, retrying = sum(row.dead for row in shown), sum(row.retrying for row in shown)
         return OtherClasses(len(self) - len(shown), self.dead - dead, self.retrying - retrying)
@@ -184,12 +173,12 @@ class FailureClasses:
     def _seat(self, row: _Row, failure: Failure) -> None:
         """Keep a sample of a row's failures if the row is among the largest."""
         mark = row.fingerprint
-        if row.count == 1:  # those before it were retried or have ended well: nothing of theirs stands any more
+        if row.count == 1:  # earlier failures were retried or ended well: nothing of them stands
             row.sample, row.first = _NO_SAMPLE, failure.when
         if mark in self._described and row.sample is not _NO_SAMPLE:
             error, message, at, key = row.sample
             newer = brief(failure.message, _MAX_SAMPLE)
-            if newer != message:  # the first one names its own page or file as if all had failed there
+            if newer != message:  # the first message alone would look as if all had failed on its page or file
                 row.sample = error, common_message(message, newer), at, key
             return
         if mark not in self._described and len(self._described) >= self._limit:
@@ -212,6 +201,6 @@ class FailureClasses:
 
 
 def _present(states: dict[int, _Part], first: int, n: int) -> list[int]:
-    if n < len(states):
+    if n < len(states):  # the shorter loop: a range may have a million messages, or a run a million failures
         return [ordinal for ordinal in range(first, first + n) if ordinal in states]
     return [ordinal for ordinal in states if first <= ordinal < first + n]

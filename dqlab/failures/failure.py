@@ -1,8 +1,7 @@
-"""One failure: what is recorded of an exception, the record's bytes, and whether a retry can help.
+"""One failure: the record of an exception, its bytes, and whether a retry can help.
 
-Owns the user's part of a traceback and the fingerprint, by which failures are of one class. Standard library only.
-It is independent of retries and states: the rules decide what is dead and what is retried. An exception's own code
-(``__str__``, notes) may raise; recording it does not.
+Owns the user's part of a traceback, and the fingerprint that makes failures one class. Standard library only. It knows
+no retries or states: the rules decide what is dead and what is retried.
 """
 
 from __future__ import annotations
@@ -29,16 +28,17 @@ from dqlab.user_frames import is_own, is_users
 __all__ = ["NO_ERROR", "Failure", "class_name", "retryable", "shown_name", "users_part"]
 
 NO_ERROR = "NoAnswer"
-"""In place of an exception's name where there was none; see `dqlab.failures.records.NO_ANSWER`."""
+"""The name where there was no exception: see `dqlab.failures.records.NO_ANSWER`."""
 _MAX_MESSAGE = 2_000
 _MAX_TRACEBACK = 16 * 1024
 _FUTILE = (
     *(NameError, SyntaxError, ImportError, AttributeError, MessageError),
     *(FileNotFoundError, IsADirectoryError, NotADirectoryError, UnicodeError, EOFError, BdbQuit),
 )
-"""Mistakes in the code, and documents that are missing or cannot be decoded: the next delivery fails the same way."""
+"""Mistakes in the code, documents that are missing or cannot be decoded, questions to a user (`input`, `breakpoint`),
+and the message errors, such as `Reject`: the next delivery fails the same way."""
 _NO_LINE = "EOF when reading a line"
-"""Text of Python's own `EOFError` of `input`."""
+"""Text of the `EOFError` that Python's `input` raises."""
 _NO_KEYBOARD = "a consumer has no keyboard."
 _OF_DOCUMENT = (
     "A document is a reference to what it holds: doc.text() returns its text, doc.bytes() its bytes, doc.where its "
@@ -68,37 +68,18 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|(?<=['\"])[^'\"\s]*[/\\][^'\"\s]*(?=['\"]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One delivery that ended in an exception.
-
-    Attributes
-    ----------
-    error : str
-        Class of the exception as Python's own tracebacks name it: qualified, unless built in or of ``__main__``.
-    message : str
-        Its text, at most 2,000 characters.
-    traceback : str
-        The user's part, at most 16 KiB; cut in the middle.
-    at : str
-        "function:line" of the innermost frame that is the user's; "" when none is.
-    fingerprint : str
-        Eight hex digits, equal for failures of one kind on any document, machine or line.
-    key : str or None
-        The document's key.
-    code : str
-        Short code version of the function.
-    consumer, worker : str
-        Where it ran.
-    when : float
-        Seconds since 1970-01-01 UTC.
-    seconds : float
-        Time spent in the function.
-    """
+    """One delivery that ended in an exception."""
 
     error: str
+    """Class of the exception as Python's tracebacks name it, qualified unless built in or of ``__main__``."""
     message: str
+    """Its text, at most 2,000 characters."""
     traceback: str
+    """The user's part, at most 16 KiB, cut in the middle."""
     at: str
+    """Innermost frame of the user as "function:line", or "" for none."""
     fingerprint: str
+    """Eight hex digits, equal for failures of one class on any document, machine or line."""
     key: str | None
     code: str
     consumer: str
@@ -119,10 +100,8 @@ class Failure:
         consumer: str = "",
         worker: str = "",
     ) -> Self:
-        """Record an exception; never raises, even if the exception's own code does.
-
-        `skip` is how many leading frames of its traceback are the executor's, not the user's; None: those of dqlab.
-        """
+        """Record an exception, without its first `skip` frames (None: those of dqlab), which are the executor's."""
+        # An exception's own code (`__str__`, notes, a metaclass) may raise; none of these helpers lets that out.
         trace = users_part(exception.__traceback__, skip)
         return cls(
             error=class_name(type(exception)),
@@ -144,15 +123,10 @@ class Failure:
 
     @classmethod
     def from_bytes(cls, record: bytes | memoryview) -> Self:
-        """Return the record that `to_bytes` wrote; fields that this version does not know are left out.
-
-        Raises
-        ------
-        FrameCorrupt
-            The bytes are not such a record.
-        """
+        """Return the record that `to_bytes` wrote, or raise `FrameCorrupt`."""
         try:
             entries = json.loads(restored(bytes(record)))
+            # A newer version may have written more fields. A new field needs a default here: records in logs lack it.
             values = {field.name: entries[field.name] for field in fields(cls)}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
@@ -165,16 +139,14 @@ class Failure:
 
 
 def shown_name(error: str) -> str:
-    """Return the name of an exception's class for display, and for comparison in filters.
-
-    Errors of dqlab go by their bare name, whichever of its modules defines them.
-    """
+    """Return the name of an exception's class for display and for filters, for errors of dqlab without their module."""
     return error.rpartition(".")[2] if error.startswith("dqlab.") else error
 
 
 def _explained(exception: BaseException, trace: TracebackType | None) -> str:
-    """Return the text of an exception, with the cause where that is not in the function, or not to be seen from it."""
+    """Return the text of an exception, with a hint where its cause cannot be seen from the function."""
     said = said_by(exception)
+    # Exact classes: a user's subclass has words of its own.
     if type(exception) is EOFError and said == _NO_LINE:
         return f"{said}: {_NO_KEYBOARD} Ask before the run, and give the answer to the function in place of input()."
     if type(exception) is BdbQuit and not said:
@@ -192,7 +164,7 @@ def _explained(exception: BaseException, trace: TracebackType | None) -> str:
 
 
 def _misuses_document(said: str, trace: TracebackType | None) -> bool:
-    """Return whether a TypeError is about a document of ours that the user's code had in hand."""
+    """Return whether a TypeError is about one of our documents in a variable of the user's code."""
     if _A_DOCUMENT.search(said) is None:
         return False
     for frame, _ in islice(traceback.walk_tb(trace), _MAX_FRAMES):
@@ -212,25 +184,18 @@ def _ends_in_environment(trace: TracebackType | None) -> bool:
 
 
 def _ends_in_users_line(trace: TracebackType | None) -> bool:
-    """Return whether the innermost frame is the user's own, and not that of a library that was called there."""
+    """Return whether the innermost frame is the user's own, and not a library's that was called there."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is not None and is_users(trace.tb_frame.f_code.co_filename)
 
 
 def retryable(exception: BaseException) -> bool:
-    """Return False for failures that would repeat with the same code and document.
-
-    Those are unknown names and attributes, calls that do not fit a signature, documents that the user's own line takes
-    for their text or path, syntax and import errors, files that are missing, text that cannot be decoded, questions to
-    a user (`input`, `breakpoint`), and the message errors:
-    `Reject`, values that are not calls, results too large or not picklable. A group is worth a retry when one of its
-    members is.
-    """
+    """Return False for failures that would repeat with the same code and document."""
     members = [exception]
     while members:  # not by recursion: groups may hold groups, a thousand deep
         member = members.pop()
-        if isinstance(member, BaseExceptionGroup):
+        if isinstance(member, BaseExceptionGroup):  # worth a retry if one of its members is
             members += member.exceptions
         elif type(member) is TypeError:
             said, trace = said_by(member), member.__traceback__
@@ -256,7 +221,7 @@ def _without_middle(text: str, limit: int) -> str:
 
 
 def _inside(byte: int) -> bool:
-    """Return whether a byte of UTF-8 is not the first one of its character."""
+    """Return whether a byte of UTF-8 is not the first byte of its character."""
     return byte & 0xC0 == 0x80
 
 
@@ -283,7 +248,7 @@ def _frames(trace: TracebackType | None) -> Iterator[_Frame]:
 
 
 def users_part(trace: TracebackType | None, skip: int | None) -> TracebackType | None:
-    """Return a traceback without its first `skip` frames; None means all leading frames of dqlab itself."""
+    """Return a traceback without its first `skip` frames, or with None without the leading frames of dqlab."""
     if skip is None:
         while trace is not None and is_own(trace.tb_frame.f_code.co_filename):
             trace = trace.tb_next
@@ -294,22 +259,21 @@ def users_part(trace: TracebackType | None, skip: int | None) -> TracebackType |
 
 
 def innermost(trace: TracebackType | None) -> str:
-    """Return "function:line" of the last frame outside of libraries, else of the last; "" without frames."""
+    """Return "function:line" of the last frame outside libraries, else of the last frame, or "" without frames."""
     frames = list(_frames(trace))
     users = [frame for frame in frames if frame.is_users] or frames
     return f"{brief(users[-1].function, _MAX_NAME)}:{users[-1].line}" if users else ""
 
 
 def fingerprint(exception: BaseException, trace: TracebackType | None) -> str:
-    """Return eight hex digits from classes, function names and source lines, causes included.
-
-    Addresses, numbers and paths in the lines are masked; file names and line numbers do not count.
-    """
+    """Return eight hex digits from the exception's classes, function names and source lines, causes included."""
+    # Without file names, line numbers and what varies in a line: an edited cell or another machine is no other class.
+    # Records in logs keep their fingerprints: a change here puts later failures of the same kind into new classes.
     parts = []
     for depth, (cause, part) in enumerate(_causes(exception, trace)):
         parts += [f"cause {depth}", class_name(type(cause)), *sorted({class_name(kind) for kind in _members(cause)})]
-        # A set in order: the depth of a recursion does not distinguish kinds. Where the source
-        # is missing (a notebook's cell, in another process) the line's place in its function serves.
+        # A set in order: the depth of a recursion does not distinguish classes. Where the source is missing (a
+        # notebook's cell, in another process), the line's offset in its function replaces it.
         parts += dict.fromkeys(
             f"{frame.function}: {_VARYING.sub('<n>', frame.text) or frame.offset}" for frame in _frames(part)
         )
@@ -317,14 +281,11 @@ def fingerprint(exception: BaseException, trace: TracebackType | None) -> str:
 
 
 def common_message(one: str, other: str) -> str:
-    """Return the first message with what varies between the two as ``<n>``: addresses, numbers and paths, a word each.
-
-    Messages that differ in more than that have nothing in common; the first stays as it is.
-    """
+    """Return the first message with ``<n>`` for words that differ in addresses, numbers or paths alone."""
     mine, others = one.split(" "), other.split(" ")
     pairs = [(a, b) if a == b else (_masked(a), _masked(b)) for a, b in zip(mine, others, strict=False)]
     if len(mine) != len(others) or any(a != b for a, b in pairs):
-        return one
+        return one  # they differ in more than that, and have nothing in common
     return " ".join(a for a, _ in pairs)
 
 
@@ -359,7 +320,7 @@ def class_name(kind: type[BaseException]) -> str:
 
 
 def traceback_text(exception: BaseException, trace: TracebackType | None) -> str:
-    """Return the traceback as Python prints it: causes, groups, notes and repeated frames included."""
+    """Return the traceback as Python prints it, with causes, groups, notes and repeated frames."""
     try:
         described = traceback.TracebackException(type(exception), exception, trace, limit=-_MAX_FRAMES, compact=True)
         return "".join(described.format())

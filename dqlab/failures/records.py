@@ -1,4 +1,4 @@
-"""Failure records as a shard keeps them: the first of a class whole, the others as differences from it.
+"""Failure records as a shard keeps them, the first of a class whole and the others as differences from it.
 
 A hundred thousand failures of one class have one traceback and a hundred thousand messages and keys.
 """
@@ -15,11 +15,11 @@ _SAMPLES = 256
 _FIELD = b'"fingerprint":"'
 _DIGITS = 8
 _NARROWEST, _WIDEST = 9, 15
-"""Window of deflate, as powers of two; a narrow one takes a tenth of the time."""
+"""Smallest and largest window of deflate, as powers of two: a narrow one takes a tenth of the time."""
 
 
 class AlikeRecord:
-    """A record as its difference from another one; ``bytes(record)`` returns it byte for byte."""
+    """A record as its difference from another one, which ``bytes(record)`` restores byte for byte."""
 
     __slots__ = ("_difference", "_sample")
 
@@ -32,29 +32,24 @@ class AlikeRecord:
         return self._sample
 
     def __bytes__(self) -> bytes:
+        # The widest window reads records packed with any narrower one, so the window's size need not be kept.
         return zlib.decompressobj(-_WIDEST, self._sample).decompress(self._difference)
 
 
 StoredRecord: TypeAlias = bytes | AlikeRecord
-"""Either is opened with ``bytes(record)``."""
+"""Both are opened with ``bytes(record)``."""
 
 
 class FailureRecords:
-    """Finds what new records share with those of their class.
-
-    Parameters
-    ----------
-    samples : int
-        Classes with a remembered record: those that failed last.
-    """
+    """Finds what new records share with an earlier one of their class, for the `samples` classes that failed last."""
 
     def __init__(self, samples: int = _SAMPLES) -> None:
         self._limit = samples
         self._samples: OrderedDict[bytes, bytes] = OrderedDict()
 
     def keep(self, record: bytes) -> StoredRecord:
-        """Return a record for storage; one that shares nothing with others is returned unchanged."""
-        at = record.find(_FIELD) + len(_FIELD)
+        """Return a record in the form to store, unchanged where it shares too little with its sample."""
+        at = record.find(_FIELD) + len(_FIELD)  # found, not parsed: JSON costs more than the rest of this
         if at < len(_FIELD):
             return record
         mark = record[at : at + _DIGITS]
@@ -71,11 +66,12 @@ class FailureRecords:
 
 
 NO_ANSWER = "no-answer"
-"""In place of a fingerprint where there is no record: the consumer died, or a user gave the document up."""
+"""The fingerprint where there is no record, because the consumer died or a user gave the document up."""
 
 
 def fingerprint_of(record: StoredRecord) -> str:
-    """Return the fingerprint in a stored record, `NO_ANSWER` if it has none; does not open the record."""
+    """Return the fingerprint in a stored record without opening the record, or `NO_ANSWER` if it has none."""
+    # A record and its sample have one fingerprint: the sample was found by it.
     said = record.sample if isinstance(record, AlikeRecord) else record
     at = said.rfind(_FIELD) + len(_FIELD)
     end = said.find(b'"', at) if at >= len(_FIELD) else -1

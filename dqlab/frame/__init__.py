@@ -1,9 +1,8 @@
 """Batches of messages, and of their outcomes, as bytes.
 
-Owns the layout of the two frames that cross every boundary: a `Frame` carries messages from a
-client through a queue to a consumer; a `Settlement` carries outcomes and results back. Knows
-nothing of pickles, queues or Dask: payloads are opaque. All integers are little-endian.
-Decoding checks every length, so malformed bytes raise `FrameCorrupt` and nothing else.
+Owns the layout of the two frames that cross every boundary: a `Frame` carries messages from a client through a queue to
+a consumer, and a `Settlement` carries outcomes and results back. Knows no pickles, queues or Dask: payloads are opaque.
+All integers are little-endian. Decoding checks every length, so malformed bytes raise `FrameCorrupt` and nothing else.
 
 ::
 
@@ -11,7 +10,8 @@ Decoding checks every length, so malformed bytes raise `FrameCorrupt` and nothin
     Settlement  48 B header | u64 (first, ordinal, n)[pieces] | u8 outcomes[count], padded to 4
                 | u32 lengths[count] | u32 key lengths[count]? | payload | keys | made?
 
-`made` is what is known of how results were made; see `dqlab.frame.lineage`.
+`made` records how the results were made; see `dqlab.frame.lineage`. Frames and settlements are in logs as they are: a
+change of either layout needs a new `VERSION`, and code that reads the old one.
 """
 
 from dqlab.frame.lineage import Made, Making

@@ -1,4 +1,4 @@
-"""Memory for what is large, in pages as large as the system has."""
+"""Memory for large parts, in pages as large as the system has."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ LARGE = 4 << 20
 
 
 def buffer(size: int) -> memoryview:
-    """Return memory of this size, with anything in it.
-
-    The system clears each new page of 4 KiB when it is first written, which takes three times as long as writing it.
-    Where numpy is loaded, large memory comes in pages of 2 MiB.
-    """
+    """Return memory of this size with arbitrary contents."""
+    # The system clears a new page of 4 KiB at its first write, which takes three times as long as the write. Numpy,
+    # where it is loaded already, asks for pages of 2 MiB.
     numpy = sys.modules.get("numpy") if size >= LARGE else None
     return memoryview(bytearray(size)) if numpy is None else numpy.empty(size, "u1").data
 

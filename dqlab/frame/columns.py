@@ -16,22 +16,21 @@ _MAX_COUNT = 1 << 24
 
 
 class Flag:
-    """Columns that a frame may have; the low four bits of a frame are its `Kind`.
+    """Columns that a frame may have, in the high bits of the byte whose low four bits are its `Kind`."""
 
-    Plain integers: the operators of `enum.IntFlag` would be a tenth of the time that opening a frame takes.
-    """
-
+    # Plain integers: the operators of `enum.IntFlag` would take a tenth of the time to open a frame. The bits are in
+    # logs; some have one meaning in a frame and another in a settlement.
     WEIGHTED: Final = 0x10
     """A frame of messages has their weights."""
     MADE: Final = 0x10
-    """A settlement has what is known of how its results were made."""
+    """A settlement records how its results were made."""
     KEYED: Final = 0x20
     EQUAL: Final = 0x40
-    """All lengths are the same: one number replaces their column."""
+    """All lengths are equal: one number replaces their column."""
     OPENS: Final = 0x80
     """A frame of messages begins a group of neighbours, such as the rows of a row group."""
     ACKED: Final = 0x80
-    """All outcomes of a settlement are ACK: their column is left out."""
+    """All outcomes of a settlement are ACK, and their column is left out."""
 
 
 def u32(values: Iterable[int]) -> bytes:
@@ -43,7 +42,7 @@ def u32(values: Iterable[int]) -> bytes:
 
 
 def numbers(view: memoryview) -> Sequence[int]:
-    """Return a column of little-endian u32 as integers, without copying where the machine allows it."""
+    """Return a column of little-endian u32 as integers, without a copy where the machine allows it."""
     if sys.byteorder == "little":
         return view.cast("I")
     column = array("I", bytes(view))
@@ -52,7 +51,7 @@ def numbers(view: memoryview) -> Sequence[int]:
 
 
 def lengths_column(lengths: Iterable[int]) -> tuple[int, bytes]:
-    """Return the column of some lengths, and the flag that goes with it."""
+    """Return the column of some lengths, and its flag."""
     column = array("I", lengths)
     if column and column.count(column[0]) == len(column):
         return Flag.EQUAL, u32(column[:1])
@@ -60,10 +59,10 @@ def lengths_column(lengths: Iterable[int]) -> tuple[int, bytes]:
 
 
 def read_lengths(view: memoryview, at: int, count: int, flags: int) -> tuple[Sequence[int], int]:
-    """Return the lengths that `lengths_column` wrote at a position, and where they end; `ValueError` if cut off."""
+    """Return the lengths that `lengths_column` wrote at a position, and where they end, or raise `ValueError`."""
     if not flags & Flag.EQUAL:
         stop = at + 4 * count
-        if stop > len(view):
+        if stop > len(view):  # a slice would silently be shorter
             raise ValueError(f"cut off before its {count} lengths end")
         return numbers(view[at:stop]), stop
     if at + 4 > len(view):
@@ -72,10 +71,10 @@ def read_lengths(view: memoryview, at: int, count: int, flags: int) -> tuple[Seq
 
 
 def check_head(kind: str, *, magic_fits: bool, version: int, count: int, size: int) -> None:
-    """Raise `FrameCorrupt` when a header cannot belong to a frame of this version."""
+    """Raise `FrameCorrupt` for a header that cannot belong to a frame of this version."""
     if not magic_fits:
         raise FrameCorrupt(kind=kind, reason="wrong first two bytes", size=size)
     if version != VERSION:
         raise FrameCorrupt(kind=kind, reason=f"version {version}, this dqlab reads {VERSION}", size=size)
-    if count > _MAX_COUNT:
+    if count > _MAX_COUNT:  # before anything of that size is allocated
         raise FrameCorrupt(kind=kind, reason=f"claims {count:,} messages", size=size)

@@ -1,7 +1,7 @@
-"""What is known of how the results of a settlement were made, as bytes: seconds, time, consumer, code, and so on.
+"""How the results of a settlement were made, as bytes: seconds, time, consumer, code, attempts and versions.
 
-Most results differ in their seconds alone, so that is what costs bytes for each of them: three, the upper ones of a
-float of four, which is 15 bits of precision and no limit. Versions and attempts come as runs of equal ones.
+Most results differ only in their seconds, so these alone cost bytes for each result: three, the upper ones of a 4-byte
+float, with 15 bits of precision and no limit. Attempts and versions are runs of equal values.
 
 ::
 
@@ -34,7 +34,8 @@ _COUNT = struct.Struct("<I")
 _YEAR_10000 = 253_402_300_800.0
 _LARGEST = 3e38
 _BYTES = 3
-"""Of a number of seconds."""
+"""Bytes of a number of seconds."""
+# Bits of `columns`, which are in logs: a new column takes a new bit.
 _AGES: Final = 1
 _ATTEMPTS: Final = 2
 _ATTEMPT_RUNS_EQUAL: Final = 4
@@ -48,42 +49,33 @@ T = TypeVar("T")
 
 
 class Making(NamedTuple):
-    """How the results of a settlement were made, to be packed.
-
-    Attributes
-    ----------
-    consumer, code : str
-        Its name, and the short code version; "" where not known.
-    at : float
-        When they ended, seconds since 1970 UTC.
-    seconds : sequence of float
-        How long each took, NaN where not known.
-    ages : sequence of float or None
-        How many seconds before `at` each ended; None: at that moment, more or less.
-    attempts : sequence of int or None
-        The number of each delivery; None: all were the first.
-    versions : sequence of str or None
-        The version of each document, "" where it has none; None: none has any.
-    """
+    """How the results of a settlement were made, to be packed."""
 
     consumer: str
+    """Name of the consumer, or "" where it is not known."""
     code: str
+    """Short code version, or "" where it is not known."""
     at: float
+    """When the results ended, in seconds since 1970 UTC."""
     seconds: Sequence[float]
+    """How long each result took, NaN where not known."""
     ages: Sequence[float] | None = None
+    """How many seconds before `at` each result ended, or None for about 0."""
     attempts: Sequence[int] | None = None
+    """The number of each delivery, or None where all were the first."""
     versions: Sequence[str] | None = None
+    """The version of each document, "" for none, or None where no document has one."""
 
     @property
     def columns(self) -> list[Sequence[Any]]:
-        """Return the columns that have an entry for each result."""
+        """The columns that have an entry for each result."""
         return [column for column in (self.seconds, self.ages, self.attempts, self.versions) if column is not None]
 
     def encode(self) -> bytes:
-        """Return it as bytes."""
+        """Return the columns as bytes."""
         return _joined(
-            # A machine without a clock is in 1970, and what ended before it was set is earlier: refused, its
-            # settlement would come again forever. NaN becomes 0: no comparison with it holds.
+            # Clamped, not refused: a machine whose clock is not set is in 1970, and a settlement that cannot be decoded
+            # would be sent again forever. NaN becomes 0, since no comparison with it is true.
             min(max(0.0, self.at), _YEAR_10000 - 1),
             kept(self.code),
             kept(self.consumer),
@@ -96,15 +88,10 @@ class Making(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """How the results of a settlement were made; each column is opened when it is asked for.
-
-    Attributes
-    ----------
-    at : float
-        A moment, seconds since 1970 UTC. Each result ended then; where there are ages, its age before that.
-    """
+    """How the results of a settlement were made, with each column opened on first use."""
 
     at: float
+    """When the results ended, in seconds since 1970 UTC, or where there are ages, the instant from which they count."""
     _code: memoryview
     _consumer: memoryview
     _seconds: memoryview
@@ -114,7 +101,7 @@ class Made:
 
     @classmethod
     def decode(cls, view: memoryview, count: int) -> Made:
-        """Open what `Making.encode` has packed for so many results; `ValueError` if it is anything else."""
+        """Open the bytes that `Making.encode` packed for `count` results, or raise `ValueError`."""
         if len(view) < _HEAD.size:
             raise ValueError("cut off before what is known of its results")
         at, columns, code_n, consumer_n = _HEAD.unpack_from(view)
@@ -137,12 +124,12 @@ class Made:
 
     @property
     def code(self) -> str:
-        """The short code version; "" where it is not known."""
+        """The short code version, or "" where it is not known."""
         return _text(self._code)
 
     @property
     def consumer(self) -> str:
-        """Name of the consumer; "" where it is not known."""
+        """Name of the consumer, or "" where it is not known."""
         return _text(self._consumer)
 
     def seconds(self, start: int, stop: int) -> array[float]:
@@ -150,25 +137,25 @@ class Made:
         return _lengthened(self._seconds[_BYTES * start : _BYTES * stop])
 
     def ages(self, start: int, stop: int) -> array[float] | None:
-        """Return how many seconds before `at` results ended; None: all of them then."""
+        """Return how many seconds before `at` results ended, or None where all ended then."""
         return None if self._ages is None else _lengthened(self._ages[_BYTES * start : _BYTES * stop])
 
     def attempts(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return the numbers of the deliveries that made results, as runs of equal ones: (attempt, results)."""
+        """Return the numbers of the deliveries that made results, as runs of (attempt, results)."""
         if self._attempts is None:
             return [(1, stop - start)]
         runs, values = self._attempts
         return [(values[number], n) for number, n in runs.within(start, stop)]
 
     def versions(self, start: int, stop: int) -> list[tuple[str, int]]:
-        """Return the versions of documents, "" where there is none, as runs of equal ones: (version, results)."""
+        """Return the versions of documents, "" for none, as runs of (version, results)."""
         if self._versions is None:
             return [("", stop - start)]
         runs, texts = self._versions
         return [(texts[number], n) for number, n in runs.within(start, stop)]
 
     def cut(self, start: int, stop: int) -> bytes:
-        """Return what is known of the results from one position to before another, on its own."""
+        """Return the block of the results from one position to before another."""
         attempts = None if self._attempts is None else self.attempts(start, stop)
         versions = None if self._versions is None else self.versions(start, stop)
         at = slice(_BYTES * start, _BYTES * stop)
@@ -177,7 +164,7 @@ class Made:
 
 
 class _Runs:
-    """Runs of equal values, found by position without going through those before: a settlement is cut many times."""
+    """Runs of equal values, found by position in logarithmic time, since a settlement is cut many times."""
 
     __slots__ = ("_ends",)
 
@@ -185,9 +172,9 @@ class _Runs:
         self._ends = _Ends(lengths)
 
     def within(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the runs between two positions: (number of the run, how much of it)."""
+        """Yield the runs between two positions as (number of the run, values of it in between)."""
         ends = self._ends()
-        number = bisect_right(ends, start)  # the first one that ends behind `start`: a run of none holds no position
+        number = bisect_right(ends, start)  # the first run that ends after `start`, which skips empty ones
         while start < stop and number < len(ends):
             end = min(ends[number], stop)
             if end > start:
@@ -196,7 +183,7 @@ class _Runs:
 
 
 class _Texts:
-    """Texts that stand one behind another, each opened when it is asked for."""
+    """Texts one after another, each opened on use."""
 
     __slots__ = ("_data", "_ends", "_sizes")
 
@@ -209,7 +196,7 @@ class _Texts:
 
 
 class _Ends:
-    """Where things of some lengths end; computed when it is first asked for."""
+    """The ends of parts with these lengths, computed on first use."""
 
     __slots__ = ("_ends", "_lengths")
 
@@ -224,7 +211,7 @@ class _Ends:
 
 
 class _Cursor:
-    """Takes one column after another, and raises `ValueError` where there is no more."""
+    """Takes one column after another, and raises `ValueError` where the bytes end."""
 
     __slots__ = ("_view", "at")
 
@@ -242,7 +229,7 @@ class _Cursor:
         return column
 
     def runs(self, count: int, *, equal: bool) -> Sequence[int]:
-        """Return the lengths of runs, which are no more than there are results."""
+        """Return the lengths of runs, which are at most as many as the results."""
         (n,) = numbers(self.take(_COUNT.size))
         if n > count:
             raise ValueError(f"{n:,} runs of {count:,} results")
@@ -261,7 +248,7 @@ def _joined(
     attempts: Sequence[tuple[int, int]] | None,
     versions: Sequence[tuple[str, int]] | None,
 ) -> bytes:
-    """Return a block of these columns; runs without a value that matters are left out."""
+    """Return a block of these columns, without runs whose values are all the default."""
     columns, parts = 0, [code, consumer, seconds]
     if ages is not None:
         columns |= _AGES
@@ -281,32 +268,32 @@ def _joined(
 
 
 def _runs_column(runs: Sequence[tuple[T, int]]) -> tuple[int, bytes]:
-    """Return the column of how long runs are, with their number before it, and its flag."""
+    """Return the column of the lengths of runs, after their number, and its flag."""
     flag, column = lengths_column(n for _, n in runs)
     return flag, _COUNT.pack(len(runs)) + column
 
 
 def _runs(values: Sequence[T]) -> list[tuple[T, int]]:
-    """Return runs of equal values: (value, how many)."""
-    if values and values.count(values[0]) == len(values):
+    """Return runs of equal values as (value, how many)."""
+    if values and values.count(values[0]) == len(values):  # nearly always, and without a loop in Python
         return [(values[0], len(values))]
     return [(value, sum(1 for _ in alike)) for value, alike in groupby(values)]
 
 
 def _shortened(values: Sequence[float]) -> bytes:
-    """Return numbers as the upper three bytes of a float of four."""
+    """Return numbers as the upper three bytes of a 4-byte float."""
     try:
-        whole = struct.pack(f"<{len(values)}f", *values)  # half the time of an array
+        whole = struct.pack(f"<{len(values)}f", *values)  # takes half the time of an array
     except OverflowError:
         whole = struct.pack(f"<{len(values)}f", *map(_bounded, values))
     short = bytearray(_BYTES * len(values))
-    for at in range(_BYTES):  # a loop over bytes of a number, not over numbers
+    for at in range(_BYTES):  # a loop over the bytes of one number, not over the numbers
         short[at::_BYTES] = whole[at + 1 :: 4]
     return bytes(short)
 
 
 def _bounded(value: float) -> float:
-    """Return what a float of four bytes can hold; NaN, which stands for a number that is not known, stays NaN."""
+    """Return a number that fits into a 4-byte float, or NaN, which stands for one that is not known, as it is."""
     return max(-_LARGEST, min(value, _LARGEST)) if math.isfinite(value) else value
 
 

@@ -15,21 +15,22 @@ from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_
 __all__ = ["NO_ID", "Frame", "Kind"]
 
 NO_ID = bytes(16)
-"""Sixteen zero bytes: no run (lane 0), or no function (plain values)."""
+"""The id, sixteen zero bytes, of no run (lane 0) and of no function (plain values)."""
 
 _FRAME = struct.Struct("<2sBBIQQ16s16s16s")
 _FLAGS_AT = 3
 
 
 class Kind(IntEnum):
-    """What a frame's payloads are."""
+    """The meaning of a frame's payloads."""
 
+    # These numbers are in logs, and at most 15: the flags have the other bits of the byte.
     ELEMENT = 0
-    """One pickled value each: the function's only argument."""
+    """Each is one pickled value, the function's only argument."""
     CALL = 1
-    """A pickled (args, kwargs) each."""
+    """Each is a pickled (args, kwargs)."""
     VALUE = 2
-    """A pickled value each, for a consumer's own process_item; no function."""
+    """Each is a pickled value for a consumer's own process_item, without a function."""
 
 
 _KINDS = {int(kind): kind for kind in Kind}
@@ -38,41 +39,31 @@ _NOT_HERE = int(Flag.KEYED)
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """A batch of messages of one run (or of lane 0), with one function.
-
-    Attributes
-    ----------
-    run : bytes, 16
-        The run's id; `NO_ID` for plain puts.
-    function : bytes, 16
-        Blob hash of the function; `NO_ID` for values.
-    producer : bytes, 16
-        Id of the client that numbers these frames.
-    sequence : int
-        The producer's number for this frame within its shard, from 0, without gaps.
-    ordinal : int
-        Position of the first message in the run's input.
-    lengths, weights : sequence of int
-        Bytes of each message, and what it weighs: pages of its document, or bytes of that; None when unknown.
-    payload : memoryview
-        All messages, one after another.
-    opens : bool
-        Its first message begins a group of neighbours that cost one consumer less than two. Cuts do not know it.
-    """
+    """A batch of messages of one run (or of lane 0), with one function."""
 
     blob: bytes | memoryview
+    """The whole frame, of which `payload` is a view: holding either one keeps all of it in memory."""
     kind: Kind
     run: bytes
+    """Id of the run, 16 bytes, or `NO_ID` for plain puts."""
     function: bytes
+    """Blob hash of the function, 16 bytes, or `NO_ID` for values."""
     producer: bytes
+    """Id of the client that numbers these frames, 16 bytes."""
     sequence: int
+    """The producer's number for this frame within its shard, from 0, without gaps."""
     ordinal: int
+    """Position of the first message in the run's input."""
     lengths: Sequence[int]
+    """Bytes of each message."""
     weights: Sequence[int] | None
+    """Pages or bytes of each message's document, or None where unknown."""
     payload: memoryview
+    """All messages, one after another."""
     count: int
     nbytes: int
     opens: bool = False
+    """Whether the first message begins a group of neighbours, which cost one consumer less than two."""
     _ends: array[int] | None = None
 
     @staticmethod
@@ -88,7 +79,7 @@ class Frame:
         weights: Sequence[int] | None = None,
         opens: bool = False,
     ) -> bytes:
-        """Pack messages, at least one, into one immutable frame; weights are 0 to 2**32 - 1."""
+        """Pack at least one message into an immutable frame, with weights from 0 to 2**32 - 1."""
         if not messages:
             raise ValueError("a frame holds at least one message")
         equal, lengths = lengths_column(map(len, messages))
@@ -124,7 +115,7 @@ class Frame:
         return cls(blob, kind, *about, payload, count, size, opens)
 
     def ends(self) -> array[int]:
-        """Return where each message ends in the payload, bytes; computed once."""
+        """Return, from a cache, where each message ends in the payload."""
         if self._ends is None:
             self._ends = array("Q", accumulate(self.lengths))
         return self._ends
@@ -140,16 +131,13 @@ class Frame:
         return [payload[a:b] for a, b in pairwise([0, *ends])]
 
     def cut(self, lo: int, n: int, *, function: bytes | None = None, ordinal: int | None = None) -> bytes | memoryview:
-        """Return messages `lo` to `lo + n` as a frame of their own; the payload is copied verbatim.
-
-        `function` and `ordinal` replace the function's hash, and the ordinal of the first message of the cut.
-        """
+        """Return messages `lo` to `lo + n` as a frame of their own, with another function or first ordinal if given."""
         if n == self.count and function in (None, self.function) and ordinal in (None, self.ordinal):
-            return self.blob
+            return self.blob  # not a copy: nobody may write into a frame
         ends = self.ends()
         start = ends[lo] - self.lengths[lo]
         equal, lengths = lengths_column(self.lengths[lo : lo + n])
-        header = _FRAME.pack(
+        header = _FRAME.pack(  # without OPENS: the rules note groups when a frame is put, and ask no cut for them
             b"DQ",
             VERSION,
             self.kind | equal | (Flag.WEIGHTED if self.weights is not None else 0),
@@ -166,10 +154,8 @@ class Frame:
         return b"".join((*columns, self.payload[start : ends[lo + n - 1]]))
 
     def hollow(self, keep: Iterable[tuple[int, int]]) -> bytes:
-        """Return the frame with the payloads at these positions only; the other messages have 0 bytes.
-
-        `keep` has half-open ranges of positions, ascending.
-        """
+        """Return the frame with the payloads of ascending half-open ranges only, and 0 bytes for the other messages."""
+        # The messages that are left out keep their positions and weights: ids are counted from the frame's first one.
         ends, lengths = self.ends(), array("I", bytes(4 * self.count))
         flags = self.kind | (Flag.WEIGHTED if self.weights is not None else 0)
         parts: list[bytes | memoryview] = []

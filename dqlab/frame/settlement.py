@@ -22,67 +22,58 @@ _SETTLEMENT = struct.Struct("<2sBBIQQ16sII")
 
 
 class Outcome(IntEnum):
-    """How one delivery ended, as the consumer reports it; the rules have yet to judge it."""
+    """How one delivery ended, as the consumer reports it and before the rules judge it."""
 
+    # These numbers are in logs. ACK is 0: outcomes that are all ACK are left out, and read as zero bytes.
     ACK = 0
-    """Done; the payload is the pickled result, or refers to a row in the sink of its run."""
+    """Done; the payload is the pickled result, or refers to a row in the sink of the run."""
     FAIL = 1
     """An exception that may be retried; the payload is a failure record."""
     REJECT = 2
-    """A failure that retrying cannot fix: straight to dead letters; the payload is a failure record."""
+    """A failure that no retry can fix, so the message is dead; the payload is a failure record."""
     NACK = 3
-    """Given back by the function with `dq.Later`, uncounted; the payload is the delay in seconds as ASCII."""
+    """Returned by the function with `dq.Later`, not counted; the payload is the delay in seconds as ASCII."""
     RETURN = 4
-    """Given back untouched, uncounted; no payload."""
+    """Returned unprocessed, not counted, without a payload."""
 
 
 _LAST_OUTCOME = max(Outcome)
 _VIEWED = 1024
-"""Bytes of a payload from which a view of it costs less than a copy."""
+"""Bytes of a payload from which a view costs less than a copy."""
 
 
 class Piece(NamedTuple):
-    """Neighbours in one frame: `n` messages from id `first`, which stand at `ordinal` in their run's input."""
+    """Neighbours in one frame."""
 
     first: int
+    """Id of the first of `n` messages."""
     ordinal: int
+    """Its position in the run's input."""
     n: int
 
 
 @dataclass(slots=True, eq=False)
 class Settlement:
-    """Outcomes of messages of one lease: acks with results, failures, messages given back.
-
-    Attributes
-    ----------
-    run : bytes, 16
-        Lane of the lease.
-    epoch, lease : int
-        With a message's id, its receipt.
-    busy_s : float
-        Seconds spent in the function for these messages.
-    pieces : tuple of Piece
-        Which messages, in the order of the columns below.
-    outcomes : bytes
-        One `Outcome` a message.
-    keys : list of str or None
-        The documents' keys, when the run's input has keys.
-    made : Made or None
-        How the results were made; None where it was not recorded.
-    """
+    """Outcomes of messages of one lease: acks with results, failures, messages given back."""
 
     blob: bytes | memoryview
     run: bytes
+    """Lane of the lease, 16 bytes."""
     epoch: int
     lease: int
+    """With the epoch and a message's id, the receipt of that message."""
     busy_s: float
+    """Seconds spent in the function for these messages."""
     pieces: tuple[Piece, ...]
+    """The messages, in the order of the columns below."""
     outcomes: bytes
+    """One `Outcome` for each message."""
     lengths: Sequence[int]
     key_lengths: Sequence[int] | None
     payload: memoryview
     _keys: memoryview
     made: Made | None = None
+    """How the results were made, or None where that was not recorded."""
     _ends: array[int] | None = None
     _key_ends: array[int] | None = None
 
@@ -99,11 +90,8 @@ class Settlement:
         keys: Sequence[str] | None = None,
         made: Making | None = None,
     ) -> bytes | memoryview:
-        """Pack outcomes; the columns, also those of `made`, run over the pieces' messages in order.
-
-        Pieces that overlap or do not ascend, and columns of different lengths, are a `FrameCorrupt`: outcomes would be
-        recorded for the wrong messages.
-        """
+        """Pack outcomes, or raise `FrameCorrupt` where the columns do not fit the pieces' messages."""
+        # Pieces that overlap or columns of another length would record outcomes for the wrong messages.
         columns_n = {len(outcomes), len(payloads), len(outcomes if keys is None else keys)}
         if made is not None:
             columns_n |= {len(column) for column in made.columns}
@@ -148,14 +136,15 @@ class Settlement:
             raise FrameCorrupt(kind="settlement", reason="lengths do not add up to the payload", size=size)
         payload, keys = view[body:keys_at], view[keys_at:made_at]
         try:
-            # On its own: lineage is kept as long as values are, and as a view it would keep all payloads, too.
+            # A copy: lineage is kept as long as values are, and a view would keep all payloads in memory as well.
             made = Made.decode(memoryview(bytes(view[made_at:])), count) if flags & Flag.MADE else None
         except ValueError as error:
             raise FrameCorrupt(kind="settlement", reason=str(error), size=size) from None
         return cls(blob, run, epoch, lease, busy_us / 1e6, pieces, outcomes, lengths, key_lengths, payload, keys, made)
 
     def check_order(self) -> None:
-        """Raise for what `encode` would not have packed; apart from `decode`, because old logs may hold such frames."""
+        """Raise `FrameCorrupt` for pieces that `encode` refuses to pack."""
+        # Apart from `decode`, which must open what older logs hold.
         if wrong := _disorder(self.pieces, self.count):
             raise FrameCorrupt(kind="settlement", reason=wrong, size=self.nbytes)
 
@@ -170,12 +159,12 @@ class Settlement:
         return len(self.blob)
 
     def entry(self, index: int) -> memoryview:
-        """Return the payload at a position: a pickled result, a failure record or a delay."""
+        """Return the payload at a position, which is a pickled result, a failure record or a delay."""
         ends = self.ends()
         return self.payload[ends[index] - self.lengths[index] : ends[index]]
 
     def ends(self) -> array[int]:
-        """Return where each entry ends in the payload, bytes; computed once."""
+        """Return, from a cache, where each entry ends in the payload."""
         if self._ends is None:
             self._ends = array("Q", accumulate(self.lengths))
         return self._ends
@@ -188,7 +177,7 @@ class Settlement:
         return restored(bytes(self._keys[end - self.key_lengths[index] : end]))
 
     def _ends_of_keys(self, lengths: Sequence[int]) -> array[int]:
-        """Return where each key ends, bytes; computed once."""
+        """Return, from a cache, where each key ends."""
         if self._key_ends is None:
             self._key_ends = array("Q", accumulate(lengths))
         return self._key_ends
@@ -209,7 +198,7 @@ class Settlement:
         return [payload[a:b] for a, b in pairwise([0, *ends])]
 
     def views(self) -> Sequence[bytes | memoryview]:
-        """Return every payload, without copying those that are large."""
+        """Return every payload, large ones without a copy."""
         if len(self.payload) < _VIEWED * self.count:
             return self.entries()
         return [self.payload[a:b] for a, b in pairwise([0, *accumulate(self.lengths)])]
@@ -235,7 +224,7 @@ class Settlement:
 
 
 def _disorder(pieces: Sequence[Piece], count: int) -> str:
-    """Return what is wrong with the order and the sizes of pieces of `count` messages; "" when nothing is."""
+    """Return why pieces do not ascend or do not make up `count` messages, or "" where they do."""
     least = total = 0
     for first, _, n in pieces:
         if n < 1 or first < least:
@@ -247,11 +236,11 @@ def _disorder(pieces: Sequence[Piece], count: int) -> str:
 def _columns(
     pieces: Sequence[Piece], outcomes: bytes, lengths: Iterable[int], key_lengths: Iterable[int] | None
 ) -> tuple[int, list[bytes]]:
-    """Return the columns behind a settlement's header, and its flags."""
+    """Return the columns after a settlement's header, and its flags."""
     flags, column = lengths_column(lengths)
     columns = [struct.pack(f"<{3 * len(pieces)}Q", *(number for piece in pieces for number in piece))]
     if outcomes.count(Outcome.ACK) != len(outcomes):
-        columns += [outcomes, bytes(-len(outcomes) % 4)]
+        columns += [outcomes, bytes(-len(outcomes) % 4)]  # padded, so that the columns of u32 are aligned
     else:
         flags |= Flag.ACKED
     columns.append(column)

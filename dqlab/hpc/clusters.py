@@ -1,6 +1,6 @@
 """Starts clusters on batch systems, which `recipes` describes, and keeps them at their target number of jobs.
 
-Dask replaces workers that it has known. For the worker of a job that dies at its start it waits forever; `Tending`
+Dask replaces workers that it has known, but waits forever for the worker of a job that died at its start; `Tending`
 replaces those jobs.
 """
 
@@ -35,9 +35,9 @@ __all__ = ["Toll", "lsf", "oar", "pbs", "sge", "slurm", "start"]
 logger = logging.getLogger("dqlab.hpc")
 
 LOOK_EVERY = 10.0
-"""Seconds between two queries to the batch system, which must not be queried often."""
+"""Seconds between two queries to the batch system, which serves everybody on the machine."""
 FIRST_WAIT, LONGEST_WAIT = 10.0, 600.0
-"""Seconds before a job that died at its start is submitted again, doubled each time: a mistake would repeat itself."""
+"""Seconds before a job that died at its start is submitted again, doubled each time since mistakes repeat."""
 
 
 def slurm(**options: Any) -> SpecCluster:
@@ -77,20 +77,7 @@ def oar(**options: Any) -> SpecCluster:
 
 
 def start(made_of: Recipe, *, replaces: bool = True) -> SpecCluster:
-    """Start a scheduler in this process and submit the fewest jobs of a recipe; more are submitted with the work.
-
-    Parameters
-    ----------
-    replaces : bool
-        Whether jobs that end before their worker has come are submitted again.
-
-    Raises
-    ------
-    ExtraMissing, NoBatchSystem
-        The cluster cannot be started here.
-    BadOption
-        This machine has no such network interface.
-    """
+    """Start a scheduler in this process and submit the fewest jobs of a recipe, and with the work more of them."""
     system = made_of.system
     kind = jobqueue(system)
     _check_submits(system)
@@ -99,14 +86,14 @@ def start(made_of: Recipe, *, replaces: bool = True) -> SpecCluster:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port .* is already in use")
         cluster: Any = _watched(kind)(**made_of.options)
-    cluster.replaces = replaces
-    cluster.scale(made_of.jobs[0])  # adapt looks for the first time after a while
+    cluster.replaces = replaces  # whether jobs that end before their worker joined are submitted again
+    cluster.scale(made_of.jobs[0])  # `adapt` checks for the first time only after its interval
     cluster.adapt(Adaptive=Tending, **made_of.adaptive)
     return cast("SpecCluster", cluster)
 
 
 def _job(kind: Any) -> Any:
-    """Return a subclass of dask-jobqueue's job that keeps why it was refused, and whether its worker came."""
+    """Return a subclass of dask-jobqueue's job that records why it was refused and whether its worker has joined."""
 
     class Watched(kind):  # type: ignore[misc]
         refused, came = "", False
@@ -114,20 +101,20 @@ def _job(kind: Any) -> Any:
         async def start(self) -> None:
             try:
                 await super().start()
-            except (RuntimeError, OSError, ValueError) as error:  # Dask would log it, and continue with one job fewer
+            except (RuntimeError, OSError, ValueError) as error:  # Dask would log it and continue with one job fewer
                 self.refused = str(error)
-                self.status = Status.running
+                self.status = Status.running  # Dask asserts it of a job that has started
                 logger.warning("event=job_refused %s", error)
 
         async def close(self) -> None:
             await super().close()
-            self.status = Status.closed  # Dask checks all clusters that are still referenced
+            self.status = Status.closed  # dask-jobqueue leaves it; Dask checks all jobs that are still referenced
 
     return Watched
 
 
 def _watched(kind: Any) -> Any:
-    """Return a subclass of dask-jobqueue's cluster with such jobs; its dashboard is local, and its keys are removed."""
+    """Return a subclass of dask-jobqueue's cluster with watched jobs and a local dashboard, which removes its keys."""
 
     class Cluster(ClusterClosesUndisturbed, kind):  # type: ignore[misc]
         job_cls, replaces = _job(kind.job_cls), True
@@ -153,7 +140,7 @@ def _watched(kind: Any) -> Any:
                 file = getattr(self, f"_job_{key}", None)
                 if file is not None:
                     with suppress(FileNotFoundError):  # the directory was cleared
-                        file.close()  # which removes it
+                        file.close()  # removes the file
 
     Cluster.__name__ = Cluster.__qualname__ = kind.__name__
     return Cluster
@@ -165,7 +152,7 @@ def _check_submits(system: System) -> None:
 
 
 class Toll:
-    """The backoff after jobs that died at their start; times are monotonic seconds."""
+    """The backoff after jobs that died at their start, in monotonic seconds."""
 
     def __init__(self) -> None:
         self._wait, self._until = FIRST_WAIT, 0.0
@@ -175,7 +162,7 @@ class Toll:
         self._until, self._wait = now + self._wait, min(LONGEST_WAIT, 2 * self._wait)
 
     def came(self) -> None:
-        """Note that a worker has come."""
+        """Note that a worker has joined."""
         self._wait = FIRST_WAIT
 
     def over(self, now: float) -> bool:
@@ -189,12 +176,13 @@ class Tending(Adaptive):
     def __init__(self, *args: Any, **options: Any) -> None:
         self._toll, self._looked = Toll(), 0.0
         self._came: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Jobs whose worker has come: Dask handles these."""
+        """Jobs whose worker has joined, which Dask handles."""
         self._dead: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Jobs that ended before their worker joined."""
         super().__init__(*args, **options)
 
     async def target(self) -> int:
-        """Return how many workers there should be; first check on jobs whose workers have not come."""
+        """Return how many workers there should be, after a check of the jobs whose workers have not joined."""
         now = asyncio.get_running_loop().time()
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
@@ -218,12 +206,13 @@ class Tending(Adaptive):
             self._toll.died(now)
         if getattr(cluster, "replaces", True) and self._toll.over(now):
             for name, job in jobs.items():
+                # The worker may have joined, or the cluster have replaced the job, while the batch system was asked.
                 if job in self._dead and not job.came and cluster.workers.get(name) is job:
-                    del cluster.workers[name]  # it is still planned, and so it is submitted again
+                    del cluster.workers[name]  # it stays in the cluster's plan, so Dask submits it again
 
 
 def ended(cluster: Any, jobs: Iterable[Any]) -> list[Any]:
-    """Return the jobs that have ended, and log how; blocks."""
+    """Return the jobs that have ended and log how, blocking on the batch system."""
     system, jobs = system_of(cluster), list(jobs)
     submitted = {str(job.job_id): job for job in jobs if job.job_id is not None}
     states = ask(system, list(submitted)) if system is not None and submitted else {}

@@ -1,4 +1,4 @@
-"""How `connect` waits for the jobs of a cluster: until the first worker has come, or it is known why none does.
+"""How `connect` waits for the jobs of a cluster: until the first worker has joined, or it is known why none will.
 
 A cluster that `connect` has started has no lab until then, and its jobs wait until `give_up` cancels them.
 """
@@ -35,21 +35,20 @@ ASK_EVERY = 2.0
 CLOSE_TIMEOUT = 30.0
 """Seconds that the batch system has to cancel jobs."""
 _JOBS_LEFT = (Status.running, Status.closing, Status.failed)
-"""States of a cluster whose jobs may not be cancelled yet: the wait for its close may have been interrupted."""
+"""States of a cluster that may still have jobs, since an interrupt can end the wait for its close."""
 
 _clusters: dict[Recipe, Any] = {}
+"""Clusters that were started here and have no lab yet."""
 _busy: set[Recipe] = set()
 """Recipes for whose clusters a `connect` is waiting right now."""
 _lock = threading.Lock()
+"""Guards both, and is never held while a cluster starts or closes, which takes seconds."""
 
 
 @contextmanager
 def waited_for(made_of: Recipe) -> Iterator[SpecCluster]:
-    """Start a cluster, or reuse the one that was started; it stays, even if the block raises, until `arrived`.
-
-    Clusters of other recipes that were started before, and that no `connect` waits for, are closed: a user who asks for
-    less than before does not want both. Jobs that end are not submitted again before there is a lab.
-    """
+    """Start a cluster, or reuse the one that was started, and keep it until `arrived`, even if the block raises."""
+    # A user who asks for less than before does not want both: other clusters for which no `connect` waits are closed.
     with _lock:
         _busy.add(made_of)
         left = {other: _clusters.pop(other) for other in _clusters.keys() - _busy}
@@ -57,7 +56,7 @@ def waited_for(made_of: Recipe) -> Iterator[SpecCluster]:
     try:
         _close_all(left)
         if cluster is None or cluster.status is not Status.running:
-            cluster = start(made_of, replaces=False)
+            cluster = start(made_of, replaces=False)  # before there is a lab, the user must see that jobs end
             with _lock:
                 _clusters[made_of] = cluster
         yield cluster
@@ -72,7 +71,7 @@ def waited_for(made_of: Recipe) -> Iterator[SpecCluster]:
 
 
 def arrived(made_of: Recipe) -> None:
-    """Note that a cluster has a lab: lost jobs are replaced from now on."""
+    """Note that a cluster has a lab, which from now on replaces its lost jobs."""
     with _lock:
         cluster = _clusters.pop(made_of, None)
     if cluster is not None:
@@ -96,7 +95,7 @@ def give_up() -> int:
 
 
 def _close_all(given_up: dict[Recipe, Any]) -> int:
-    """Close clusters; return how many jobs they had. What an interrupt leaves can be given up again."""
+    """Close clusters and return how many jobs they had."""
     left, jobs = dict(given_up), 0
     try:
         for made_of, cluster in given_up.items():
@@ -104,7 +103,7 @@ def _close_all(given_up: dict[Recipe, Any]) -> int:
                 jobs += _close(cluster)
             del left[made_of]
     finally:
-        with _lock:
+        with _lock:  # what an interrupt left open can be given up again
             for made_of, cluster in left.items():
                 _clusters.setdefault(made_of, cluster)
     return jobs
@@ -123,26 +122,11 @@ def _close(cluster: Any) -> int:
 
 
 def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
-    """Return when a cluster has a worker.
-
-    Parameters
-    ----------
-    cluster : JobQueueCluster
-    timeout : float
-        Seconds.
-    owned : bool
-        The caller alone has the cluster: it is closed when no worker can come.
-
-    Raises
-    ------
-    JobsPending
-        All jobs are still waiting.
-    JobsDied, SubmitFailed, ClusterClosed
-        No worker will come.
-    """
+    """Return when a cluster has a worker, or close it if `owned` and raise why none has joined within `timeout`."""
     system = system_of(cluster)
     if system is None:
         return
+    # A cluster whose jobs only wait is not closed, even if owned: a place in the queue may have taken hours.
     began, asked, states = time.monotonic(), float("-inf"), dict[str, JobState | None]()
     while _open(cluster, system) and not cluster.scheduler_info["workers"]:
         now = time.monotonic()
@@ -153,6 +137,7 @@ def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
         if now - asked >= ASK_EVERY:
             asked = now
             states = ask(system, _submitted(cluster), min(ASK_TIMEOUT, max(LOOK_EVERY, began + timeout - now)))
+            # Asked again: a worker may have joined, and its job ended, while the batch system answered.
             if states and not any(states.values()) and not cluster.scheduler_info["workers"]:
                 raise _died(cluster, system, next(iter(states)), owned=owned)
         if now - began >= timeout:
@@ -161,7 +146,7 @@ def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
 
 
 def warn_of_what_is_missing(cluster: Any) -> None:
-    """Warn of what is missing in a cluster of dask-jobqueue that was not made by `dqlab.hpc`."""
+    """Warn of what a cluster of dask-jobqueue lacks that was not made by `dqlab.hpc`."""
     system = system_of(cluster)
     if system is None:
         return

@@ -1,6 +1,6 @@
 """Recipes of clusters on batch systems: dqlab's options, checked and turned into those of dask-jobqueue.
 
-Starts nothing. Options of dask-jobqueue are passed on, and checked by name only.
+Starts nothing. Options of dask-jobqueue are passed on, and only their names are checked.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ __all__ = ["Recipe", "check_interface", "jobqueue", "recipe", "spoken"]
 
 DIRECTORY = "~/.dqlab/jobs"
 SHORTEST = 60.0
-"""Seconds of the shortest walltime that batch systems accept."""
+"""The shortest walltime that batch systems accept, in seconds."""
 DRAIN = 180.0
 DEATH_TIMEOUT = 300
-"""Seconds that a job tries to reach the scheduler: loading Python from a shared disk may take a minute."""
+"""Seconds for which a job tries to reach the scheduler: to load Python from a shared disk may take a minute."""
 INTERVAL = 2.0
 """Seconds between two checks of how many jobs are needed."""
 AHEAD = "60s"
 """Target duration of the backlog: with less work waiting, no more jobs are requested."""
 _OF_CLUSTER = {"n_workers", "processes", "scheduler", "name", "config_name", "asynchronous", "loop", "death_timeout"}
-"""Options of dask-jobqueue that are set here."""
+"""Options of dask-jobqueue that users cannot set."""
 _importing = threading.Lock()
+"""Guards `signal.signal` while it is replaced: two threads would restore each other's replacement."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A cluster on a batch system that `dq.connect` can start; its repr shows the options. Made by `recipe`.
+    """A cluster on a batch system that `dq.connect` can start, made by `recipe`; its repr shows the options.
 
     Attributes
     ----------
@@ -72,11 +73,11 @@ class Recipe:
 
     @property
     def directory(self) -> Path:
-        """Where jobs write their logs, and where the keys are that they need."""
+        """Directory of the jobs' logs, and of the keys that jobs need."""
         return Path(self.options["log_directory"])
 
     def job_script(self) -> str:
-        """Return the script of its jobs, with words in capitals for what only a running cluster knows."""
+        """Return the script of the jobs, with words in capitals for values that only a running cluster has."""
         from distributed import Security
 
         known = {"scheduler_options", "shared_temp_directory", "security"}
@@ -124,41 +125,42 @@ def recipe(
     worker_extra_args: Sequence[str] = (),
     **more: Any,
 ) -> Recipe:
-    """Return the recipe of a cluster on a batch system; `dq.connect` takes it, and starts that cluster.
+    """Return the recipe of a cluster on a batch system, which `dq.connect` takes to start that cluster.
 
     Parameters
     ----------
     kind : str
         "slurm", "pbs", "lsf", "sge" or "oar".
     cores : int
-        Of each job: one process with as many threads. Functions that hold the GIL use them with ``executor="process"``.
+        Cores of each job, which is one process with as many threads. Functions that hold the GIL need
+        ``executor="process"`` to use them.
     memory : int or str
-        Of each job.
+        Memory of each job.
     walltime : float or str
         Time after which the batch system ends a job.
     drain : float or str, optional
-        Time before that end at which a worker begins to leave. Default: 3 minutes, and at most a tenth of `walltime`.
+        Time before that end at which a worker begins to leave. Default: 3 minutes, but at most a tenth of `walltime`.
     jobs : int or (int, int)
-        Number of jobs; or fewest and most, scaled with the backlog.
+        Number of jobs, or the fewest and the most, scaled with the backlog.
     queue, account : str, optional
-        Of the batch system: the partition, and the account that pays.
+        Partition of the batch system, and the account that pays.
     interface, scheduler_interface : str, optional
         Network interface of the jobs, such as "ib0", and of the scheduler. Default: the one of the host's name.
     python : str or path
-        The command that starts Python in a job; it needs the packages of this process, in the same versions.
+        Command that starts Python in a job, with the same versions of packages as this process.
     directory : path
-        For job logs and keys; the nodes must see it under the same path, and no other user can read it.
+        Directory for job logs and keys, which the nodes see under the same path. Other users cannot read it.
     local_directory : str
-        On each node, for data that workers spill; not on a shared file system.
+        Directory on each node for data that workers spill, not on a shared file system.
     security : True, False or Security
-        True: TLS with keys made for this cluster. False lets anyone on the network run code as you.
+        True: TLS with keys made for this cluster. False: anyone on the network can run code as you.
     resources : mapping, optional
-        Dask resources of each worker; ``{"dq-queue": 1}`` hosts queues first.
+        Dask resources of each worker. Workers with ``{"dq-queue": 1}`` host queues first.
     idle : float or str
-        Time after which an idle job is given back.
+        Time after which an idle job ends.
     job_name : str
     job_script_prologue, job_extra_directives, worker_extra_args : sequence of str
-        More lines of the script, more options of the job and of ``dask worker``.
+        Further lines of the script, options of the job, and options of ``dask worker``.
     **more
         Further options of dask-jobqueue's cluster.
 
@@ -211,7 +213,7 @@ def recipe(
         "log_directory": place,
         "shared_temp_directory": place,
         "security": security or None,
-        # Dashboards of workers are out of reach on nodes, and cost a tenth of the speed of small messages.
+        # Nobody reaches dashboards of workers on nodes, and they cost a tenth of the speed of small messages.
         "worker_extra_args": [
             "--preload",
             "dqlab.preload",
@@ -220,10 +222,10 @@ def recipe(
             *worker_extra_args,
         ],
         "job_script_prologue": [
-            "trap : TERM",  # bash would die of it, and the batch system would kill the worker at once
+            "trap : TERM",  # without it bash dies, and the batch system kills the worker at once
             f"export DQLAB_JOB_DEADLINE=$(( $(date +%s) + {lasts:.0f} ))",
             f"export DQLAB_JOB_DRAIN={drains:g}",
-            "export DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False",  # of Dask's tasks, and there are none
+            "export DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False",  # it profiles Dask's tasks, and there are none
             *job_script_prologue,
         ],
         "job_extra_directives": [*system.directives, *job_extra_directives],
@@ -236,13 +238,7 @@ def recipe(
 
 
 def jobqueue(system: System) -> Any:
-    """Return dask-jobqueue's class for a batch system.
-
-    Raises
-    ------
-    ExtraMissing
-        It is not installed.
-    """
+    """Return dask-jobqueue's class for a batch system, or raise `ExtraMissing`."""
     try:
         with _sigint_as_it_is():
             import dask_jobqueue
@@ -256,7 +252,8 @@ def jobqueue(system: System) -> Any:
 
 @contextmanager
 def _sigint_as_it_is() -> Iterator[None]:
-    """Import dask-jobqueue in this block: its runners make Ctrl-C end the process, when imported in the main thread."""
+    """Keep the handler of Ctrl-C while the block imports dask-jobqueue."""
+    # Imported in the main thread, its runners set a handler that makes Ctrl-C end the process.
     real = signal.signal
 
     def guarded(number: int, handler: Any) -> Any:
@@ -271,7 +268,7 @@ def _sigint_as_it_is() -> Iterator[None]:
 
 
 def _scheduler(interface: str | None) -> dict[str, Any]:
-    """Return options of the scheduler; its dashboard is reachable only through this machine."""
+    """Return options of the scheduler, with a dashboard that only this machine reaches."""
     here = {"dashboard_address": "127.0.0.1:0"}
     return here if interface is None else here | {"interface": interface}
 
@@ -287,7 +284,7 @@ def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_names(system: System, more: Mapping[str, Any]) -> None:
-    """Raise for options that neither this module nor dask-jobqueue knows."""
+    """Raise `UnknownOption` for an option that neither this module nor dask-jobqueue knows."""
     if not more:
         return
     cluster = jobqueue(system)
@@ -309,22 +306,7 @@ _NUMBERS = frozenset({"cores"})
 
 
 def spoken(kind: str, options: str, jobs: str | None) -> Recipe:
-    """Return the recipe that a line describes.
-
-    Parameters
-    ----------
-    options : str
-        As "cores=8,memory=16GB".
-    jobs : str, optional
-        As "20" or "1:20".
-
-    Raises
-    ------
-    UsageError
-        The text cannot be parsed.
-    BadOption, UnknownOption
-        As `recipe`.
-    """
+    """Return the recipe for options ("cores=8,memory=16GB") and jobs ("20" or "1:20") as `%dq connect` has them."""
     given: dict[str, object] = {}
     for part in filter(None, options.split(",")):
         name, equals, value = part.partition("=")
@@ -362,19 +344,19 @@ def number_of_jobs(jobs: Any) -> tuple[int, int]:
 
 
 def is_count(value: Any) -> bool:
-    """Return whether something is a whole number of at least 1."""
+    """Return whether a value is a whole number of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def check_texts(options: Mapping[str, Any]) -> None:
-    """Raise for options that must be a text or None, and are not."""
+    """Raise `BadOption` for an option that must be a text or None, and is not."""
     for name, value in options.items():
         if value is not None and (not isinstance(value, str) or not value.strip()):
             raise BadOption(option=name, value=value, problem="is a text, as on the command line of the batch system.")
 
 
 def check_lists(options: Mapping[str, Any]) -> None:
-    """Raise for options that are not lists of texts: a single text would be split into letters."""
+    """Raise `BadOption` for an option that is not a list of texts, since a single text would be split into letters."""
     for name, value in options.items():
         if isinstance(value, str):
             raise BadOption(option=name, value=value, problem=f"is a list of lines. Write {name}=[{value!r}].")
@@ -383,15 +365,16 @@ def check_lists(options: Mapping[str, Any]) -> None:
 
 
 def check_directives(system: System, directives: Collection[str]) -> None:
-    """Raise for job arrays: all tasks of one would be workers of the same name, and all but one would be refused."""
+    """Raise `BadOption` for a job array."""
     for directive in directives:
+        # All its tasks would be workers of one name, and the scheduler refuses all but the first.
         if re.match(system.array, directive.strip()):
             problem = "asks for a job array, whose tasks all have the same worker's name. Ask for more jobs instead."
             raise BadOption(option="job_extra_directives", value=directive, problem=problem)
 
 
 def check_resources(resources: Any) -> None:
-    """Raise for resources that are not amounts by name."""
+    """Raise `BadOption` for resources that are not amounts by name."""
     amounts = resources.values() if isinstance(resources, Mapping) else [None]
     if any(isinstance(amount, bool) or not isinstance(amount, int | float) for amount in amounts):
         problem = "is numbers by name, as resources={'dq-queue': 1}."
@@ -399,15 +382,7 @@ def check_resources(resources: Any) -> None:
 
 
 def check_interface(options: Mapping[str, Any], there: Collection[str]) -> None:
-    """Raise when the scheduler is to listen on a network interface that its machine does not have.
-
-    Parameters
-    ----------
-    options : mapping
-        Options of dask-jobqueue's cluster.
-    there : collection of str
-        The interfaces of this machine.
-    """
+    """Raise `BadOption` where the scheduler would listen on an interface that this machine does not have."""
     asked = options["scheduler_options"].get("interface")
     if asked is None or asked in there:
         return

@@ -1,6 +1,6 @@
-"""The five batch systems: their commands, how they write durations, what a job must specify, and how jobs stand.
+"""The five batch systems: their commands, their spelling of durations, their directives, and the states of their jobs.
 
-A job's state is asked of its batch system; why it ended stands at the end of its log.
+A batch system reports the state of a job; the end of the job's log has the reason why the job ended.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ __all__ = ["ASK_TIMEOUT", "KINDS", "SYSTEMS", "JobState", "System", "ask", "find
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The state of a job as its batch system reports it; `reason` is why it waits."""
+    """The state of a job as its batch system reports it."""
 
     pending: bool
     reason: str = ""
+    """Why it waits."""
 
 
 def _clock(seconds: float) -> str:
-    """Return "HH:MM:SS"; hours may have three digits."""
+    """Return "HH:MM:SS", with as many digits of hours as needed."""
     whole = math.ceil(seconds)
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
@@ -74,49 +75,34 @@ def _oar(said: str) -> JobState | None:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One batch system.
-
-    Attributes
-    ----------
-    kind, title : str
-        In dq.hpc, and for people.
-    cluster : str
-        The class of dask_jobqueue.
-    submit : str
-        Its command that submits a job.
-    ask : tuple of str
-        The command that reports on jobs, without their ids.
-    join : str
-        Between several ids; " " when each is an argument of its own, "" when it takes one only.
-    begins : str
-        Pattern of the start of that command's output on one job; its group is the id.
-    read : callable
-        Makes a `JobState` of the rest; None when there is no such job any more.
-    walltime : callable
-        Formats seconds for the system.
-    directives : tuple of str
-        For every job: on one node, never requeued.
-    array : str
-        Pattern of the directive that makes a job an array.
-    account : str
-        Keyword of the cluster's class for the account that pays.
-    options : tuple of (str, value)
-        Further keywords that the cluster's class needs.
-    """
+    """One batch system."""
 
     kind: str
+    """Name of its function in `dqlab.hpc`."""
     title: str
+    """Name for people."""
     cluster: str
+    """Name of its class in dask_jobqueue."""
     submit: str
+    """Command that submits a job."""
     ask: tuple[str, ...]
+    """Command that reports on jobs, without their ids."""
     join: str
+    """Separator of several ids, " " where each is its own argument, or "" where the command takes only one."""
     begins: str
+    """Pattern of the start of a job's part of that command's output, whose group is the id."""
     read: Callable[[str], JobState | None]
+    """Makes a `JobState` of the rest, or None where the job has ended."""
     walltime: Callable[[float], str] = _clock
+    """Formats seconds for the system."""
     directives: tuple[str, ...] = ()
+    """Directives of every job: on one node, never requeued."""
     array: str = r"--array"
+    """Pattern of the directive that makes a job an array."""
     account: str = "account"
+    """Keyword of the cluster's class for the account that pays."""
     options: tuple[tuple[str, Any], ...] = ()
+    """Further keywords that the cluster's class needs."""
 
     def questions(self, jobs: Sequence[str]) -> list[list[str]]:
         """Return the commands that report on jobs, one for all of them where the system allows it."""
@@ -125,7 +111,7 @@ class System:
         return [[*self.ask, *self.join.join(jobs).split()]] if jobs else []
 
     def states(self, said: str) -> dict[str, JobState | None]:
-        """Return the jobs that were printed, by the numbers in their ids; None for those that have ended."""
+        """Return the printed jobs by the number in their id, with None for those that have ended."""
         _, *parts = re.split(self.begins, said, flags=re.MULTILINE)
         return {job: self.read(rest) for job, rest in zip(parts[::2], parts[1::2], strict=True)}
 
@@ -156,12 +142,12 @@ SYSTEMS: Mapping[str, System] = {
         ),
     )
 }  # fmt: skip
-"""By kind."""
+"""All batch systems, by kind."""
 KINDS = tuple(SYSTEMS)
 
 
 def find(kind: str) -> System:
-    """Return a batch system; raises `BadOption`."""
+    """Return a batch system, or raise `BadOption`."""
     if kind not in SYSTEMS:
         raise BadOption(option="kind", value=kind, problem=f"is not a batch system. There are: {', '.join(KINDS)}.")
     return SYSTEMS[kind]
@@ -169,12 +155,13 @@ def find(kind: str) -> System:
 
 ASK_TIMEOUT = 5.0
 LINES, BYTES = 15, 4000
-"""Limits of the end of a log that is shown."""
+"""Most lines and bytes of the end of a log that are shown."""
 _GONE = re.compile(r"invalid job id|unknown job|not found|do(es)? not exist|has finished|no job", re.IGNORECASE)
 
 
 def system_of(cluster: Any) -> System | None:
-    """Return the batch system of one of dask-jobqueue's clusters; None for any other cluster."""
+    """Return the batch system of a cluster of dask-jobqueue, or None for any other cluster."""
+    # By names: dask-jobqueue is optional, and importing it here would cost every `connect`.
     names = {cls.__name__ for cls in type(cluster).__mro__ if cls.__module__.startswith("dask_jobqueue")}
     return next((system for system in SYSTEMS.values() if system.cluster in names), None)
 
@@ -185,13 +172,8 @@ def jobs_of(cluster: Any) -> dict[Any, Any]:
 
 
 def ask(system: System, jobs: Sequence[str], limit: float | None = None) -> dict[str, JobState | None]:
-    """Return the states of jobs, None for those that have ended. A job of unknown state is taken to be waiting.
-
-    Parameters
-    ----------
-    limit : float, optional
-        Seconds for all commands together; by default ASK_TIMEOUT.
-    """
+    """Return the states of jobs, with None for those that have ended, within `limit` seconds for all commands."""
+    # A job whose state is unknown counts as waiting: taken for ended, it would be submitted again beside itself.
     until, states = time.monotonic() + (ASK_TIMEOUT if limit is None else limit), dict[str, JobState | None]()
     for command in system.questions(jobs):
         left = until - time.monotonic()
@@ -213,6 +195,7 @@ def _answer(system: System, command: Sequence[str], jobs: Sequence[str], limit: 
         number = _number(job)
         if number in states:
             return states[number]
+        # A failure of the command itself is no news of a job, unless it names the job and says that it is unknown.
         named = len(jobs) == 1 or re.search(rf"(?<!\d){number}(?!\d)", failed)
         return refused if said.returncode and not (named and _GONE.search(failed)) else None
 
@@ -225,13 +208,13 @@ def _number(job: str) -> str:
 
 
 def log_end(directory: Path | None, job: str) -> tuple[str, str]:
-    """Return the path of a job's log, and its last lines; a sentence instead when there is none."""
+    """Return the path of a job's log and its last lines, or a sentence instead of them where there is none."""
     number = _number(job)
     if directory is None or not number:
         return "its log", "(nowhere: the cluster has no log_directory)"
     named = re.compile(rf"(?<!\d){number}(?!\d)")
     try:
-        # Hidden files are keys, in which such a number may stand too.
+        # Hidden files are keys, whose names may have that number too, and must not be shown.
         seen = [path for path in directory.iterdir() if named.search(path.name) and not path.name.startswith(".")]
         found = sorted(
             (path for path in seen if path.stat().st_size),

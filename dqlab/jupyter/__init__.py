@@ -1,7 +1,7 @@
-"""What dqlab adds to a notebook: the magic `%dq`, its completion, and how our objects are displayed.
+"""Additions to a notebook: the magic `%dq`, its completion, and how our objects are displayed.
 
-Owns the words of a line and what they stand for; every line makes one or two public calls of Python.
-Importing this package loads nothing of Jupyter; `load` does.
+Owns the words of a line and what they stand for; every line makes one or two public calls of Python. Importing this
+package loads nothing of Jupyter; `load` does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["load", "unload"]
 
 
 def load(shell: InteractiveShell) -> None:
-    """Add `%dq` and `%%dq` to a shell; idempotent."""
+    """Add `%dq` and `%%dq` to a shell, in place of those that are there."""
     from dqlab.jupyter.letters import letter_bundle
     from dqlab.jupyter.magics import DQMagics
     from dqlab.live.display import register_formatters
@@ -30,7 +30,7 @@ def load(shell: InteractiveShell) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Remove `%dq` and `%%dq` again; labs and runs are left alone."""
+    """Remove `%dq` and `%%dq` again, and leave labs and runs alone."""
     magics = shell.magics_manager.registry.pop("DQMagics", None)
     if magics is not None:
         magics.stop()

@@ -1,8 +1,8 @@
 """Buttons under a cell whose run has other code: retry with this code, use it for the rest, start over.
 
-Each does what a line or a call does. Wherever that is done, in the live view too or by a line, they and the sentences
-above them are replaced by a report of what was done, and by the run, if no other view shows it. Without widgets, the
-sentences offer the choice: they name the lines.
+Each does what a line or a call does. However the user decides, also in the live view or by a line, a report of what was
+done replaces the buttons and the sentences above them, with the run, if no other view shows it. Without widgets, the
+sentences name the lines to type.
 """
 
 from __future__ import annotations
@@ -28,18 +28,7 @@ __all__ = ["Choice", "offer", "report_of_code", "report_of_retry", "report_of_st
 
 
 class Choice:
-    """The actions for a run with other code.
-
-    Parameters
-    ----------
-    run : Run
-    function : callable
-        The code that was to be mapped.
-    start_over : callable
-        Drops the run and maps again; returns the new run.
-    place : callable, optional
-        Shows a run that has no view yet. Default: `watch`.
-    """
+    """The actions for a run with other code, where `function` is the code that was to be mapped."""
 
     def __init__(
         self,
@@ -50,13 +39,12 @@ class Choice:
     ) -> None:
         self.run, self._function, self._start_over = run, function, start_over
         self._place = place or watch
+        """Shows a run that has no view yet."""
 
     @property
     def labels(self) -> dict[str, Callable[[], str]]:
-        """Actions by the labels of their buttons; each returns a report.
-
-        No label has a number: it stays as it was drawn while more documents fail.
-        """
+        """The actions, which return a report, by the labels of their buttons."""
+        # No numbers in labels: they stay as they were drawn while more documents fail.
         counts = Counts(**self.run.counts)
         found: dict[str, Callable[[], str]] = {}
         follows = bool(counts.left) and paused_itself(self.run)
@@ -70,13 +58,13 @@ class Choice:
         return found
 
     def lost_by(self, act: Callable[[], str]) -> str:
-        """Return the label of the button that a second press confirms, with what it drops; "" where nothing is lost."""
+        """Return the label with which a button that drops something asks for a second press, or "" for the others."""
         counts = Counts(**self.run.counts)
         parts = [many(n, noun) for n, noun in ((counts.acked, "result"), (counts.dead, "failure")) if n]
         return f"Drop {' and '.join(parts)}, and start over" if parts and act == self.start_over else ""
 
     def retry(self) -> str:
-        """Retry dead documents with this code, in the view that the cell has of the run, else in a new one."""
+        """Retry dead documents with this code, in the view that the cell has of the run, or else in a new one."""
         follows = paused_itself(self.run)
         with deciding(self.run, self.run.name) as report:
             count = self.run.send_again(self._function)
@@ -103,13 +91,13 @@ class Choice:
         return said
 
     def _show(self) -> None:
-        """Show a run that goes on: a second view would stand beside one that rests, and leave it with what it had."""
-        if not look_again(self.run):
+        """Show a run that goes on, unless a view of it can."""
+        if not look_again(self.run):  # a second view would leave the first one below it as it was at its end
             self._place(self.run)
 
 
 def report_of_retry(run: Run, count: int, rest: str) -> str:
-    """Return what a retry did just now, and what becomes of the documents that had yet to run."""
+    """Return a report of a retry, and of the code for the documents that are still to run."""
     now = SystemClock().wall()
     if count:
         return f"{retried(count, _code(run), now)}{rest}"
@@ -117,7 +105,7 @@ def report_of_retry(run: Run, count: int, rest: str) -> str:
 
 
 def report_of_code(run: Run) -> str:
-    """Return which code the failed documents of a run have since just now."""
+    """Return a report of the code that the failed documents of a run have since now."""
     return f"The failed documents of {run.name} run with {_code(run)} since {minute(SystemClock().wall())}"
 
 
@@ -126,21 +114,18 @@ def _code(run: Run) -> str:
 
 
 def report_of_start(run: Run) -> str:
-    """Return that a run was started over just now."""
+    """Return a report that a run was started over now."""
     return f"{run.name} was started over at {minute(SystemClock().wall())}"
 
 
 class _Shown:
-    """What a cell shows of a choice: sentences, and the buttons below them where widgets can be drawn.
-
-    It is one choice: once a user has decided, here or elsewhere, the sentences are replaced by what was done.
-    """
+    """The sentences of a choice in a cell, and the buttons below them where widgets can be drawn."""
 
     def __init__(self, sentences: Sequence[str]) -> None:
         self._sentences = publish({"text/plain": "\n".join(sentences)})
         self._box: Any = None
         self.place: Any = None
-        """The output with the buttons, for the view of a run that was started by one of them."""
+        """The output with the buttons, in which a run that one of them starts is shown."""
 
     def add(self, box: Any, run: Run, labels: list[str]) -> None:
         """Show the buttons."""
@@ -150,7 +135,7 @@ class _Shown:
         )
 
     def settle(self, said: str) -> None:
-        """Show what was done, and nothing to press."""
+        """Replace sentences and buttons by a report."""
         self._sentences.update({"text/plain": said}, raw=True)
         if self._box is not None:
             self.place.update({"text/plain": ""}, raw=True)
@@ -165,7 +150,7 @@ def offer(
     sentences: Sequence[str],
     say: Callable[[str], None],
 ) -> None:
-    """Show sentences that offer a choice, with buttons where widgets can be drawn; outside of Jupyter, say them."""
+    """Show sentences that offer a choice, with buttons where widgets can be drawn, or print them outside Jupyter."""
     if not in_jupyter():
         for sentence in sentences:
             say(sentence)
@@ -185,7 +170,7 @@ def _add_buttons(shown: _Shown, run: Run, function: Callable[..., Any], start_ov
     buttons: list[Any] = []
 
     def press(act: Callable[[], str], _: object = None) -> None:
-        for button in buttons:
+        for button in buttons:  # first: a second press would act twice
             button.disabled = True
         with said:
             try:
@@ -196,7 +181,7 @@ def _add_buttons(shown: _Shown, run: Run, function: Callable[..., Any], start_ov
                 for button in buttons:
                     button.disabled = False
                 return
-        if doubts:
+        if doubts:  # again, with the warnings: `deciding` has settled it with the report alone
             shown.settle("\n".join([report, *doubts]))
         for each in runs:
             watch_in(shown.place, each, " ".join([report, *doubts]))
@@ -216,7 +201,7 @@ def _add_buttons(shown: _Shown, run: Run, function: Callable[..., Any], start_ov
 
 
 def _without_kernel(run: Run, labels: list[str]) -> dict[str, str]:
-    """Return what a notebook keeps of the buttons: they need the kernel that made them."""
+    """Return what a notebook keeps of the buttons, which need the kernel that made them."""
     names = ", ".join(f"[{label}]" for label in labels)
     return _lines(in_a_line(run), f"{names}: run the cell again for these buttons, or type one of the lines above.")
 

@@ -1,4 +1,4 @@
-"""What each command does: one or two public calls of Python, and what the line prints about it."""
+"""The commands: each makes one or two public calls of Python, and prints a line about them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def connect(line: Line, options: Namespace) -> Lab:
     if options.out is not None:
         kept = options.store or lab.store
         where = f", queues are kept in {kept}" if kept is not None else ""
-        at = lab.session.link.address.removeprefix("tcp://")  # which notebooks would make a link that leads nowhere
+        at = lab.session.link.address.removeprefix("tcp://")  # a notebook would turn that into a link to nowhere
         line.say(f"{lab.name}: {crew(lab, lab.stats().workers)} at {at}{where}; dashboard {lab.panel()}")
     return lab
 
@@ -87,7 +87,7 @@ def documents(line: Line, options: Namespace) -> Documents | ShownDocuments:
     listed = value if isinstance(value, Documents) else Documents(value)
     if options.out is None:
         return ShownDocuments(listed, options.over)
-    if listed.filtered and (none := summarize(listed).none):  # stored, and not shown
+    if listed.filtered and (none := summarize(listed).none):  # with -o nothing else shows that the list is empty
         line.say(none)
     return listed
 
@@ -123,7 +123,7 @@ def submit(line: Line, options: Namespace) -> Run:
                 cell=line.cell,
             )
         if options.out is not None:
-            line.store(options.out, run)  # now: what raises below is about this run, not about the one before
+            line.store(options.out, run)  # before errors below, so that the variable is the run that they are about
         if run.doubt is not None:
             return run
         line.desk.submitted(line.lab, run)
@@ -143,7 +143,7 @@ def submit(line: Line, options: Namespace) -> Run:
 
 
 def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, documents: Any, **more: Any) -> Run:
-    """Map; if a run of that name has other code, show it with the possible next steps, instead of raising an error."""
+    """Map, or where a run of that name has other code, show it with the possible next steps instead of an error."""
     try:
         run = pool.map(function, documents, **more)
         if options.on_existing == "new":
@@ -169,7 +169,7 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
         line.desk.submitted(lab, run)
         sentences = list(choices(run, error, options.function, defined=options.defined))
         if options.out is not None:
-            line.store(options.out, run)  # the view names it
+            line.store(options.out, run)  # before the view is drawn, which names the variable
         offer(run, function, start_over, sentences, line.say)
         if options.watch:
             line.desk.show(run)
@@ -177,10 +177,10 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
 
 
 def attach(line: Line, options: Namespace) -> Run:
-    """Return an existing run; of one that a cell has other code for, the results are meant that it has."""
+    """Return an existing run, with the results it has even where a cell has other code for it."""
     line.desk.keep(options.run)
     run = line.lab.attach(options.run)
-    if options.out is not None:  # stored, and not shown
+    if options.out is not None:  # nothing else is shown then
         line.say(attached(run, options.out))
     return run
 
@@ -219,7 +219,7 @@ def wait(line: Line, options: Namespace) -> Run:
 
 
 def results(line: Line, options: Namespace) -> Results | RunTable:
-    """Wait for a run, and return its values; or the table of what there is now."""
+    """Wait for a run and return its values, or with ``--table`` the table of those that there are now."""
     if options.table:
         return line.run(options.run).table()
     with in_words_of_a_line():
@@ -227,7 +227,7 @@ def results(line: Line, options: Namespace) -> Results | RunTable:
 
 
 def failed(line: Line, options: Namespace) -> Failures:
-    """Return the dead documents of a run; where the last run is meant and has none, name the runs that have some."""
+    """Return the dead documents of a run, and for a last run without any name the runs that have some."""
     run = line.run(options.run)
     failures = run.failures()
     if options.run is None and not failures:
@@ -287,7 +287,7 @@ def resume(line: Line, options: Namespace) -> Run | QueuePool:
 
 
 def cancel(line: Line, options: Namespace) -> int | None:
-    """Cancel what has no result yet; without -y, print what that would cancel."""
+    """Cancel documents without a result, or without -y print how many that would be."""
     run = line.run(options.run)
     if not options.yes:
         left = many(run.stats().counts.left, "document")
@@ -304,17 +304,17 @@ def explain_function(line: Line, options: Namespace) -> Explanation:
 
 
 def runs(line: Line, _: Namespace) -> RunList | None:
-    """List all runs, including those that this process has not made."""
-    found = line.lab.all_runs()  # warns of queues that are open elsewhere: their runs may be many
+    """List all runs, including those of other processes."""
+    found = line.lab.all_runs()  # warns of queues that are open elsewhere
     if found or not (held := _held(line, {pool.name for pool in line.lab.queues})):
         return found
-    # Python shows a warning of one place once; the line is asked again.
+    # That warning is not enough: Python shows it once for each place, and this line is typed again and again.
     line.say(f"no runs of this lab; queues of the store are open elsewhere: {line.lab.with_way_once(held)}")
     return None
 
 
 def drop(line: Line, options: Namespace) -> None:
-    """Delete a run; without -y, print what would be deleted."""
+    """Delete a run, or without -y print what that would delete."""
     run = line.run(options.run)
     counts = run.stats().counts
     held = f"{many(counts.acked, 'result')} and {many(counts.dead, 'failure')}"
@@ -326,8 +326,9 @@ def drop(line: Line, options: Namespace) -> None:
         line.say(f"{run.name}: {held} would be deleted permanently{left}{rows}. To do it: add -y{more}")
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RowsStay)  # it is said below
-        line.lab.attach(run.name).drop(data=options.data)  # named, with what it has: no other documents are meant
+        warnings.simplefilter("ignore", RowsStay)  # the line below reports it
+        # Attached by name: `run` may be a cell's run with other code, which is not what is dropped.
+        line.lab.attach(run.name).drop(data=options.data)
     at = minute(SystemClock().wall())
     decided(line.lab, run.name, f"{run.name} was dropped at {at}; run this cell again to map it again")
     kept = line.lab.session.pools.get(run.queue)
@@ -338,7 +339,7 @@ def drop(line: Line, options: Namespace) -> None:
 
 @dataclass(frozen=True)
 class PanelLink:
-    """An address that a notebook shows as a link; JupyterLab opens it as a tab of the service instead."""
+    """An address that a notebook shows as a link, and that JupyterLab opens as a tab of the service."""
 
     title: str
     url: str
@@ -354,7 +355,7 @@ class PanelLink:
 
 
 def queues(line: Line, _: Namespace) -> Snapshot:
-    """List the queues of the cluster, and which are in the store only."""
+    """List the queues of the cluster, and those that are only in the store."""
     snapshot = line.lab.stats()
     _say_resting(line, snapshot)
     return replace(snapshot, runs=(), attention=(), attention_total=0)
@@ -381,7 +382,7 @@ def scale(line: Line, options: Namespace) -> QueuePool:
 
 
 def purge(line: Line, options: Namespace) -> int | None:
-    """Purge messages; without -y, print what that would delete."""
+    """Purge messages, or without -y print how many that would delete."""
     pool = line.pool(options.queue)
     if not options.yes:
         amount = many(pool.counts()[options.state], f"{options.state} message")
@@ -393,7 +394,7 @@ def purge(line: Line, options: Namespace) -> int | None:
 
 
 def history(line: Line, options: Namespace) -> Timeline:
-    """Return the history of a queue, or of all."""
+    """Return the history of one queue, or of all."""
     span = float(options.span) if options.span.replace(".", "", 1).isdecimal() else options.span
     return line.pool(options.queue).history(span) if options.queue is not None else line.lab.history(span)
 
@@ -410,7 +411,7 @@ def compact(line: Line, options: Namespace) -> Compacted:
 
 
 def gc(line: Line, _: Namespace) -> None:
-    """Compact every queue of the store, and print how many bytes stay on the disk in any case."""
+    """Compact every queue of the store, and print the reserve that stays on the disk in any case."""
     compacted = line.lab.gc()
     for name, gave in compacted.items():
         line.say(f"{name}: {gave}")
@@ -441,7 +442,7 @@ def config(line: Line, options: Namespace) -> None:
 
 
 def close(line: Line, _: Namespace) -> None:
-    """Close the lab; without one, cancel the jobs that `connect` was waiting for."""
+    """Close the lab, or where none is open cancel the jobs that `connect` was waiting for."""
     try:
         lab = line.lab
     except UsageError:
@@ -486,7 +487,7 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
         close,
     )
 }
-"""Every command by its name."""
+"""Every command by its name; `open_panel` and `explain_function` are named apart from `open` and `explain`."""
 
 
 def _batch_system(options: Namespace) -> Recipe | None:
@@ -504,7 +505,7 @@ def _batch_system(options: Namespace) -> Recipe | None:
 
 
 def _waited(line: Line, run: Run, timeout: str | None = None, *, stored: bool) -> Run:
-    """Wait; print in one line how the run ended, unless that is shown anyway: it has a live view, or is stored."""
+    """Wait, and print how the run ended unless a live view shows it already."""
     watched = is_watched(run)
     try:
         run.until_over(_duration(timeout))
@@ -520,13 +521,13 @@ def _duration(text: str | None) -> float | str | None:
 
 
 def _held(line: Line, opened: Collection[str]) -> str:
-    """Return which other lab has queues of the store, "" where all of them are open here: that one has none of them."""
+    """Return a sentence on the other lab that has queues of the store open, or "" where all of them are open here."""
     held = line.lab.held_elsewhere
     return held if held and not set(line.lab.queue_names()).issubset(opened) else ""
 
 
 def _say_resting(line: Line, snapshot: Snapshot) -> None:
-    """Name the queues that are in the store only: a snapshot has those that are open."""
+    """Name the queues that are only in the store, since a snapshot has only open ones."""
     known = {queue.name for queue in snapshot.queues}
     resting = [name for name in line.lab.queue_names() if name not in known]
     if resting and snapshot.queues_total == len(known):
@@ -544,7 +545,7 @@ def _called(held: Run | QueuePool) -> str:
 
 
 def _without(snapshot: Snapshot, gone: Collection[str]) -> Snapshot:
-    """Return a snapshot without queues that no longer answer; nothing else removes their last reports."""
+    """Return a snapshot without queues whose workers are gone, since nothing else removes their last reports."""
     queues = tuple(queue for queue in snapshot.queues if queue.name not in gone)
     runs = tuple(run for run in snapshot.runs if run.queue not in gone)
     return replace(

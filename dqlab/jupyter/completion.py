@@ -1,7 +1,7 @@
-"""Completes a line that is being written.
+"""Completes a line of `%dq` while it is being written.
 
-`candidates` is pure: text in, words out. Calls no queue and no network, since it runs at every press
-of the key; it offers only the names of runs that this lab knows already.
+It calls no queue and no network, since it runs at every press of the key: it offers only the runs that this lab knows
+already.
 """
 
 from __future__ import annotations
@@ -30,22 +30,7 @@ _Matcher = Callable[["CompletionContext"], "SimpleMatcherResult"]
 
 
 def candidates(text: str, names: Mapping[str, Any], lab: Lab | None) -> tuple[list[str], str] | None:
-    """Return what may stand at the end of a line, and the partial word that it replaces.
-
-    Parameters
-    ----------
-    text : str
-        The line up to the cursor.
-    names : mapping
-        Variables of the notebook.
-    lab : Lab or None
-        Lab whose runs and queues are offered.
-
-    Returns
-    -------
-    (list of str, str) or None
-        None when the line is not a `%dq` line.
-    """
+    """Return the words that may stand at the end of a line, and the partial word before them, or None outside `%dq`."""
     line = _LINE.fullmatch(text)
     if line is None:
         return None
@@ -72,7 +57,7 @@ def _inside(command: Command, words: list[str], begun: str, names: Mapping[str, 
 
 
 def _position(command: Command, words: list[str]) -> int:
-    """Return how many words have been written that are neither options nor their values."""
+    """Return how many words are neither options nor their values."""
     count, taken = 0, False
     for word in words:
         option = command.options.get(word)
@@ -92,6 +77,8 @@ def _values(action: argparse.Action, command: Command, names: Mapping[str, Any],
 
 
 def _visible(names: Mapping[str, Any], fits: Callable[[Any], bool]) -> set[str]:
+    # A copy: a thread of the user may add names meanwhile. `fits` looks at classes only: a value's own methods may do
+    # anything, at every press of the key.
     return {name for name, value in list(names.items()) if not name.startswith("_") and fits(value)}
 
 
@@ -145,7 +132,7 @@ _SOURCES: dict[Names | None, Callable[[Mapping[str, Any], Lab | None], set[str]]
 
 
 def matcher(names: Callable[[], Mapping[str, Any]], lab: Callable[[], Lab | None]) -> _Matcher:
-    """Return a matcher for IPython: only our words where the line is a `%dq` line."""
+    """Return a matcher for IPython that suppresses all other words in a line of `%dq`."""
     from IPython.core.completer import SimpleCompletion, context_matcher
 
     @context_matcher(identifier="dqlab.dq", priority=1000)  # type: ignore[untyped-decorator]

@@ -1,6 +1,6 @@
 """State between two lines: the lab in use, and the run that a line means when it names none.
 
-Also prevents a run that a line has shown from being displayed a second time at the end of its cell.
+Also keeps a run that a line has shown from being displayed again at the end of its cell.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ class Desk:
         self._texts = display.formatters["text/plain"]
         self._lab: Lab | None = None
         self._made: Lab | None = None
+        """The lab that a line has made, which the next line that makes one closes."""
         self._submitted: tuple[Run, Run] | None = None
+        """The run of the last submission by a line, and the newest run of its lab at that time."""
         self._undecided: dict[str, Run] = {}
+        """By name, the runs for which a cell has other code and no choice was made."""
         self._shown: list[object] = []
         self._show_themselves: dict[type, Callable[[Any], object] | None] = {}
         self._format = warnings.formatwarning
@@ -49,17 +52,11 @@ class Desk:
     # --- lab and run ------------------------------------------------------------------------
 
     def lab(self, names: Mapping[str, Any]) -> Lab:
-        """Return the lab of the last `connect`, or the only one that a variable holds.
-
-        Raises
-        ------
-        UsageError
-            There is no lab, or there are several.
-        """
+        """Return the lab of the last `connect`, or the only one in a variable, or raise `UsageError`."""
         if self._lab is not None and not self._lab.closed:
             return self._lab
         labs = [(name, lab) for name, lab in names.items() if isinstance(lab, Lab) and not lab.closed]
-        # IPython keeps what cells have shown under names of its own, as _23: they count where there is no other.
+        # IPython keeps displayed values under names of its own, such as _23: those count where there is no other.
         named = [(name, lab) for name, lab in labs if not name.startswith("_")] or labs
         held = {id(lab): (name, lab) for name, lab in named}
         if not held:
@@ -84,15 +81,9 @@ class Desk:
         name: str | None = None,
         timeout: float | str | None = None,
     ) -> tuple[Lab, Lab | None]:
-        """Open a lab and use it; return it, and the lab that was made here before, which the caller closes.
-
-        Only one lab made by the desk alone is open at a time: no variable need hold it.
-
-        Raises
-        ------
-        RunsInFlight
-            The one made before still has work; nothing was opened.
-        """
+        """Use a lab, and return it with the lab that a line made before, for the caller to close."""
+        # Only one lab made by lines is open at a time: no variable may hold the last one, and nobody could close it.
+        # Checked before anything is started: closing that lab must not end unfinished work.
         known = opened(target, n=n, store=store, name=name)
         before = self._made if self._made is not None and not self._made.closed else None
         if before is not None and before is not known:
@@ -104,7 +95,7 @@ class Desk:
         return lab, before if before is not lab and before is not None and not before.closed else None
 
     def submitted(self, lab: Lab, run: Run) -> None:
-        """Note the run of the latest submission: it may be an older run that was attached to."""
+        """Note the run of the latest submission, which may be an older run that was attached to."""
         self._submitted = (run, lab.runs[-1])
         if run.doubt is not None:
             self._undecided[run.name] = run
@@ -116,29 +107,23 @@ class Desk:
         self._undecided.pop(name, None)
 
     def undecided(self, found: Run) -> Run:
-        """Return this run as the cell has it that was mapped with other code, if its user has yet to choose."""
+        """Return the run as the cell has it that was mapped with other code, or `found` once its user has chosen."""
         asked = self._undecided.get(found.name)
         return asked if asked is not None and asked.id == found.id else found
 
     def last_run(self, lab: Lab) -> Run:
-        """Return the run that was submitted last, here or in Python.
-
-        Raises
-        ------
-        UsageError
-            The lab has made no run.
-        """
+        """Return the run that was submitted last, here or in Python, or raise `UsageError` for none."""
         runs = lab.runs
         if not runs:
             raise UsageError(reason="this lab has made no run yet. Make one with %dq submit, or name one that exists.")
-        if self._submitted is not None and self._submitted[1] is runs[-1]:
+        if self._submitted is not None and self._submitted[1] is runs[-1]:  # no call in Python has made a run since
             return self._submitted[0]
         return runs[-1]
 
     # --- showing ----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Intercept what is displayed at the end of a cell."""
+        """Intercept the display of values at the end of a cell."""
         for kind in (Run, QueuePool):
             self._show_themselves[kind] = self._formatter.for_type(kind, partial(self._show_unless_shown, kind))
         for fits in (Compacted, Explanation):
@@ -148,7 +133,7 @@ class Desk:
 
     def stop(self) -> None:
         """Restore the shell."""
-        if warnings.formatwarning == self._formatted:  # else another function wraps ours, and calls it
+        if warnings.formatwarning == self._formatted:  # otherwise another function wraps ours and calls it
             warnings.formatwarning = self._format
         for fits in (Compacted, Explanation):
             self._texts.pop(fits, None)
@@ -163,13 +148,13 @@ class Desk:
         self._shown.append(run)
 
     def said(self, held: Run | QueuePool) -> None:
-        """Do not display this again in this cell: a line has reported it."""
+        """Do not display this value again in this cell, since a line has reported it."""
         self._shown.append(held)
 
     def _formatted(
         self, message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
-        """Return a warning as it is written below a cell: without the line of dqlab's source, of no use to a reader."""
+        """Return a warning as it is printed below a cell, for our own warnings without the line of dqlab's source."""
         if issubclass(category, DqlabWarning):
             return f"{message}\n"
         return self._format(message, category, filename, lineno, line)
@@ -187,19 +172,20 @@ class Desk:
 
 
 def _fitted(value: object, printer: Any, cycle: bool) -> None:  # noqa: FBT001 - as IPython calls it
-    """Write what a value is in lines that fit into a terminal."""
+    """Print a value in lines that fit into a terminal."""
     printer.text(fitted(repr(value)))
 
 
 def _check_idle(lab: Lab) -> None:
-    """Raise `RunsInFlight` when closing a lab would end unfinished work."""
+    """Raise `RunsInFlight` if closing a lab would end unfinished work."""
     for run in lab.runs:
+        # On any cluster: the input of a run is read in this process, and ends with the lab.
         if run.submitter is not None and any(not one.finished.is_set() for one in run.submitter.chain):
             raise RunsInFlight(lab=lab.name, what=f"run {run.name}", steps=_WAIT)
     for pool in lab.queues if lab.embedded else ():
         try:
             left = Counts(**pool.counts()).left
-        except DqlabError:  # gone, together with what it held
+        except DqlabError:  # gone with all that it held
             continue
         if left:
             runs = [run for run in lab.runs if run.queue == pool.name and not run.done]
@@ -208,7 +194,7 @@ def _check_idle(lab: Lab) -> None:
 
 
 def _steps(runs: Sequence[Run]) -> str:
-    """Return how to end runs: those that stand still until the user acts are not to be waited for."""
+    """Return how to end runs, where those that stand still until the user acts need more than waiting."""
     found = [run.stats() for run in runs]
     stand = [stats for stats in found if stats.state in (RunState.STOPPED, RunState.PAUSED)]
     said = [f"Run {stats.name}: {said_of(stats)}" for stats in stand]

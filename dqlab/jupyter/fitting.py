@@ -1,6 +1,6 @@
-"""Text as wide as a terminal: sentences are broken between words, and lines to copy stay whole.
+"""Text as wide as a terminal, where sentences are broken between words and lines to copy stay whole.
 
-A terminal breaks what is longer in the middle of a word; a notebook's page breaks it by itself.
+A terminal breaks longer lines in the middle of a word; a notebook's page breaks them by itself.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["broken", "fitted", "say", "width_here"]
 
 _INDENT = re.compile(r"\s*")
 _TO_COPY = re.compile(r"\s+%{1,2}dq |\s+--?\w|\s+\w+\(")
-"""How indented lines begin that are meant to be copied."""
+"""Start of an indented line that is meant to be copied."""
 _COMMAND = re.compile(r"%dq( [\w.-]+){1,2}|`dqlab [^`\n]{1,60}`")
-"""A command in a sentence: a line with its first word, one of a shell whole."""
+"""A command in a sentence, `%dq` with its first words and a shell's as a whole, which is not broken."""
 _GLUE = "\N{NO-BREAK SPACE}"
 _NARROWEST = 20
 
 
 def width_here(out: TextIO | None = None) -> int | None:
-    """Return the columns of the terminal that this process writes to, at most 80; None where it is none."""
+    """Return the columns, at most 80, of the terminal that this process writes to, or None for no terminal."""
     if not (sys.stdout if out is None else out).isatty():
         return None
     return max(_NARROWEST, min(WIDTH, shutil.get_terminal_size().columns))
@@ -38,14 +38,7 @@ def say(text: str, out: TextIO | None = None) -> None:
 
 
 def fitted(text: str, width: int = WIDTH) -> str:
-    """Return text whose lines have at most so many characters; words that are longer stay whole.
-
-    Examples
-    --------
-    >>> print(fitted("short is dropped. Its disk space comes back with: %dq compact pages", 56))
-    short is dropped. Its disk space comes back with:
-    %dq compact pages
-    """
+    """Return text in lines of at most `width` characters, but with longer words whole."""
     return "\n".join(line for long in text.split("\n") for line in _lines(long, width))
 
 
@@ -58,12 +51,9 @@ def _lines(line: str, width: int) -> list[str]:
 
 
 def broken(line: str, width: int, whole: re.Pattern[str], *, first: str = "", then: str = "") -> list[str]:
-    """Break a line between words, but for what `whole` matches; `first` and `then` are put before its parts.
-
-    A word that is cut is no longer a path, a name or an address: longer ones stay as they are.
-    """
+    """Break a line between words, but not inside a match of `whole`, and put `first` and `then` before its parts."""
     glued = whole.sub(lambda found: found.group().replace(" ", _GLUE), line)
-    parts = textwrap.wrap(
+    parts = textwrap.wrap(  # long words stay whole: a part of one is no path, name or address any more
         glued, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
     )
     return [each.replace(_GLUE, " ") for each in parts]

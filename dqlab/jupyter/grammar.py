@@ -1,4 +1,4 @@
-"""The grammar of `%dq`: how a line is cut into words, the commands with their options, and the help made from them.
+"""The grammar of `%dq`: words, commands with their options, and the help made from them.
 
 Words end at spaces, except inside quotes and brackets, so that Python expressions need no quotes of their own:
 ``--over [f(x) for x in docs]``. A word that is one quoted text loses its quotes. Completion uses the grammar too. It
@@ -25,13 +25,7 @@ _QUOTES = "'\""
 
 
 def split(line: str) -> list[str]:
-    """Return the words of a line; text after a free ``#`` is a comment.
-
-    Raises
-    ------
-    UsageError
-        A quote or a bracket is never closed.
-    """
+    """Return the words of a line up to a free ``#``, or raise `UsageError` for an open quote or bracket."""
     words: list[str] = []
     at = 0
     while True:
@@ -64,7 +58,7 @@ def _word_end(line: str, at: int) -> int:
 
 
 def _text_end(line: str, start: int) -> int:
-    """Return the position behind the text that is quoted from `start` on."""
+    """Return the position after the text that is quoted from `start` on."""
     at = start + 1
     while at < len(line) and line[at] != line[start]:
         at += 2 if line[at] == "\\" else 1
@@ -87,7 +81,7 @@ def _unquoted(word: str) -> str:
 
 
 class Names(Enum):
-    """What a word of a line stands for."""
+    """The kinds of things that a word of a line can name."""
 
     LAB = auto()
     FUNCTION = auto()
@@ -98,7 +92,7 @@ class Names(Enum):
     FILTER = auto()
     SETTING = auto()
     NEW = auto()
-    """A variable to make, or free text."""
+    """A new variable, or free text."""
 
 
 _OPTION = re.compile(r"\[[^\]]*\]")
@@ -116,9 +110,9 @@ _IN_SHELL = frozenset(
 
 _KINDS = {"int": "a whole number", "float": "a number"}
 _WRONG_VALUE = re.compile(rf"argument (\S+): invalid ({'|'.join(_KINDS)}) value: (.*)")
-"""What argparse prints for a value that is not a number."""
+"""Text of argparse for a value that is not a number."""
 _WRONG_CHOICE = re.compile(r"argument \S+: invalid choice: '(.*)' \(choose from (.*)\)")
-"""The same of a word that is none of those it takes."""
+"""Text of argparse for a word that is not one of the choices."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -139,11 +133,7 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its words, its options, and what each of them names.
-
-    `when` is when it is of use, `instead` which command does what this one does not, and `elsewhere` how to do what
-    an option of another command does.
-    """
+    """One command, with its words, its options, and the kinds of things that these name."""
 
     name: str
     summary: str
@@ -151,12 +141,15 @@ class Command:
     parser: _Parser = field(repr=False)
     names: dict[str, Names] = field(default_factory=dict)
     when: str = ""
+    """When the command is of use."""
     instead: str = ""
+    """The command for what this one does not do."""
     elsewhere: dict[str, str] = field(default_factory=dict)
+    """By option of another command, how to do here what that option does."""
 
     @property
     def in_shell(self) -> bool:
-        """Whether the command works in a shell too, as ``dqlab NAME``: it needs nothing of a notebook."""
+        """Whether the command works in a shell, as ``dqlab NAME``, because it needs nothing of a notebook."""
         return self.name in _IN_SHELL
 
     def for_shell(self) -> Command:
@@ -170,7 +163,7 @@ class Command:
         return replace(self, parser=parser)
 
     def add(self, *flags: str, names: Names | None = None, **settings: Any) -> Command:
-        """Add a word, or an option when `flags` begin with "-"; return the command itself."""
+        """Add a word, or an option when `flags` begin with "-", and return the command itself."""
         action = self.parser.add_argument(*flags, **settings)
         if names is not None:
             self.names[action.dest] = names
@@ -192,7 +185,7 @@ class Command:
         return [action for action in self.actions if not action.option_strings]
 
     def _check_assignments(self, words: Sequence[str]) -> None:
-        """Refuse options as they are written in Python, which would be taken for a name or an address."""
+        """Refuse options that are written as in Python, which argparse would take for a name or an address."""
         bare = {flag.lstrip("-"): flag for flag in self.options}
         for word, before in zip(words, ("", *words), strict=False):
             name, sign, value = word.partition("=")
@@ -204,13 +197,8 @@ class Command:
                 raise UsageError(reason=f"{self.parser.prog}: {written}. Nothing was done.")
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
-        """Return the options.
-
-        Raises
-        ------
-        UsageError
-            An unknown option, a word too many or one too few.
-        """
+        """Return the options, or raise `UsageError` for an unknown option, or for too many or too few words."""
+        # Before argparse, whose errors name no near option.
         for word in words:
             flag = word.partition("=")[0]
             if flag.startswith("-") and flag.replace("-", "").isidentifier() and not self._knows(flag):
@@ -239,7 +227,7 @@ class Command:
                 raise UsageError(reason=f"{self.parser.prog} {flag} takes no {value!r}. {_meant(value, known)}")
 
     def help(self) -> str:
-        """Return how the command is written, and its twin in Python."""
+        """Return how the command is written, and the call in Python that does the same."""
         self.parser.usage = self.usage().replace("%", "%%")
         when = f"\n{fitted(self.when, width_here() or WIDE)}\n" if self.when else ""
         return f"{self.parser.format_help()}{when}\nIn Python: {self.twin}"
@@ -251,7 +239,7 @@ class Command:
         return " ".join([self.parser.prog, *words, *options])
 
     def _knows(self, flag: str) -> bool:
-        # -n4 is -n with its value; -1 and -x+1 are values themselves.
+        # -n4 is -n with its value, but -1 and -x+1 are values themselves.
         return flag in self.options or (not flag.startswith("--") and len(flag) > 2 and flag[:2] in self.options)
 
 
@@ -534,17 +522,11 @@ COMMANDS: dict[str, Command] = {command.name: command for command in _all()}
 
 
 _GIVING_BACK = frozenset({"clean", "cleanup", "collect", "free", "garbage", "prune", "shrink", "trim", "vacuum"})
-"""What others call giving disk space back."""
+"""Names that other tools give to `compact` and `gc`."""
 
 
 def find(word: str) -> Command:
-    """Return the command of that name.
-
-    Raises
-    ------
-    UsageError
-        There is no such command; names the nearest.
-    """
+    """Return the command of that name, or raise `UsageError` that names the nearest."""
     if word in _GIVING_BACK:
         raise UsageError(
             reason=f"%dq has no command {word!r}. Did you mean compact, for one queue, or gc, for all of them?"
@@ -555,7 +537,7 @@ def find(word: str) -> Command:
 
 
 def overview() -> str:
-    """Return all commands, one or two lines each."""
+    """Return all commands, each in one or two lines."""
     lines = ["%dq COMMAND ...: queues, runs and failures of a lab. `%dq COMMAND -h` explains one.", ""]
     width = width_here()
     for command in COMMANDS.values():
@@ -567,7 +549,7 @@ def overview() -> str:
 
 
 def _usage_lines(usage: str, width: int | None) -> list[str]:
-    """Return how a command is written, in lines of at most `width` characters, no option apart from its value."""
+    """Return how a command is written, in lines of at most `width` characters that keep an option with its value."""
     if width is None:
         return [f"  {usage}"]
     return broken(usage, width, _OPTION, first="  ", then=" " * 14)

@@ -1,4 +1,4 @@
-"""One dead document for display: found by a word, and shown with its traceback."""
+"""One dead document for display, found by a word and shown with its traceback."""
 
 from __future__ import annotations
 
@@ -19,25 +19,17 @@ from dqlab.texts import block, one_line, shown
 __all__ = ["find_letter", "letter_bundle"]
 
 TITLE = 100
-"""Characters of a message that fit into a title."""
+"""Most characters of a message that fit into a title."""
 
 
 def find_letter(failures: Failures, word: str) -> DeadLetter:
-    """Return the dead document whose key, raw or as shown, or whose message's id is `word`.
-
-    "#3" is the one at position 3 in the input, as tables name a document whose key they do not know.
-
-    Raises
-    ------
-    UsageError
-        There is no such document; names the nearest key.
-    """
+    """Return the dead document with this key, message id or "#POSITION" in the input, or raise `UsageError`."""
     keys, by_id, by_position = [], None, None
     for letter in failures:
         if word in (key := str(letter.key), shown(key), one_line(key)):
             return letter
         if word == str(letter.id):
-            by_id = letter  # unless it is the key of another one: documents that are numbers have such keys
+            by_id = letter  # unless a later letter has it as its key: keys may be numbers
         if word == f"#{letter.ordinal}":
             by_position = letter
         keys.append(shown(key))
@@ -55,6 +47,7 @@ def letter_bundle(letter: DeadLetter, **_: object) -> dict[str, str]:
     text = "\n".join([*map(fitted, (head, *lines)), "", *said])
     if mode() is Mode.TEXT:
         return {"text/plain": text}
+    # Everything is escaped: keys, messages and tracebacks have the user's data in them.
     about = "<br>".join(map(escape, lines))
     html = (
         f'<div><b>{escape(head)}</b></div><div style="opacity:.8">{about}</div>'
@@ -64,7 +57,7 @@ def letter_bundle(letter: DeadLetter, **_: object) -> dict[str, str]:
 
 
 def _head(letter: DeadLetter) -> str:
-    """Return document and error in one line; a long message is not repeated that stands in the traceback."""
+    """Return document and error in one line, without a long message that the traceback repeats."""
     message = one_line(letter.message, 300)
     repeated = len(message) > TITLE and letter.message[:TITLE] in letter.traceback
     return f"{one_line(letter.key)}  {one_line(letter.error)}{f': {message}' * (bool(message) and not repeated)}"

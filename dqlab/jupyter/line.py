@@ -1,6 +1,6 @@
-"""One line while it is carried out: what its words stand for in the notebook.
+"""One line while it is carried out: the notebook's names for its words, its variables and its output.
 
-Looks names up, stores values and prints sentences. The lab does the work.
+The lab does the work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dqlab.runs.run import Run
 __all__ = ["Line", "Settings"]
 
 _FILES = re.compile(r"[*/\\]")
-"""In what looks like files where an expression is expected; `%dq` takes the quotes from a word that is one text."""
+"""Characters of file names, which users write where an expression is expected: `split` has removed their quotes."""
 
 
 class Settings(Protocol):
@@ -37,32 +37,20 @@ class Settings(Protocol):
         ...
 
     def change(self, name: str, value: str) -> None:
-        """Change a setting.
-
-        Raises
-        ------
-        UsageError
-            The value is not valid.
-        """
+        """Change a setting, or raise `UsageError` where the value is not valid."""
         ...
 
 
 @dataclass(frozen=True)
 class Line:
-    """The notebook, as one line sees it.
-
-    Attributes
-    ----------
-    names : mapping
-        Variables, including those of the function that runs the line.
-    queue : str
-        Name of the queue used where none is named.
-    """
+    """The notebook, as one line sees it."""
 
     shell: Any
     desk: Desk
     names: Mapping[str, Any]
+    """Variables, with those of the function that runs the line."""
     queue: str
+    """Name of the queue where a line names none."""
     settings: Settings
 
     @property
@@ -73,11 +61,11 @@ class Line:
     @property
     def cell(self) -> int:
         """Number of the cell that runs."""
-        # Not execution_count: IPython 9 counts it up before a cell runs, IPython 8 after.
+        # Not execution_count: IPython 9 increments it before a cell runs, IPython 8 after it.
         return int(self.shell.displayhook.prompt_count)
 
     def say(self, sentence: str) -> None:
-        """Print one line: it stays in the notebook when live outputs are gone."""
+        """Print one line, which stays in the notebook when live outputs are gone."""
         width = width_here()
         print(sentence if width is None else fitted(sentence, width))  # noqa: T201 - this is the output of the magic
 
@@ -87,29 +75,17 @@ class Line:
         self.say(sentence)
 
     def store(self, variable: str, value: object) -> None:
-        """Make a variable of the notebook."""
+        """Set a variable of the notebook."""
         self.shell.push({variable: value}, interactive=False)
 
     def replace(self, old: object, new: object) -> None:
-        """Rebind the variables of the notebook that hold `old` to `new`; those of IPython itself stay."""
+        """Rebind the user's variables that hold `old` to `new`."""
         names = [name for name, held in self.shell.user_ns.items() if held is old and not name.startswith("_")]
         self.shell.push(dict.fromkeys(names, new), interactive=False)
 
     def evaluate(self, expression: str, what: str, fits: Callable[[Any], bool] = lambda value: True) -> Any:
-        """Return the value of an expression.
-
-        Parameters
-        ----------
-        what : str
-            The option that it belongs to, named in the error.
-        fits : callable, optional
-            Whether a variable may be proposed in place of a name that is not defined.
-
-        Raises
-        ------
-        UsageError
-            It raised an exception of any class.
-        """
+        """Return an expression's value, or raise `UsageError` that names `what` and a near variable that `fits`."""
+        # In the notebook's own namespace, as a cell would; with a function's locals, in a copy of both.
         try:
             return eval(expression, dict(self.names) if self._inside() else self.shell.user_ns)
         except Exception as error:
@@ -121,13 +97,7 @@ class Line:
             raise UsageError(reason=f"{what} {expression}: {type(error).__name__}: {error}.{hint}") from error
 
     def function(self, word: str | None) -> Callable[..., Any]:
-        """Return the function that a word names.
-
-        Raises
-        ------
-        UsageError
-            No word, or something that cannot be called.
-        """
+        """Return the function that a word names, or raise `UsageError`."""
         if word is None:
             raise UsageError(
                 reason="which function? Name it: %dq submit FUNC --over ..., or put %%dq submit --over ... "
@@ -144,7 +114,7 @@ class Line:
         return function  # type: ignore[no-any-return]
 
     def target(self, word: str | None) -> Any:
-        """Return what to connect to: the value of a variable or of an expression in braces, else an address."""
+        """Return the value of a variable or of an expression in braces, or else the word, to connect to."""
         if word is None:
             return None
         if word.startswith("{") and word.endswith("}"):
@@ -152,26 +122,14 @@ class Line:
         return self.names.get(word, word)
 
     def run(self, word: str | None) -> Run:
-        """Return the run that a word names, or the last one.
-
-        Raises
-        ------
-        RunNotFound
-            The name is unknown; the error lists the runs that exist.
-        """
+        """Return the run that a word names, or the last one, or raise `RunNotFound` with the existing runs."""
         if word is None:
             return self.desk.last_run(self.lab)
         held = self.names.get(word)
         return held if isinstance(held, Run) else self.desk.undecided(self.lab.session.runs.named(word))
 
     def run_or_queue(self, word: str | None) -> Run | QueuePool:
-        """Return the run that a word names, else the open queue of that name.
-
-        Raises
-        ------
-        RunNotFound
-            Neither.
-        """
+        """Return the run that a word names, else the open queue of that name, or raise `RunNotFound`."""
         held = self.names.get(word) if word is not None else None
         if isinstance(held, QueuePool):
             return held
@@ -183,13 +141,7 @@ class Line:
             return self.lab.queue(word)
 
     def pool(self, word: str | None) -> QueuePool:
-        """Return the queue that a word names, open or in the store; without a word, the default queue.
-
-        Raises
-        ------
-        UsageError
-            The name is unknown; the error lists the queues that exist.
-        """
+        """Return the queue that a word names or the default queue, open or in the store, or raise `UsageError`."""
         held = self.names.get(word) if word is not None else None
         if isinstance(held, QueuePool):
             return held
@@ -201,7 +153,7 @@ class Line:
         return self.lab.queue(name)
 
     def _own(self, fits: Callable[[Any], bool]) -> list[str]:
-        """Return the variables that the user made, of those that fit; not what IPython defined at its start."""
+        """Return the user's variables that fit, without those that IPython defined at its start."""
         hidden = self.shell.user_ns_hidden
         mine = {name: value for name, value in self.names.items() if value is not hidden.get(name, hidden)}
         return [name for name, value in mine.items() if not name.startswith("_") and fits(value)]

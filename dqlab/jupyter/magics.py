@@ -1,8 +1,7 @@
-"""`%dq` and `%%dq`: where a line enters, and where its errors leave.
+"""`%dq` and `%%dq`: the entry of a line, and the exit of its errors.
 
-A wrong line, and an error of dqlab, are shown as one sentence: our own frames would not help
-a user. The traceback of a user's own code stands above it. Everything else is in `grammar` (what
-may be written) and `commands` (what it does).
+A wrong line and an error of dqlab are shown as one sentence, since our own frames would not help a user; the traceback
+of a user's own code stands above it. `grammar` owns what may be written, and `commands` what it does.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ __all__ = ["DQMagics"]
 
 _HELP = ("-h", "--help")
 _NOTHING = (" Nothing was done.", " Nothing was submitted.")
-"""How a wrong line ends, where its cell was run or not."""
+"""Endings of errors, which a sentence on whether the cell was run replaces."""
 
 
 @contextmanager
 def _said_of_cell(sentence: str) -> Iterator[None]:
-    """Add to a refusal whether the cell was run: its definitions are there then."""
+    """Add to a refusal whether the cell was run, since its definitions exist then."""
     try:
         yield
     except UsageError as error:
@@ -61,19 +60,19 @@ def _said_of_cell(sentence: str) -> Iterator[None]:
 
 @magics_class
 class DQMagics(Magics):
-    """The magic `%dq`; its attributes are set by `%config DQMagics.queue = 'pages'`."""
+    """The magic `%dq`, with the settings of `%config DQMagics`."""
 
     queue = Unicode("default", help="Queue that %dq submit uses where none is named.").tag(config=True)
     display = CaselessStrEnum([str(each) for each in Mode], help="How runs are shown.").tag(config=True)
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
-        self._shell: Any = shell  # as the shell of the base class, which may be None
+        self._shell: Any = shell  # the base class declares that its own may be None
         self.desk = Desk(shell)
         self._matcher = matcher(self._own_names, self._known_lab)
 
     def start(self) -> None:
-        """Register completion, and intercept what is displayed."""
+        """Register completion, and intercept the display of values."""
         self.desk.start()
         self._shell.Completer.custom_matchers.append(self._matcher)
 
@@ -88,21 +87,21 @@ class DQMagics(Magics):
     @needs_local_scope
     @line_cell_magic
     def dq(self, line: str, cell: str | None = None, local_ns: dict[str, Any] | None = None) -> Any:
-        """Carry out one line; users see the overview instead of this docstring."""
+        """Carry out one line."""
         try:
             return self._carry_out(line, cell, local_ns)
         except UsageError as error:
             raise ShownInOneLine(str(error)) from None
-        except StoppedWaiting:  # one line already
+        except StoppedWaiting:  # rendered as one line already
             raise
         except (DqlabError, KeyboardInterrupt) as error:
             vars(error)["_render_traceback_"] = partial(rendered, error, frames=False)  # for IPython's showtraceback
             raise
 
-    dq.__doc__ = overview()
+    dq.__doc__ = overview()  # `%dq?` shows it to users
 
     def _carry_out(self, text: str, cell: str | None, local_ns: dict[str, Any] | None) -> Any:
-        words = split(text.rstrip().removesuffix(";"))  # IPython reads it: show nothing
+        words = split(text.rstrip().removesuffix(";"))  # a final ";" is for IPython, which then displays nothing
         names = self._names(local_ns)
         line = Line(self._shell, self.desk, names, self.queue, self)
         if not words or words[0] in _HELP:
@@ -114,7 +113,7 @@ class DQMagics(Magics):
             options = command.parse(words[1:])
             if cell is not None and (command.name != "submit" or options.function is not None):
                 raise UsageError(reason="only %%dq submit takes a cell, and maps the last function of it. Write one %.")
-        if cell is not None:
+        if cell is not None:  # only now that the line is known to be valid: the cell may take hours
             options.function, options.defined = define(self._shell, cell), True
             options.meant = users_of_last(self._shell.transform_cell(cell))
         with _said_of_cell("The cell was run; nothing was submitted." if cell is not None else ""):
@@ -146,7 +145,7 @@ class DQMagics(Magics):
         return user_ns if local_ns is None or local_ns is user_ns else {**user_ns, **local_ns}
 
     def _own_names(self) -> dict[str, Any]:
-        """Return the variables that users made, without those that IPython defined at its start."""
+        """Return the user's variables, without those that IPython defined at its start."""
         hidden = self._shell.user_ns_hidden
         return {name: value for name, value in self._shell.user_ns.items() if value is not hidden.get(name, hidden)}
 

@@ -1,4 +1,4 @@
-"""What lines print about labs and runs: each sentence is true in the state it is printed in.
+"""The sentences that lines print about labs and runs, each true in the state in which it is printed.
 
 Python's errors name keywords of Python; here they name the words of a line.
 """
@@ -43,11 +43,11 @@ __all__ = [
 ]
 
 COUNTING = 1.0
-"""Seconds that a submission may take to count its documents, so that the line can report how many there are."""
+"""Seconds to wait for a submission to count its documents, so that the line can report their number."""
 ASKING = 1.0
 """Seconds to fetch the state of an interrupted run."""
 NAMED = 5
-"""Runs that are named one by one."""
+"""Most runs that are named one by one."""
 
 _STANDINGS = {
     RunState.PAUSED: "it is paused: %dq resume",
@@ -56,25 +56,17 @@ _STANDINGS = {
 
 
 class Said(int):
-    """A number that a line has printed in a sentence, so that a notebook does not show it again below."""
+    """A number that a line has printed in a sentence, so that a notebook does not display it again."""
 
     def _ipython_display_(self) -> None:
-        """Show nothing; IPython calls it by this name."""
+        """Display nothing in a notebook."""
         if not in_jupyter():
-            raise NotImplementedError  # a terminal has written "Out[1]:" by now, and needs something behind it
+            raise NotImplementedError  # a terminal has written "Out[1]:" by now, and needs a value after it
 
 
 @contextmanager
 def in_words_of_a_line(function: str | None = None, *, defined: bool = False) -> Iterator[None]:
-    """Describe what to do about an existing run in the words of a line.
-
-    Parameters
-    ----------
-    function : str, optional
-        The function that was to be mapped; without one the documents differ, as waiting finds out.
-    defined : bool
-        The cell of this line has just defined it.
-    """
+    """Describe what to do about an existing run of `function`, or with other documents, in the words of a line."""
     try:
         yield
     except RunExists as error:
@@ -88,7 +80,7 @@ def is_other_code(error: RunExists) -> bool:
 
 def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: int = 1, left: int = 0) -> RunExists:
     """Return the error with the next steps in the words of a line, for `dead` documents and `left` that wait or run."""
-    if error.steps != RunExists.IN_PYTHON:
+    if error.steps != RunExists.IN_PYTHON:  # its steps are those of a line already
         return error
     if function is not None and is_other_code(error):
         news = f"The function {function} is defined now as its cell has it. " if defined else ""
@@ -105,7 +97,7 @@ def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: i
 
 
 def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iterator[str]:
-    """Yield a line that reports the other code of a run, then the lines that continue with it; each can be copied."""
+    """Yield a line on the other code of a run, then the lines to copy that continue with it."""
     counts = Counts(**run.counts)
     yield f"{run.name}: this run exists with {error.difference}. Nothing was submitted, and it was left as it is."
     if defined:
@@ -124,12 +116,12 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
 
 
 def paused_itself(run: Run) -> bool:
-    """Return whether a run is paused because everything failed: a retry with other code gives that to its rest too."""
+    """Return whether a run is paused because everything failed, so that its rest follows a retry with other code."""
     return bool(run.record()["halted"])
 
 
 def rest_of(run: Run, function: Callable[..., Any] | None, left: int, *, given: bool) -> str:
-    """Return which code the rest of a run has: the `left` documents without a result, before others were retried."""
+    """Return which code the rest of a run has, for `left` documents without a result before others were retried."""
     if function is None or not (left or given):
         return ""
     codes, asked = [code["hash"] for code in run.record()["codes"]], code_version(function).hash
@@ -144,11 +136,11 @@ def rest_of(run: Run, function: Callable[..., Any] | None, left: int, *, given: 
 
 @contextmanager
 def warned() -> Iterator[list[str]]:
-    """Collect warnings about code that is compared with a run's, in the words of a line; others pass through."""
+    """Collect warnings about code that is compared with a run's, in the words of a line, and let others through."""
     sentences: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         for kind in (Uncomparable, NothingFailed):
-            warnings.simplefilter("always", kind)
+            warnings.simplefilter("always", kind)  # Python would show it once, and a cell runs again
         yield sentences
     for warning in caught:
         if issubclass(warning.category, Uncomparable | NothingFailed):
@@ -161,15 +153,8 @@ def warned() -> Iterator[list[str]]:
 def submitted(
     run: Run, documents: object, expression: str, *, function: str | None = None, retries: bool = False
 ) -> str:
-    """Return how much was submitted, or attached to, as far as that is known without listing anything twice.
-
-    A function that the run is not named after is named beside it.
-
-    Raises
-    ------
-    RunExists
-        The run has other documents, as far as they are compared by now.
-    """
+    """Return how much was submitted or attached to, or raise `RunExists` where the documents turn out to be others."""
+    # Only what is known by now: nothing is listed or counted a second time, which may take minutes.
     submitter = run.submitter
     settled = submitter is None or submitter.join(COUNTING)
     attached = submitter is not None and submitter.verifies
@@ -197,7 +182,7 @@ def submitted(
 
 
 def attached(run: Run, variable: str) -> str:
-    """Return what a variable holds that was attached to, and what the run does."""
+    """Return which run a variable holds, and what the run does."""
     stats = run.stats()
     counts = stats.counts
     parts = [f"{amount:,} {word}" for amount, word in ((counts.acked, "acked"), (counts.dead, "dead")) if amount]
@@ -229,7 +214,7 @@ def _way_on(stats: RunStats) -> str:
 
 
 def failed_elsewhere(run: Run, others: Iterable[RunStats]) -> Iterator[str]:
-    """Yield that the last run has no dead documents, and the line to type for others that have some, newest first."""
+    """Yield that the last run has no dead documents, and the lines for other runs with some, the newest first."""
     found = (one for one in others if one.counts.dead and one.name != run.name)
     dead = sorted(found, key=lambda one: one.started, reverse=True)
     if not dead:
@@ -243,7 +228,8 @@ def failed_elsewhere(run: Run, others: Iterable[RunStats]) -> Iterator[str]:
 
 
 def end(lab: Lab) -> str:
-    """Close a lab, and return a sentence on what was closed with it."""
+    """Close a lab, and return a sentence on what ended with it."""
+    # All of it before close(): a closed lab answers nothing.
     transient = {pool.name for pool in lab.queues if pool.durability is Durability.TRANSIENT}
     runs = [run.name for run in lab.runs if run.queue in transient]
     kept = lab.store is not None and any(pool.durability is Durability.DURABLE for pool in lab.queues)

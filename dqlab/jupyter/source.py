@@ -1,7 +1,4 @@
-"""The function that a cell defines: finding it, running the cell so that it exists, and its lines in tracebacks.
-
-Knows nothing of queues.
-"""
+"""The function that a cell defines: its name, the run of the cell that makes it, and its lines in tracebacks."""
 
 from __future__ import annotations
 
@@ -21,19 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["CellLines", "define", "last_function", "users_of_last"]
 
 _MAGIC_LINE = "# %%dq\n"
-"""Replaces the magic's line, so that lines are counted as the user does; IPython would drop an empty one."""
+"""Replaces the magic's line, so that lines are numbered as the user sees them; IPython drops an empty one."""
 
 
 def last_function(source: str) -> str:
-    """Return the name of the last function that a source defines at its top level.
-
-    Raises
-    ------
-    UsageError
-        The source defines no function.
-    SyntaxError
-        It is not Python.
-    """
+    """Return the name of the last top-level function of a source, or raise `UsageError` if it defines none."""
     functions = [node for node in parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     if not functions:
         raise UsageError(
@@ -44,7 +33,7 @@ def last_function(source: str) -> str:
 
 
 def users_of_last(source: str) -> tuple[str, ...]:
-    """Return the names of functions of a source that use its last one: one of them may be meant to be mapped."""
+    """Return the functions of a source that use its last one, since one of these may be meant to be mapped."""
     *earlier, last = [node for node in parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return tuple(
         function.name
@@ -55,24 +44,12 @@ def users_of_last(source: str) -> tuple[str, ...]:
 
 
 def define(shell: InteractiveShell, cell: str) -> str:
-    """Run a cell as if it stood alone; return the name of its last function, which then exists.
-
-    Parameters
-    ----------
-    shell : InteractiveShell
-        Where it runs.
-    cell : str
-        The cell without its first line, the magic.
-
-    Raises
-    ------
-    UsageError
-        The cell defines no function, or raised; its own traceback has been shown by then.
-    """
+    """Run a cell without its line of `%%dq`, and return the name of its last function."""
     try:
         name = last_function(shell.transform_cell(cell))
     except SyntaxError:
         name = ""  # running the cell shows what is wrong, and where
+    # IPython has shown the cell's own traceback by the time an error is in the result.
     with named_after_running_cell(shell):
         result = shell.run_cell(_indent(cell) + _MAGIC_LINE + cell, store_history=False)
     error = result.error_before_exec or result.error_in_exec
@@ -83,24 +60,15 @@ def define(shell: InteractiveShell, cell: str) -> str:
 
 
 def _indent(cell: str) -> str:
-    """Return what precedes the first text: IPython removes only the indentation common to all lines."""
+    """Return the indentation of a cell's first text, which the line in front needs too."""
+    # IPython removes only the indentation that all lines have in common.
     return cell[: len(cell) - len(cell.lstrip())].rpartition("\n")[2]
 
 
 class CellLines:
-    """The text of a cell, sent along with a function.
+    """The text of a cell, sent along with a function and opened with it, for the tracebacks of consumers."""
 
-    Unpickling the function unpickles this too, and from then on tracebacks of that process show
-    the lines of the cell. A consumer has no other source for them: a cell is not a file.
-
-    Parameters
-    ----------
-    filename : str
-        The name of the cell in its code objects.
-    text : str
-        The cell as it was compiled.
-    """
-
+    # A cell is not a file: a consumer has no other source for its lines. Opening the function's pickle calls `_opened`.
     def __init__(self, filename: str, text: str) -> None:
         self.filename, self.text = filename, text
 
@@ -108,7 +76,7 @@ class CellLines:
         return _opened, (self.filename, self.text)
 
 
-# Functions lie in logs of queues with this name: it stays in this module, with these arguments.
+# Pickled functions in logs of queues refer to this name: it stays in this module, with these arguments.
 def _opened(filename: str, text: str) -> CellLines:
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     return CellLines(filename, text)

@@ -1,4 +1,4 @@
-"""For tests of code that uses dqlab: time moved by hand, a small cluster, leak checks.
+"""Fixtures and helpers for tests of code that uses dqlab: time moved by hand, a small cluster, leak checks.
 
 Name it as a plugin in your ``conftest.py`` to get its fixtures (it needs pytest)::
 
@@ -42,7 +42,7 @@ _HOMES = {
     "dq_queue": "dqlab.testing.fixtures",
     "no_leaks": "dqlab.testing.leaks",
 }
-"""Modules of the names that are imported on first access: a process that is sent a `Gate` loads no Dask, no pytest."""
+"""Modules of names that are imported on first access, so that a process that is sent a `Gate` loads no pytest."""
 
 
 def __getattr__(name: str) -> Any:
@@ -53,5 +53,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names; pytest finds the fixtures by them."""
+    """Return the public names, by which pytest finds the fixtures."""
     return [*__all__, "__doc__", "__file__", "__name__"]

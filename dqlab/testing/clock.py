@@ -29,7 +29,7 @@ class FakeClock:
         return self._wall
 
     def advance(self, seconds: float) -> None:
-        """Move both clocks forward; time never goes back."""
+        """Move both clocks forward."""
         if seconds < 0:
             raise ValueError(f"time does not go back ({seconds} s)")
         self._monotonic += seconds

@@ -20,7 +20,7 @@ __all__ = ["dq_clock", "dq_lab", "dq_no_leaks", "dq_queue"]
 
 
 class LeakCheck(Protocol):
-    """The type of `dq_no_leaks`: `no_leaks` for the cluster of `dq_lab`."""
+    """The type of `dq_no_leaks`, which is `no_leaks` for the cluster of `dq_lab`."""
 
     def __call__(self, *, timeout: float = ...) -> AbstractContextManager[None]:
         """Return the context manager."""
@@ -29,7 +29,7 @@ class LeakCheck(Protocol):
 
 @pytest.fixture(scope="session")
 def dq_lab() -> Iterator[Lab]:
-    """Start two consumer processes and one for queues, once for the whole test run: it takes seconds."""
+    """Start two consumer processes and one for queues, once for the whole test run, since it takes seconds."""
     with connect(n=2, name="tests") as lab:
         yield lab
 
@@ -50,5 +50,5 @@ def dq_clock() -> FakeClock:
 
 @pytest.fixture
 def dq_no_leaks(dq_lab: Lab) -> LeakCheck:
-    """Return ``dq_no_leaks``: ``with dq_no_leaks():`` fails when its block leaves something behind."""
+    """Return a check for ``with dq_no_leaks():``, which fails when its block leaves something behind."""
     return partial(no_leaks, dq_lab.client)

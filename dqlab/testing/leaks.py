@@ -1,4 +1,4 @@
-"""Detects what is left behind: threads, processes, descriptors, connections, pinned keys."""
+"""Detects what code leaves behind: threads, processes, descriptors, connections, pinned keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Footprint", "Leaked", "no_leaks"]
 SETTLE_S = 5.0
 LOOK_AGAIN_S = 0.05
 DESCRIPTORS = Path("/proc/self/fd")
-"""Only Linux lists them with their kind; elsewhere descriptors are not compared."""
+"""Lists descriptors with their kind, on Linux only; elsewhere descriptors are not compared."""
 
 
 class Leaked(AssertionError):
@@ -37,7 +37,7 @@ class Footprint:
     threads : Counter of str
         Threads of this process, by name without numbers.
     children : Counter of str
-        Processes this one started, and theirs, by command.
+        Processes that this one started, and their children, by command.
     descriptors : Counter of str
         Open files, pipes and sockets of this process, by kind.
     comms : Counter of str
@@ -57,7 +57,7 @@ class Footprint:
 
     @classmethod
     def take(cls, client: Client | None = None) -> Footprint:
-        """Count what is held; with a client also in its cluster, whose idle pooled connections are closed first."""
+        """Count what this process holds, and with a client its cluster, after closing idle pooled connections."""
         if client is not None:
             _close_idle(client)
         return cls(
@@ -70,7 +70,7 @@ class Footprint:
         )
 
     def beyond(self, before: Footprint) -> dict[str, dict[str, int]]:
-        """Return what is held now and was not before, by field; empty when nothing is."""
+        """Return, by field, what is held now and was not before; empty if nothing is left behind."""
         more = {field.name: dict(getattr(self, field.name) - getattr(before, field.name)) for field in fields(self)}
         return {name: found for name, found in more.items() if found}
 
@@ -107,12 +107,12 @@ def _threads() -> Counter[str]:
 
 
 def _descriptors() -> Counter[str]:
-    """Count descriptors by kind: "socket", "pipe", "anon_inode", or the file's name."""
+    """Count descriptors by kind ("socket", "pipe", "anon_inode") or by the file's name."""
     kinds: Counter[str] = Counter()
     for entry in DESCRIPTORS.iterdir() if DESCRIPTORS.is_dir() else ():
         try:
             target = str(entry.readlink())
-        except OSError:  # the listing's own descriptor
+        except OSError:  # the descriptor of the listing itself, which is closed by now
             continue
         kinds[target.split(":[", 1)[0]] += 1
     return kinds
@@ -135,6 +135,7 @@ def _close_idle(client: Client) -> None:
     async def on_worker(dask_worker: Any) -> None:
         dask_worker.rpc.collect()
 
+    # Dask keeps a connection open for the next call: closed when idle, it is no leak.
     client.run(on_worker)
     client.run_on_scheduler(on_scheduler)
     client.sync(here)

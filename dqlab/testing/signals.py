@@ -18,7 +18,7 @@ LOOK_AGAIN_S = 0.005
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts calls in any process. Picklable; each call of `add` appends one line to a file.
+    """Counts calls in any process; it can be pickled.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Gate:
-    """Holds functions in any process until the test opens it. Picklable.
+    """Holds functions in any process until the test opens it; it can be pickled.
 
     Parameters
     ----------
@@ -64,11 +64,11 @@ class Gate:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def open(self) -> None:
-        """Release all calls, those waiting and those to come."""
+        """Release all calls, now and later."""
         self._path.touch()
 
     def wait(self, entry: object = "", *, timeout: float = 30.0) -> None:
-        """Wait until the gate is open; for functions.
+        """Wait, in a function, until the gate is open.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class Gate:
         self._until(self._path.exists, timeout)
 
     def until_arrived(self, n: int = 1, *, timeout: float = 30.0) -> list[str]:
-        """Wait until `n` calls have reached the gate; for tests. Errors as `wait`."""
+        """Wait, in a test, until `n` calls have reached the gate; raises as `wait` does."""
         self._until(lambda: len(self.arrived) >= n, timeout)
         return self.arrived.seen()
 

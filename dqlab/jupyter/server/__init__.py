@@ -1,12 +1,12 @@
-"""The part of dqlab that runs in Jupyter's server: what it lists, requests and shows for its user.
+"""The part of dqlab in Jupyter's server, which lists, asks and shows services for its user.
 
-Runs beside every notebook, so it loads neither Dask nor anything that draws; and it works while kernels are busy.
+It runs beside every notebook, so it loads neither Dask nor anything that draws; and it works while kernels are busy.
 
 ::
 
-    services     what is announced, and whether it answers     upstream     calls a scheduler, with its token
-    api          JSON for the sidebar, and all routes          proxy        its dashboard below Jupyter's own address
-    handler      what api and proxy share
+    services     the announced services, and their states     upstream     calls a scheduler, with its token
+    api          JSON for the sidebar, and all routes         proxy        a dashboard below Jupyter's own address
+    handler      shared by api and proxy
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JSON that the sidebar requests: services, their replies, and actions on them; and the routes of all handlers."""
+"""The JSON that the sidebar requests (services, their replies, actions on them), and the routes of all handlers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ OURS = {
     "individual-dq-failures": "Failures",
     "individual-dq-storage": "Storage",
 }
-"""Titles by path, in the order of the page that has all of them."""
+"""Titles of our panels by path, in the order of the page that has all of them."""
 
 
 def panels(plots: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return {path, name, ours} of each page, ours first; made from Dask's ``individual-plots.json``."""
+    """Return {path, name, ours} for each page in Dask's ``individual-plots.json``, ours first."""
     paths = {str(path).strip("/"): str(name).removeprefix("Individual ") for name, path in plots.items()}
     ours = [{"path": path, "name": title, "ours": True} for path, title in OURS.items() if path in paths]
     if ours:
@@ -46,9 +46,9 @@ def panels(plots: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 LOOK, DO, COMPACT = 10.0, 60.0, 3600.0
-"""Timeouts in seconds of a query, an action, and one that reads all of a store."""
+"""Timeouts, in seconds, of a query, an action, and an action that reads a whole store."""
 LARGEST = 1 << 20
-"""Most bytes of an action."""
+"""Most bytes of an action's request."""
 
 
 class _Handler(Handler, APIHandler):
@@ -65,7 +65,7 @@ class _Handler(Handler, APIHandler):
         self.finish(json.dumps(said))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """Log unexpected exceptions; a service that does not answer is not one."""
+        """Log unexpected exceptions, which a silent service is not."""
         if not isinstance(value, ServiceSilent | Refused | NoSuchService | ServiceUp):
             super().log_exception(typ, value, tb)
 
@@ -98,7 +98,7 @@ class ServiceList(_Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Return all services, and whether they answer."""
+        """Return all services and their states."""
         self.finish(json.dumps({"services": await self.services.list()}))
 
 
@@ -108,7 +108,7 @@ class Service(_Handler):
     @web.authenticated
     @authorized
     async def delete(self, id: str) -> None:
-        """Forget it, if it does not answer."""
+        """Forget the service, if it does not answer."""
         await self.services.forget(id)
         self.set_status(204)
         self.finish()
@@ -131,7 +131,7 @@ class Ask(_Handler):
 
 
 class Panels(_Handler):
-    """The pages of its dashboard."""
+    """The pages of a service's dashboard."""
 
     @web.authenticated
     @authorized
@@ -141,9 +141,9 @@ class Panels(_Handler):
         url = f"{service.dashboard}/individual-plots.json"
         with self.asking(service):
             answer = await self.services.upstream.fetch(service, url, wait=LOOK)
-            if answer.code == HTTPStatus.FOUND:  # this was the first page: it has made the dashboard
+            if answer.code == HTTPStatus.FOUND:  # the first request makes the dashboard, and is redirected
                 answer = await self.services.upstream.fetch(service, url, wait=LOOK)
-            await self.services.upstream.prove(service, wait=LOOK)
+            await self.services.upstream.prove(service, wait=LOOK)  # after the answer, see `upstream`
         try:
             plots = json.loads(answer.body) if answer.code == 200 else {}
         except ValueError:

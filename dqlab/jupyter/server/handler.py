@@ -1,6 +1,6 @@
-"""What all handlers share: the services, and a log without a line for each request to a service that is silent.
+"""What all handlers share: the services, and a log without a line for each request to a silent service.
 
-`Services` logs the silence itself, once; views ask every few seconds, and dashboards reload themselves.
+`Services` logs the silence once; views ask every few seconds, and dashboards reload themselves.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class Handler(JupyterHandler):
 
     auth_resource = "dqlab"
     explained = False
-    """The line about a silent service has the reason, so this request's own line is for debugging."""
+    """Whether another log line has the reason, so that this request's own line is logged at level DEBUG."""
 
     def initialize(self, services: Services) -> None:
-        """Set the services to look among."""
+        """Set the services."""
         self.services = services
 
     @property
     def log(self) -> Any:
-        """Jupyter's logger; its line for a request, written by this, keeps its wording and is counted as ever."""
-        log = super().log
+        """Jupyter's logger, at level DEBUG for a request that is explained."""
+        log = super().log  # Jupyter writes a request's line with it, which metrics count: it is moved, not dropped
         return _AtDebug(log, {}) if self.explained else log
 
     @contextmanager
     def asking(self, service: Announcement) -> Iterator[None]:
-        """Note whether a service answers what the block asks."""
+        """Note whether a service answers the calls of the block."""
         try:
             yield
         except ServiceSilent as error:
@@ -56,7 +56,7 @@ class Handler(JupyterHandler):
         self.services.note_answer(service, answered=True)
 
     def explain(self) -> None:
-        """Log the failed request at level DEBUG, unless it was an action: `Services` has logged the reason."""
+        """Log the failed request at level DEBUG if it only reads, since `Services` has logged the reason."""
         self.explained = self.request.method in READS
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:

@@ -1,7 +1,7 @@
 """A service's dashboard below Jupyter's own address: read-only, for logged-in users, and for services only.
 
-A response is shown only after its sender has proved that it is the service: a page has Jupyter's origin. What may be
-requested, and what is forwarded of a request and a response, is decided by pure functions.
+A response is shown only after its sender has proved that it is the service, because a page has Jupyter's origin. Pure
+functions decide what may be requested, and what is forwarded of a request and a response.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dqlab.numbers import clock
 __all__ = ["Dashboard", "Trick", "answer_headers", "location", "query", "request_headers", "upstream_path"]
 
 ASKED = ("Accept", "Accept-Language", "Cache-Control", "If-Modified-Since", "If-None-Match", "Pragma", "Range")
-"""Request headers that are forwarded: no cookie, no authorization, no encoding."""
+"""Request headers that are forwarded, none of which is a cookie, an authorization or an encoding."""
 ANSWERED = (
     "Accept-Ranges",
     "Cache-Control",
@@ -51,7 +51,7 @@ ANSWERED = (
     "Vary",
 )
 _CLOSED = ("dqlab", "proxy")
-"""First parts of paths that are not for browsers: the control route, and Dask's own proxy to other addresses."""
+"""First parts of paths that browsers may not open: the control route, and Dask's own proxy to other addresses."""
 _UNSAFE = re.compile(r"[\x00-\x20\x7f%\\#?]")
 
 
@@ -60,13 +60,9 @@ class Trick(ValueError):
 
 
 def upstream_path(raw: str) -> str:
-    """Return the path of a dashboard's page for the upstream request; `raw` is as the browser sent it.
-
-    Raises
-    ------
-    Trick
-        It has parts that go up or are empty, disguised slashes or escapes, or leads to a closed path.
-    """
+    """Return the upstream path for a path as the browser sent it, or raise `Trick`."""
+    # Split before unquoting, and quoted again from the parts: an escaped slash or dot must not mean another path to the
+    # dashboard than it did here.
     try:
         parts = [unquote(part, errors="strict") for part in raw.split("/")]
     except UnicodeDecodeError:
@@ -86,7 +82,7 @@ def request_headers(given: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def query(raw: str) -> str:
-    """Return the query to forward, with its question mark: everything but the token that opens Jupyter."""
+    """Return the query to forward, with its question mark and without the token that opens Jupyter."""
     kept = [part for part in raw.split("&") if part and unquote(part.partition("=")[0]).lower() != "token"]
     return f"?{'&'.join(kept)}" if kept else ""
 
@@ -97,19 +93,7 @@ def answer_headers(given: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def location(said: str, asked: str, dashboard: str, base: str) -> str | None:
-    """Return the redirect target, below Jupyter's address; None when it is not on the dashboard.
-
-    Parameters
-    ----------
-    said : str
-        The header Location.
-    asked : str
-        URL of the request.
-    dashboard : str
-        URL of the dashboard, without a slash at its end.
-    base : str
-        The URL that stands for it in Jupyter, likewise.
-    """
+    """Return a redirect's target below Jupyter's address, or None for one that leaves the dashboard."""
     at, home = urlsplit(urljoin(asked, said)), urlsplit(dashboard)
     if (at.scheme, at.netloc) != (home.scheme, home.netloc):
         return None
@@ -137,16 +121,7 @@ a {{ color: {brand} }}
 
 
 def waiting(sentence: str, *, theme: str, again: bool = True) -> str:
-    """Return a page that explains why there is nothing to see.
-
-    Parameters
-    ----------
-    sentence : str
-    theme : str
-        "dark", else light.
-    again : bool, default True
-        Retry by itself, and offer a button to retry at once.
-    """
+    """Return a page that explains why there is nothing to see, and with `again` retries by itself."""
     ground, ink, brand = _INKS["dark" if theme == "dark" else "light"]
     return _PAGE.format(
         title=escape(sentence[:60]),
@@ -163,11 +138,11 @@ WAIT = 30.0
 CONNECT_FOR = 5.0
 """Timeout in seconds for a page, and for opening a websocket."""
 PING_EVERY = 30.0
-"""Seconds between two pings to the browser, so that no proxy on the way takes a websocket for idle."""
+"""Seconds between two pings to the browser, so that no proxy in between closes an idle websocket."""
 
 
 class Dashboard(WebSocketHandler, Handler):
-    """GET, HEAD and websockets, nothing else."""
+    """Pages of a dashboard for GET, HEAD and websockets."""
 
     ping_interval = PING_EVERY
     _upstream: WebSocketClientConnection | None = None
@@ -175,7 +150,7 @@ class Dashboard(WebSocketHandler, Handler):
 
     @property
     def max_message_size(self) -> int:
-        """Bytes of one message of a websocket."""
+        """Most bytes of one message of a websocket."""
         return LARGEST
 
     async def prepare(self) -> None:  # type: ignore[override]
@@ -183,15 +158,15 @@ class Dashboard(WebSocketHandler, Handler):
         await JupyterHandler.prepare(self, _redirect_to_login=False)
 
     def check_origin(self, origin: str = "") -> bool:
-        """Allow the origins that Jupyter allows: its own pages, and those configured."""
+        """Allow the origins that Jupyter allows, which are its own pages and those configured."""
         return bool(JupyterHandler.check_origin(self, origin))
 
     def get_login_url(self) -> str:
-        """Refuse: the login page is not a dashboard, and is not shown in its place."""
+        """Refuse, since the login page must not be shown in place of a dashboard."""
         raise web.HTTPError(403)
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
-        """Select the first: Bokeh's second one is a token of its session."""
+        """Select the first protocol, since Bokeh's second one is a token of its session."""
         return subprotocols[0] if subprotocols else None
 
     def compute_etag(self) -> str | None:
@@ -218,9 +193,10 @@ class Dashboard(WebSocketHandler, Handler):
 
     @authorized("execute")  # type: ignore[untyped-decorator]
     async def _open(self, id: str, path: str | None) -> None:
-        """Connect to the dashboard first, so that a silent one is an error and not a websocket that closes."""
+        """Open a websocket to the dashboard, and then the one to the browser."""
         if not self.check_origin():
             raise web.HTTPError(403)
+        # Upstream first: a silent dashboard is then an error to the browser, and not a websocket that closes.
         try:
             service = self.services.living(id)
         except NoSuchService as error:
@@ -245,7 +221,7 @@ class Dashboard(WebSocketHandler, Handler):
         try:
             await WebSocketHandler.get(self, id, path)
         finally:
-            if self.ws_connection is None:  # it ended, or was not a websocket after all
+            if self.ws_connection is None:  # the browser left, or did not ask for a websocket after all
                 self._upstream.close()
 
     # --- pages ------------------------------------------------------------------------------
@@ -301,7 +277,7 @@ class Dashboard(WebSocketHandler, Handler):
         self.finish(answer.body if answer.code not in (204, 304) else None)
 
     async def _explain_silence(self, service: Announcement) -> None:
-        """Leave this failure out of the log where the service does not answer at all; a page reloads itself."""
+        """Keep this failure out of the log if the service does not answer at all, since its page reloads itself."""
         if await self.services.silent(service):
             self.explain()
 
@@ -312,18 +288,12 @@ class Dashboard(WebSocketHandler, Handler):
         self.finish(waiting(sentence, theme=theme, again=again))
 
     def _target(self, id: str) -> tuple[str, Announcement]:
-        """Return the dashboard's URL here, without a slash at its end, and the service."""
+        """Return the dashboard's URL in Jupyter, without a slash at its end, and the service."""
         return f"{self.base_url}dq/dashboard/{id}", self.services.find(id)
 
     def _path(self) -> str:
-        """Return the path of the requested page.
-
-        Raises
-        ------
-        HTTPError
-            It is not a page's path.
-        """
-        _, _, raw = self.request.path.partition("/dq/dashboard/")
+        """Return the upstream path of the requested page, or raise `HTTPError`."""
+        _, _, raw = self.request.path.partition("/dq/dashboard/")  # raw: the route's own group is unquoted
         try:
             return upstream_path(raw.partition("/")[2])
         except Trick:

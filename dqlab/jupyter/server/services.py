@@ -16,14 +16,14 @@ from dqlab.jupyter.server.upstream import Refused, ServiceSilent, Upstream
 __all__ = ["NoSuchService", "ServiceUp", "Services"]
 
 PATIENCE = 1.0
-"""Seconds in which a service has to answer a probe."""
+"""Seconds that a service may take to answer a probe."""
 REMEMBER = 2.0
 """Seconds for which a probe's outcome stays valid."""
 NOTE_EVERY = 60.0
 """Seconds between two notes, in its file, that a service has answered."""
 SWEEP_EVERY = 3600.0
 LOG_EVERY = 60.0
-"""Seconds between two log lines that a service is silent: one that is only slow answers every other probe."""
+"""Seconds between two log lines that a service is silent, since a slow service answers every other probe."""
 
 
 class NoSuchService(DqlabError):
@@ -40,66 +40,41 @@ class ServiceUp(DqlabError):
 
 @dataclass
 class _LastAnswer:
-    """The last outcome for one announcement; monotonic seconds, and seconds since 1970.
-
-    `silent` is whether its silence is in the log, and `logged` since when.
-    """
+    """The last outcome for one announcement."""
 
     service: Announcement
     asked: float = -REMEMBER
+    """When it was asked, in monotonic seconds, as is `logged`."""
     up: bool = False
     last: float = 0.0
+    """When it answered, in seconds since 1970, as is `noted`."""
     noted: float = 0.0
+    """When its file was last updated."""
     silent: bool = False
+    """Whether the log has a line about its silence."""
     logged: float = -LOG_EVERY
+    """When that line was written."""
 
 
 class Services:
-    """The services announced in a directory.
-
-    Parameters
-    ----------
-    directory : Path
-        Jupyter's runtime directory.
-    log : Logger, optional
-        Jupyter's log: gets a line when a service falls silent, and one when it answers again.
-
-    Attributes
-    ----------
-    upstream : Upstream
-        Sends requests to them.
-    """
+    """The services announced in Jupyter's runtime directory."""
 
     def __init__(self, directory: Path, log: logging.Logger | None = None) -> None:
         self.directory = directory
-        self._log = log if log is not None else logging.getLogger("dqlab.jupyter")
+        self._log = log if log is not None else logging.getLogger("dqlab.jupyter")  # Jupyter's own, if given
         self.upstream = Upstream()
         self._last_answers: dict[str, _LastAnswer] = {}
         self._swept = -SWEEP_EVERY
 
     def find(self, id: str) -> Announcement:
-        """Return a service by its id.
-
-        Raises
-        ------
-        NoSuchService
-            There is no such service.
-        """
+        """Return a service by its id, or raise `NoSuchService`."""
         there = {service.id: service for service in announced(self.directory)}
         if id not in there:
             raise NoSuchService(service=id, known=", ".join(there) or "none")
         return there[id]
 
     def living(self, id: str) -> Announcement:
-        """Return a service by its id, if it can be called.
-
-        Raises
-        ------
-        NoSuchService
-            There is no such service.
-        ServiceSilent
-            Its process has ended, or its address is on another machine.
-        """
+        """Return a service by its id, or raise `ServiceSilent` if its process has ended or it is out of reach."""
         service = self.find(id)
         reason = f"process {service.pid} has ended" if service.ended else service.unreachable
         if reason:
@@ -108,10 +83,7 @@ class Services:
         return service
 
     async def list(self) -> list[dict[str, Any]]:
-        """Return all services and their states, for views, without their tokens.
-
-        A service is forgotten when it has not answered for as long as it is kept.
-        """
+        """Return all services and their states for views, and forget those that were silent for too long."""
         now = time.monotonic()
         if now - self._swept >= SWEEP_EVERY:
             self._swept = now
@@ -146,7 +118,7 @@ class Services:
         return "up" if last.up else "silent"
 
     async def silent(self, service: Announcement) -> bool:
-        """Return whether a service does not answer at all; then the log has a line about that."""
+        """Return whether a service does not answer at all, which the log then reports."""
         try:
             self.living(service.id)
         except (ServiceSilent, NoSuchService):
@@ -154,7 +126,7 @@ class Services:
         return await self.state(service) != "up"
 
     def note_answer(self, service: Announcement, *, answered: bool, why: str = "") -> None:
-        """Note that a service has answered just now, or has not, and `why`."""
+        """Note that a service has answered now, or `why` it has not."""
         last = self._of(service)
         last.asked, last.up = time.monotonic(), answered
         self._note(last, answered=answered, why=why)
@@ -165,28 +137,20 @@ class Services:
                 seen(self.directory, service.id, last.last)
 
     def since(self, service: Announcement) -> float:
-        """Return when a service answered last; seconds since 1970."""
+        """Return when a service last answered, in seconds since 1970."""
         return self._of(service).last or seen(self.directory, service.id) or service.started
 
     async def forget(self, id: str) -> None:
-        """Forget a service that has ended, or does not answer.
-
-        Raises
-        ------
-        NoSuchService
-            There is no such service.
-        ServiceUp
-            It answers.
-        """
+        """Forget a service that has ended or does not answer, or raise `ServiceUp`."""
         service = self.find(id)
-        self._last_answers.pop(id, None)
+        self._last_answers.pop(id, None)  # ask again now, without the remembered outcome
         if await self.state(service) == "up":
             raise ServiceUp(service=service.name)
         forget(self.directory, service)
         self._last_answers.pop(id, None)
 
     def _note(self, last: _LastAnswer, *, answered: bool, why: str) -> None:
-        """Log that a service has fallen silent, or answers again; nothing while neither changes."""
+        """Log that a service has fallen silent or answers again, once for each change."""
         name, now = last.service.name, time.monotonic()
         if answered and last.silent:
             last.silent = False
@@ -203,11 +167,12 @@ class Services:
         last = self._last_answers.get(service.id)
         if last is None:
             last = self._last_answers[service.id] = _LastAnswer(service)
-        elif last.service != service:  # announced again
+        elif last.service != service:  # announced again: what was known is about another process, but the log goes on
             last = self._last_answers[service.id] = _LastAnswer(service, silent=last.silent, logged=last.logged)
         return last
 
     def _about(self, service: Announcement, state: str) -> dict[str, Any]:
+        # By name, so that no new field reaches browsers by accident: the token must not.
         said = ("id", "name", "where", "scheduler", "embedded", "store", "started", "pid", "host", "kernels")
         why = service.unreachable if state == "unreachable" else ""
         return {

@@ -1,7 +1,7 @@
-"""Calls services over HTTP, each time with a timeout, and accepts only a process that proves that it has the token.
+"""Calls services over HTTP, with a timeout, and accepts only a process that proves that it has the token.
 
-The token itself is never sent, see `dqlab.proof`. A response or connection is the service's when it proves itself
-*afterwards* at the same address: a scheduler keeps its port from its start to its end, so no other process had it.
+The token itself is never sent, see `dqlab.proof`. A response or connection is the service's if the process at the same
+address proves itself *afterwards*: a scheduler keeps its port until its end, so no other process can have sent it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["LARGEST", "Refused", "ServiceSilent", "Upstream"]
 LARGEST = 64 << 20
 """Most bytes of a response, or of one message of a websocket."""
 AT_ONCE = 64
-"""Most concurrent requests; others wait for their turn."""
+"""Most concurrent requests; others wait."""
 CONNECT_FOR = 3.0
 
 
 class ServiceSilent(DqlabError):
-    """A service does not answer, or not as a service; `late` when it timed out."""
+    """A service does not answer, or another process answers in its place."""
 
     text = (
         "service {service!r} does not answer: {reason}. Its runs go on without this view, if its cluster still runs. "
@@ -38,7 +38,7 @@ class ServiceSilent(DqlabError):
 
 
 class Refused(Exception):
-    """A service refused a request: with its status, and {error, message}."""
+    """A service refused a request, with a status and {error, message}."""
 
     def __init__(self, status: int, said: Mapping[str, Any]) -> None:
         super().__init__(said["message"])
@@ -46,9 +46,10 @@ class Refused(Exception):
 
 
 class Upstream:
-    """Requests to services. Made once for each server; ignores proxies of the environment."""
+    """Requests to services, one for each server."""
 
     def __init__(self) -> None:
+        # Tornado's own client, and not the configured one: it ignores proxies of the environment.
         self._client: SimpleAsyncHTTPClient | None = None
 
     async def fetch(
@@ -61,13 +62,7 @@ class Upstream:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> HTTPResponse:
-        """Return a response as received, with any status; redirects are not followed, nothing is decompressed.
-
-        Raises
-        ------
-        ServiceSilent
-            There is no response within `wait` seconds, or it is too large.
-        """
+        """Return a response as received, with any status, or raise `ServiceSilent` after `wait` seconds."""
         if self._client is None:
             self._client = SimpleAsyncHTTPClient(
                 force_instance=True, max_clients=AT_ONCE, max_buffer_size=LARGEST, max_body_size=LARGEST
@@ -79,8 +74,8 @@ class Upstream:
             body=body,
             connect_timeout=min(wait, CONNECT_FOR),
             request_timeout=wait,
-            follow_redirects=False,
-            decompress_response=False,
+            follow_redirects=False,  # a redirect could lead to any address; `proxy.location` decides
+            decompress_response=False,  # a browser gets the bytes as they are
         )
         try:
             return await self._client.fetch(request, raise_error=False)
@@ -99,28 +94,14 @@ class Upstream:
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> bytes:
-        """Call a service's control route; return its response, which is JSON. With a body, it is an action.
-
-        Raises
-        ------
-        ServiceSilent
-            No process answers there, or another one.
-        Refused
-            It refuses the request.
-        """
+        """Return the JSON of a call of a service's control route, which is an action if it has a body."""
         if call == "service":
             return await self._answer(service, call, nonce(), wait)
         challenge = (await self.prove(service, wait=wait))["challenge"]
         return await self._answer(service, call, challenge, wait, query or {}, body)
 
     async def prove(self, service: Announcement, *, wait: float) -> dict[str, Any]:
-        """Make the process at a service's address prove that it is the service's scheduler; return its reply.
-
-        Raises
-        ------
-        ServiceSilent
-            No process answers there, or another one.
-        """
+        """Make the process at a service's address prove that it is the service's scheduler, and return its reply."""
         said: dict[str, Any] = json.loads(await self._answer(service, "service", nonce(), wait))
         at = urlsplit(service.dashboard)
         port = at.port or (443 if at.scheme == "https" else 80)
