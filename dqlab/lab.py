@@ -83,7 +83,7 @@ _here: WeakSet[Lab] = WeakSet()
 # Dask registers its exit handler when it is imported, above, and ends the clusters there. Handlers run in reverse
 # order, so this one still reaches them.
 @atexit.register
-def _tell_at_exit() -> None:
+def _report_at_exit() -> None:
     """Report runs that the end of this process cuts short, unless it is a kernel."""
     if in_jupyter():
         return  # a kernel is restarted on purpose, and nobody reads what it writes then

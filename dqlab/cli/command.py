@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _carry_out(words: list[str]) -> int:
     if words and words[0] in OF_NOTEBOOKS:
-        return _speak(words[0], words[1:])
+        return _carry_out_as_notebook(words[0], words[1:])
     # Checked before argparse does: its error for an unknown command lists all of them and suggests none.
     grammar = parser()
     wrong = next((word for word in words[:1] if not word.startswith("-") and word not in COMMANDS), None)
@@ -413,7 +413,7 @@ def _export(directory: Path, file: str) -> None:
             target.write(line + "\n")
 
 
-def _speak(name: str, words: list[str]) -> int:
+def _carry_out_as_notebook(name: str, words: list[str]) -> int:
     """Carry out a command that notebooks have as well."""
     from dqlab.cli.shell import carry_out
 
