@@ -21,6 +21,7 @@ from dqlab.errors import ClusterClosed, DqlabWarning, JobsDied, JobsPending, Sub
 from dqlab.hpc.clusters import start
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import ASK_TIMEOUT, JobState, System, ask, jobs_of, log_end, system_of
+from dqlab.numbers import many
 
 if TYPE_CHECKING:
     from distributed import SpecCluster
@@ -110,7 +111,7 @@ def _close_all(given_up: dict[Recipe, Any]) -> int:
 
 
 def _close(cluster: Any) -> int:
-    jobs = [str(job.job_id) for job in jobs_of(cluster).values() if job.job_id is not None]
+    jobs = _submitted(cluster)
     named = ",".join(jobs)
     logger.warning("event=jobs_given_up jobs=%s", named)
     try:
@@ -194,7 +195,7 @@ def _pending(system: System, states: dict[str, JobState | None], timeout: float,
     return JobsPending(
         seconds=timeout,
         system=system.title,
-        waiting="1 job" if len(jobs) == 1 else f"{len(jobs)} jobs",
+        waiting=many(len(jobs), "job"),
         jobs=", ".join(jobs[:5]) or "none submitted yet",
         wait="waits" if len(jobs) == 1 else "wait",
         reason=reason,
