@@ -592,7 +592,7 @@ def _read(path: Path, kind: type[_Record]) -> _Record | None:
 
 
 def _has_type(value: Any, hint: Any) -> bool:
-    """Return whether a value from JSON has the type of its field, of which the only collections are tuples of texts."""
+    """Return whether a value from JSON has its field's type, where a list stands for a tuple of texts."""
     if get_origin(hint) is tuple:
         return isinstance(value, list) and all(isinstance(each, str) for each in value)
     return isinstance(value, int | float if hint is float else hint)

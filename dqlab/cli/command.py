@@ -33,7 +33,7 @@ READER_GONE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one sub-command, by default that of this process's command line, and return its exit status."""
+    """Run one sub-command with the words of `argv`, by default this process's, and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         status = _carry_out(words)
@@ -429,7 +429,7 @@ OF_NOTEBOOKS = (
     *("status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"),
     *("purge", "history", "runs", "drop"),
 )
-"""Commands that `%dq` has too: the list of `dqlab.cli.shell`, which imports too much to be asked for it here."""
+"""Commands that `%dq` has too, as `dqlab.cli.shell` lists them, whose import is slow."""
 COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lab": _lab,
     "demo": _demo,

@@ -100,7 +100,7 @@ class Failure:
         consumer: str = "",
         worker: str = "",
     ) -> Self:
-        """Record an exception, without its first `skip` frames (None: those of dqlab), which are the executor's."""
+        """Record an exception without its first `skip` frames, the executor's, or with None without those of dqlab."""
         # An exception's own code (`__str__`, notes, a metaclass) may raise; none of these helpers lets that out.
         trace = users_part(exception.__traceback__, skip)
         return cls(

@@ -42,7 +42,7 @@ class Settings(Protocol):
 
 
 def own_names(shell: Any, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of these variables that users made, without those that IPython defined at its start."""
+    """Return the variables that users made, without those that IPython defined at its start."""
     hidden = shell.user_ns_hidden
     return {name: value for name, value in names.items() if value is not hidden.get(name, hidden)}
 

@@ -35,7 +35,7 @@ from dqlab.numbers import clock
 __all__ = ["Dashboard", "Trick", "answer_headers", "location", "query", "request_headers", "upstream_path"]
 
 ASKED = ("Accept", "Accept-Language", "Cache-Control", "If-Modified-Since", "If-None-Match", "Pragma", "Range")
-"""Request headers that are forwarded, none of which is a cookie, an authorization or an encoding."""
+"""Request headers that are forwarded: a dashboard must not get cookies or authorizations of Jupyter."""
 ANSWERED = (
     "Accept-Ranges",
     "Cache-Control",
