@@ -601,7 +601,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             return ""
         self._reported = True
         found, until = list[tuple[Run, Undone]](), time.monotonic() + CLOSE_PATIENCE
-        for run in list(self.session.runs)[: -LOOKED_AT - 1 : -1]:
+        for run in list(self.session.runs)[: -LOOKED_AT - 1 : -1]:  # the newest first, as time may run out
             with suppress(Exception):  # what cannot be asked now must not keep the cluster from ending
                 undone = left_undone(run, until)
                 if undone is not None:

@@ -123,11 +123,12 @@ def _close(cluster: Any) -> int:
 
 
 def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
-    """Return when a cluster has a worker, or close it if `owned` and raise why none has joined within `timeout`."""
+    """Return when a cluster has a worker, or raise why none has joined within `timeout`."""
     system = system_of(cluster)
     if system is None:
         return
-    # A cluster whose jobs only wait is not closed, even if owned: a place in the queue may have taken hours.
+    # An owned cluster is closed where no worker can join any more, and kept where its jobs wait: their place in the
+    # queue may have taken hours.
     began, asked, states = time.monotonic(), float("-inf"), dict[str, JobState | None]()
     while _open(cluster, system) and not cluster.scheduler_info["workers"]:
         now = time.monotonic()
