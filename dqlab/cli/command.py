@@ -429,7 +429,7 @@ OF_NOTEBOOKS = (
     *("status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"),
     *("purge", "history", "runs", "drop"),
 )
-"""Commands that `%dq` has too, as `dqlab.cli.shell` lists them, whose import is slow."""
+"""Commands that `%dq` has too, repeated from `dqlab.cli.shell`, whose import is slow."""
 COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lab": _lab,
     "demo": _demo,

@@ -82,10 +82,13 @@ class Failure:
     """Eight hex digits, equal for failures of one class on any document, machine or line."""
     key: str | None
     code: str
+    """Short code version of the function."""
     consumer: str
     worker: str
     when: float
+    """When it failed, in seconds since 1970-01-01 UTC."""
     seconds: float
+    """Time spent in the function."""
 
     @classmethod
     def from_exception(
