@@ -16,7 +16,7 @@ class Clock(Protocol):
         ...
 
     def wall(self) -> float:
-        """Return seconds since 1970-01-01 UTC, to show to people."""
+        """Return seconds since 1970-01-01 UTC, to show to people and never to subtract, since clocks are set."""
         ...
 
 

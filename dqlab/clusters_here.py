@@ -287,10 +287,10 @@ def withdraw(service: Announcement, *, ended: bool = False) -> None:
         del _ours[service.id]
     # A successor may have written its own file under this id: only the process and scheduler that wrote it remove it.
     if service.pid != os.getpid():  # a fork of the process has its exit handlers too
-        with suppress(OSError), _alone(place):
-            _leave(place, announced(place), kernels_here())
+        with suppress(OSError), _locked(place):
+            _remove_kernels(place, announced(place), kernels_here())
         return
-    with suppress(OSError), _alone(place):
+    with suppress(OSError), _locked(place):
         path = _path(place, service.id)
         there = _announcement(path)
         if there is not None and (there.pid, there.scheduler_id) == (service.pid, service.scheduler_id):
@@ -362,7 +362,7 @@ def seen(place: Path, id: str, at: float | None = None) -> float:
 
 def forget(place: Path, service: Announcement) -> None:
     """Remove the file of a service that has ended, unless another service has taken its id."""
-    with suppress(OSError), _alone(place):
+    with suppress(OSError), _locked(place):
         path = _path(place, service.id)
         if _announcement(path) == service:
             path.unlink(missing_ok=True)
@@ -486,7 +486,7 @@ def _announce_late(service: Announcement, place: Path) -> None:
 
 def _announce(service: Announcement, place: Path, *, patient: bool) -> Announcement:
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _alone(place):
+    with _locked(place):
         there = {each.id: each for each in announced(place)}
         for each in there.values():
             if each.scheduler_id == service.scheduler_id:
@@ -495,7 +495,7 @@ def _announce(service: Announcement, place: Path, *, patient: bool) -> Announcem
                 joined = replace(each, dashboard=service.dashboard, token=service.token, kernels=kernels)
                 if joined != each:
                     _write(place, joined)
-                _leave(place, there.values(), service.kernels, stays=each.id)
+                _remove_kernels(place, there.values(), service.kernels, stays=each.id)
                 return joined
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", service.name).strip("-_")[:60].strip("-_") or "lab"
         # The id of a service that has ended is reused, so that a restarted kernel keeps its entry in the sidebar.
@@ -503,11 +503,13 @@ def _announce(service: Announcement, place: Path, *, patient: bool) -> Announcem
         id = next(id for id in ids if id not in there or _is_over(there[id], service, patient=patient))
         service = replace(service, id=id)
         _write(place, service)
-        _leave(place, there.values(), service.kernels, stays=id)
+        _remove_kernels(place, there.values(), service.kernels, stays=id)
         return service
 
 
-def _leave(place: Path, services: Iterable[Announcement], kernels: Collection[str], *, stays: str = "") -> None:
+def _remove_kernels(
+    place: Path, services: Iterable[Announcement], kernels: Collection[str], *, stays: str = ""
+) -> None:
     """Remove kernels from the services that they used before their last lab connected to another one."""
     for each in services:
         left = tuple(kernel for kernel in each.kernels if kernel not in kernels)
@@ -581,7 +583,7 @@ def _read(path: Path, kind: type[_Record]) -> _Record | None:
     hints = get_type_hints(kind)
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         return None
-    if not all(name in found and _is_of(found[name], each) for name, each in hints.items()):
+    if not all(name in found and _has_type(found[name], each) for name, each in hints.items()):
         return None
     given: dict[str, Any] = {
         name: tuple(found[name]) if isinstance(found[name], list) else found[name] for name in hints
@@ -589,8 +591,8 @@ def _read(path: Path, kind: type[_Record]) -> _Record | None:
     return kind(**given)
 
 
-def _is_of(value: Any, hint: Any) -> bool:
-    """Return whether a value from JSON has the type of its field, of which the only collections are tuples of texts."""
+def _has_type(value: Any, hint: Any) -> bool:
+    """Return whether a value from JSON has its field's type, where a list stands for a tuple of texts."""
     if get_origin(hint) is tuple:
         return isinstance(value, list) and all(isinstance(each, str) for each in value)
     return isinstance(value, int | float if hint is float else hint)
@@ -609,7 +611,7 @@ def _announcement(path: Path) -> Announcement | None:
 
 
 @contextmanager
-def _alone(place: Path) -> Iterator[None]:
+def _locked(place: Path) -> Iterator[None]:
     """Keep other processes from choosing ids during the block, as far as the lock is free soon."""
     descriptor = os.open(place / ".dq-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -133,7 +133,7 @@ class Unmet:
             for text in texts:
                 if text in there:
                     continue
-                # Errors are named without their module: "builtins.KeyError" stands for "KeyError".
+                # Errors of builtins, `__main__` and dqlab are named without their module; people write it all the same.
                 last = text.rpartition(".")[2].lower()
                 same = [value for value in there if value.lower() in (text.lower(), last)]
                 near = same or difflib.get_close_matches(text, there, n=1)

@@ -46,9 +46,9 @@ def option(key: str) -> Any:
     import dask.config
 
     default = dask.config.get(key, config=_defaults())
-    said = dask.config.get(f"dqlab.{key}", default)
-    both = isinstance(default, Mapping) and isinstance(said, Mapping)
-    return dask.config.merge(default, said) if both else said
+    configured = dask.config.get(f"dqlab.{key}", default)
+    both = isinstance(default, Mapping) and isinstance(configured, Mapping)
+    return dask.config.merge(default, configured) if both else configured
 
 
 def entry(key: str) -> Any:

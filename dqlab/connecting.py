@@ -254,7 +254,7 @@ def _connect(
                 said = f"{way_to(keeper)}. Here they cannot be opened while they are open there."
                 warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
             elif target is None and path is None:
-                _tell_held(directory)
+                _warn_of_held_store(directory)
             if target is None and path is None and directory is not None:
                 check_store_here(directory)
             lab = _make(target, n, path, name, limit, directory)
@@ -273,7 +273,7 @@ def _connect(
         return lab
 
 
-def _tell_held(store: Path | None) -> None:
+def _warn_of_held_store(store: Path | None) -> None:
     """Warn where another lab of this process keeps queues in a store, which a second cluster cannot open."""
     other = next((lab for lab in _open_labs() if lab.embedded and store is not None and lab.store == store), None)
     if other is not None:
@@ -396,9 +396,9 @@ def _make(
     if isinstance(made_here, SpecCluster):
         keep_replaced_workers(made_here)
     if isinstance(target, Client):
-        return _checked(_lab_of(target, name=name), store)
+        return _with_store_checked(_lab_of(target, name=name), store)
     if isinstance(target, Cluster):
-        return _checked(_lab_of(_client(target), name=name, own_client=True), store)
+        return _with_store_checked(_lab_of(_client(target), name=name, own_client=True), store)
     if isinstance(target, Registration):
         client = _reach(target.scheduler, None, timeout, f"which `dqlab up` has in process {target.pid}")
         lab = _lab_of(client, name=target.name, own_client=True, reserved=(target.reserved,))
@@ -407,7 +407,7 @@ def _make(
     if isinstance(target, str):
         _check_form(target)
     if scheduler_file is not None or isinstance(target, str):
-        return _checked(
+        return _with_store_checked(
             _lab_of(_reach(target, scheduler_file, timeout, patient=limit is not None), name=name, own_client=True),
             store,
         )
@@ -430,7 +430,7 @@ def _lab_of(client: Client, *, own_client: bool = False, **given: Any) -> Lab:
         raise
 
 
-def _checked(lab: Lab, store: Path | None) -> Lab:
+def _with_store_checked(lab: Lab, store: Path | None) -> Lab:
     """Return a lab whose workers can use the store, or close it and raise."""
     if store is not None:
         step(f"checking that the workers reach the store {store}")
@@ -500,11 +500,11 @@ def _reach(
     )
     until = time.monotonic() + timeout
     if scheduler_file is not None:
-        address = _written_in(Path(scheduler_file), timeout)
+        address = _address_in(Path(scheduler_file), timeout)
         what = f"as {scheduler_file} has it. Is that file of an earlier scheduler?"
     try:
         if address is not None:
-            _await_answer(address, max(SHORTEST, until - time.monotonic()), patient=patient)
+            _await_greeting(address, max(SHORTEST, until - time.monotonic()), patient=patient)
         return _client(address, timeout=max(SHORTEST, until - time.monotonic()))
     except (OSError, TimeoutError, ValueError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -590,7 +590,7 @@ class _Listener:
             await asyncio.sleep(LOOK_EVERY)
 
 
-def _await_answer(address: str, timeout: float, *, patient: bool) -> None:
+def _await_greeting(address: str, timeout: float, *, patient: bool) -> None:
     """Wait until a scheduler has greeted and its Dask is new enough, or raise why not after `timeout`."""
     from distributed.comm.core import connect as greet
     from distributed.security import Security
@@ -635,7 +635,7 @@ def _await_answer(address: str, timeout: float, *, patient: bool) -> None:
         raise TimeoutError("looking up its name takes longer") from error
 
 
-def _written_in(file: Path, timeout: float) -> str:
+def _address_in(file: Path, timeout: float) -> str:
     """Return the address that a scheduler writes into a file, and wait until it is there."""
     until = time.monotonic() + timeout
     while True:  # Dask's own `scheduler_file=` waits without end

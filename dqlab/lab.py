@@ -84,7 +84,7 @@ _here: WeakSet[Lab] = WeakSet()
 # Dask registers its exit handler when it is imported, above, and ends the clusters there. Handlers run in reverse
 # order, so this one still reaches them.
 @atexit.register
-def _tell_at_exit() -> None:
+def _report_at_exit() -> None:
     """Report runs that the end of this process cuts short, unless it is a kernel."""
     if in_jupyter():
         return  # a kernel is restarted on purpose, and nobody reads what it writes then
@@ -602,7 +602,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             return ""
         self._reported = True
         found, until = list[tuple[Run, Undone]](), time.monotonic() + CLOSE_PATIENCE
-        for run in list(self.session.runs)[: -LOOKED_AT - 1 : -1]:
+        for run in list(self.session.runs)[: -LOOKED_AT - 1 : -1]:  # the newest first, as time may run out
             with suppress(Exception):  # what cannot be asked now must not keep the cluster from ending
                 undone = left_undone(run, until)
                 if undone is not None:

@@ -60,7 +60,7 @@ class Wait:
         # Held while drawing: the caller must not print, or return, in the middle of a drawing.
         self._lock = threading.Lock()
         self._since, self._step = self._clock.monotonic(), ""
-        self._callers = False
+        self._caller_works = False
         """Whether the caller is at its own work, and not kept waiting."""
         self._picture: Picture | None = None
         self._mute = False
@@ -73,13 +73,13 @@ class Wait:
     @property
     def idle(self) -> bool:
         """Whether the caller has worked by itself for so long that the view is not needed."""
-        return self._callers and self._clock.monotonic() - self._since >= RESTS
+        return self._caller_works and self._clock.monotonic() - self._since >= RESTS
 
     def look(self) -> None:
         """Draw the wait if it lasts."""
         with self._lock:
             waited = self._clock.monotonic() - self._since
-            if self._callers or self._mute or waited < AFTER:
+            if self._caller_works or self._mute or waited < AFTER:
                 return
             if self._picture is None:
                 self._picture = self._draws(self._what)
@@ -92,12 +92,12 @@ class Wait:
         with self._lock:
             if self._picture is not None:
                 self._picture.clear()
-            self._callers, self._since = True, self._clock.monotonic()
+            self._caller_works, self._since = True, self._clock.monotonic()
 
     def take(self) -> None:
         """Note that the caller waits again."""
         with self._lock:
-            self._callers, self._since = False, self._clock.monotonic()
+            self._caller_works, self._since = False, self._clock.monotonic()
 
     def end(self) -> None:
         """Draw how it ended, if it was drawn."""
@@ -128,7 +128,7 @@ class _Watched(Wait):
 
     def give(self) -> None:
         """Note that the caller has something to work on, and let another wait of its work be shown."""
-        self._leave()
+        self._unset_current()
         super().give()
 
     def take(self) -> None:
@@ -139,12 +139,12 @@ class _Watched(Wait):
 
     def stop(self) -> None:
         """End the thread after the last drawing."""
-        self._leave()
+        self._unset_current()
         self._over.set()
         if self._thread is not None:
             self._thread.join(LAST)  # bounded: a front end that does not answer must not keep the caller
 
-    def _leave(self) -> None:
+    def _unset_current(self) -> None:
         global _current
         if _current is self:
             _current = None

@@ -52,7 +52,7 @@ _GRACE = 2.0
 
 
 class Check(NamedTuple):
-    """One check, with when it applies, what it finds, and what to report where it finds nothing."""
+    """One check, with when it applies, its search for findings, and its report where it finds none."""
 
     name: str
     applies: Callable[[Facts], bool]
@@ -114,7 +114,7 @@ def judge(facts: Facts) -> Checkup:
 
 
 def examine(link: Link, *, of: str, stores: Sequence[Path] = (), timeout: float | str = TIMEOUT) -> Checkup:
-    """Examine a cluster, with or without dqlab on it, and those of `stores` that its open queues do not use."""
+    """Examine a cluster, with or without dqlab on it, and `stores` in addition to those of its queues."""
     from dqlab.checkup.gathering import Gathering  # needs Dask, and a store alone does not
 
     limit = _checked(timeout)

@@ -242,7 +242,9 @@ class Facts:
     limit: float = 10.0
     """Seconds that the examination could take."""
     at: float = 0.0
+    """When it began, in seconds since 1970 UTC."""
     took: float = 0.0
+    """Seconds that it took."""
 
     @property
     def alerts(self) -> tuple[Attention, ...]:

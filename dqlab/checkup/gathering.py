@@ -85,7 +85,7 @@ class Gathering:
         # Only now: which packages are needed is known from the shards' answers.
         packages = sorted({name for worker in workers for shard in worker.shards for name in shard.packages})
         if packages:
-            workers = await asyncio.gather(*(self._importing(worker, packages) for worker in workers))
+            workers = await asyncio.gather(*(self._with_missing(worker, packages) for worker in workers))
         return self._facts(
             scheduler=scheduler,
             workers=tuple(workers),
@@ -154,12 +154,12 @@ class Gathering:
         silence = ""
         for path, part in (("direct", _DIRECT), ("proxied", 1.0)):
             try:
-                return await self._asked(worker, path, looks, self._left() * part)
+                return await self._vitals_of(worker, path, looks, self._left() * part)
             except Exception as error:  # noqa: BLE001 - any error is what was found
                 silence = _silence(error, left)
         return replace(worker, silence=silence)
 
-    async def _asked(
+    async def _vitals_of(
         self, worker: WorkerFacts, path: str, looks: Sequence[tuple[str, str]], limit: float
     ) -> WorkerFacts:
         stores = [list(look) for look in looks]
@@ -188,7 +188,7 @@ class Gathering:
             probes=tuple(known(Probe, seen) for seen in answer["stores"]),
         )
 
-    async def _importing(self, worker: WorkerFacts, packages: Sequence[str]) -> WorkerFacts:
+    async def _with_missing(self, worker: WorkerFacts, packages: Sequence[str]) -> WorkerFacts:
         """Return the same worker with the packages that it cannot import."""
         if worker.process is None or not worker.plugin:
             return worker

@@ -22,7 +22,7 @@ MOST_QUEUES = 5
 
 
 def queues(facts: Facts) -> Iterator[Finding]:
-    """Report the alerts, and note what a user intended or what is not wrong yet."""
+    """Report the alerts, and note states that a user intended or that are not wrong yet."""
     snapshot = facts.snapshot
     if snapshot is None:
         return

@@ -33,7 +33,7 @@ READER_GONE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one sub-command, by default that of this process's command line, and return its exit status."""
+    """Run one sub-command with the words of `argv`, by default this process's, and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         status = _carry_out(words)
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _carry_out(words: list[str]) -> int:
     if words and words[0] in OF_NOTEBOOKS:
-        return _speak(words[0], words[1:])
+        return _carry_out_as_notebook(words[0], words[1:])
     # Checked before argparse does: its error for an unknown command lists all of them and suggests none.
     grammar = parser()
     wrong = next((word for word in words[:1] if not word.startswith("-") and word not in COMMANDS), None)
@@ -413,7 +413,7 @@ def _export(directory: Path, file: str) -> None:
             target.write(line + "\n")
 
 
-def _speak(name: str, words: list[str]) -> int:
+def _carry_out_as_notebook(name: str, words: list[str]) -> int:
     """Carry out a command that notebooks have as well."""
     from dqlab.cli.shell import carry_out
 
@@ -429,7 +429,7 @@ OF_NOTEBOOKS = (
     *("status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"),
     *("purge", "history", "runs", "drop"),
 )
-"""Commands that `%dq` has too: the list of `dqlab.cli.shell`, which imports too much to be asked for it here."""
+"""Commands that `%dq` has too, repeated from `dqlab.cli.shell`, whose import is slow."""
 COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lab": _lab,
     "demo": _demo,

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from dqlab.log.ownership import Holder
+from dqlab.numbers import many
 from dqlab.store.fsck import FsckReport, Level, ShardCheck, describe_ids
 from dqlab.store.inspection import QueueInfo, RunInfo, ShardInfo, StoreInfo
 from dqlab.texts import one_line
@@ -42,7 +43,7 @@ def fsck_text(found: FsckReport) -> str:
     findings = [f for queue in found.queues for f in (*queue.findings, *(f for s in queue.shards for f in s.findings))]
     findings.sort(key=lambda finding: finding.level, reverse=True)
     lines += [f"next: {advice}" for advice in dict.fromkeys(finding.advice for finding in findings)]
-    verdict = f"{len(shards):,} {_plural('shard', len(shards))} checked: {_WORDS[found.level]}."
+    verdict = f"{many(len(shards), 'shard')} checked: {_WORDS[found.level]}."
     return "\n".join([*lines, f"{verdict} Exit status {int(found.level)}."])
 
 
@@ -50,9 +51,7 @@ def fsck_text(found: FsckReport) -> str:
 
 
 def _shard_check(shard: ShardCheck) -> Iterator[str]:
-    size = (
-        f"{shard.segments:,} {_plural('segment', shard.segments)}, {shard.records:,} {_plural('record', shard.records)}"
-    )
+    size = f"{many(shard.segments, 'segment')}, {many(shard.records, 'record')}"
     yield f"  shard {shard.index:03d}: {_WORDS[shard.level]} ({size})"
     for finding in shard.findings:
         yield f"    - {one_line(finding, _LONG)}"
@@ -151,7 +150,3 @@ def _indented(lines: Iterator[str], by: int) -> Iterator[str]:
 
 def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def _plural(word: str, n: int) -> str:
-    return word if n == 1 else word + "s"

@@ -65,10 +65,10 @@ class _Line(Line):
 
     def say(self, sentence: str) -> None:
         """Print one line."""
-        super().say(_spoken(sentence))
+        super().say(_in_words_of_a_shell(sentence))
 
 
-def _spoken(sentence: str) -> str:
+def _in_words_of_a_shell(sentence: str) -> str:
     """Return a sentence with its commands of notebooks as a shell has them, where it has them."""
     return re.sub(rf"%dq (?=({'|'.join([*COMMANDS_OF_SHELL, 'doctor'])})\b)", f"{SHELL} ", sentence)
 
@@ -77,7 +77,7 @@ def _text(value: object) -> str:
     """Return the text of a command's value, or "" for a number that is in a printed sentence."""
     if isinstance(value, Said):
         return ""
-    return letter_bundle(value)["text/plain"] if isinstance(value, DeadLetter) else _spoken(text_of(value))
+    return letter_bundle(value)["text/plain"] if isinstance(value, DeadLetter) else _in_words_of_a_shell(text_of(value))
 
 
 def carry_out(name: str, words: Sequence[str]) -> int:
@@ -102,7 +102,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
         say(f"{SHELL} {name}: {error}", sys.stderr)
         return FAILED
     try:
-        with spelled_by(_spoken):
+        with spelled_by(_in_words_of_a_shell):
             value = ACTIONS[name](_Line(None, _Desk(lab), {}, "default", _Settings()), options)
         shown = _text(value)
         if shown:
@@ -110,7 +110,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
         if name == "wait" and value.counts["dead"]:
             return FAILED
     except DqlabError as error:
-        say(f"{SHELL} {name}: {_spoken(str(error))}", sys.stderr)
+        say(f"{SHELL} {name}: {_in_words_of_a_shell(str(error))}", sys.stderr)
         return MISUSED if isinstance(error, UsageError) else FAILED
     except KeyboardInterrupt:
         return FAILED

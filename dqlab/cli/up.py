@@ -14,6 +14,7 @@ from dqlab.config import check_directory, check_name
 from dqlab.connecting import RESERVED, check_store_here, embedded_lab
 from dqlab.errors import BadOption, DqlabError
 from dqlab.lab import Lab
+from dqlab.numbers import many
 from dqlab.runs.session import result_limit
 
 __all__ = ["NotStarted", "up"]
@@ -105,9 +106,8 @@ def _lab(n: int, name: str, port: int | None) -> Iterator[Lab]:
 
 def _ready(about: Registration, n: int, dashboard: str) -> str:
     named = f", name={about.name!r}" if about.name != LOCAL else ""
-    plural = "" if n == 1 else "es"
     return (
-        f"dqlab up: {n} consumer process{plural} at {about.scheduler}, dashboard {dashboard}, {about.keeps}; "
+        f"dqlab up: {many(n, 'consumer process')} at {about.scheduler}, dashboard {dashboard}, {about.keeps}; "
         f'in a notebook: dq.connect("local"{named}); Ctrl-C ends it'
     )
 

@@ -823,7 +823,7 @@ class KeyUnusable(DocumentError):
 
     def __init__(self, *, where: str, column: Any, type: str, position: int | None = None) -> None:
         if position is not None:
-            self.text = self.of_row  # type: ignore[misc]
+            self.text = self.of_row  # type: ignore[misc]  # before super(), which makes the sentence
         super().__init__(where=where, column=column, type=type, position=position)
 
 
@@ -1022,7 +1022,7 @@ class SubmissionIncomplete(RunError):
 
     def __init__(self, *, run: str, position: int, reason: str) -> None:
         if not position:
-            self.text = self.of_first  # type: ignore[misc]
+            self.text = self.of_first  # type: ignore[misc]  # before super(), which makes the sentence
         super().__init__(run=run, position=position, reason=reason)
 
 

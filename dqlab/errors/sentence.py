@@ -1,7 +1,7 @@
 """The root of all errors: a sentence with named gaps, and the values that fill them.
 
-A gap for a count may name what is counted, and words that follow the count: ``{left:message}`` becomes "1 message" or
-"2 messages", ``{left:waits|wait}`` one of the two. ``{value:brief}`` is a short ``repr`` of any value.
+A gap for a count may name the counted noun, and words that depend on the count: ``{left:message}`` becomes "1 message"
+or "2 messages", ``{left:waits|wait}`` one of the two words. ``{value:brief}`` is a short ``repr`` of any value.
 """
 
 from __future__ import annotations

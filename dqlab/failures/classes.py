@@ -92,8 +92,8 @@ class FailureClasses:
         self._limit = described
         self.failed = 0
         """Deliveries that failed, over all classes and all time."""
-        # Functions may fail in a new way on every document: only the largest classes keep a sample to be shown, the
-        # others are bare counts.
+        # Functions may fail in a new way on every document: only the largest classes, at the time of their last
+        # failure, keep a sample to be shown, and the others are bare counts.
         self._described: dict[str, _Row] = {}
         self._bare: dict[str, _Row] = {}
         self._dead: dict[int, _Part] = {}

@@ -82,10 +82,13 @@ class Failure:
     """Eight hex digits, equal for failures of one class on any document, machine or line."""
     key: str | None
     code: str
+    """Short code version of the function."""
     consumer: str
     worker: str
     when: float
+    """When it failed, in seconds since 1970-01-01 UTC."""
     seconds: float
+    """Time spent in the function."""
 
     @classmethod
     def from_exception(
@@ -100,7 +103,7 @@ class Failure:
         consumer: str = "",
         worker: str = "",
     ) -> Self:
-        """Record an exception, without its first `skip` frames (None: those of dqlab), which are the executor's."""
+        """Record an exception without its first `skip` frames, the executor's, or with None without those of dqlab."""
         # An exception's own code (`__str__`, notes, a metaclass) may raise; none of these helpers lets that out.
         trace = users_part(exception.__traceback__, skip)
         return cls(

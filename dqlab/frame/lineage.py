@@ -293,7 +293,7 @@ def _shortened(values: Sequence[float]) -> bytes:
 
 
 def _bounded(value: float) -> float:
-    """Return a number that fits into a 4-byte float, or NaN, which stands for one that is not known, as it is."""
+    """Return a number bounded to what a 4-byte float holds, and NaN, which stands for an unknown one, unchanged."""
     return max(-_LARGEST, min(value, _LARGEST)) if math.isfinite(value) else value
 
 

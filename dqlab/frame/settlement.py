@@ -54,7 +54,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Settlement:
-    """Outcomes of messages of one lease: acks with results, failures, messages given back."""
+    """Outcomes of messages of one lease, which are acks with results, failures, and returned messages."""
 
     blob: bytes | memoryview
     run: bytes

@@ -30,7 +30,7 @@ from dqlab.hpc.systems import System, ask, jobs_of, log_end, system_of
 if TYPE_CHECKING:
     from distributed import SpecCluster
 
-__all__ = ["Toll", "lsf", "oar", "pbs", "sge", "slurm", "start"]
+__all__ = ["Backoff", "lsf", "oar", "pbs", "sge", "slurm", "start"]
 
 logger = logging.getLogger("dqlab.hpc")
 
@@ -151,7 +151,7 @@ def _check_submits(system: System) -> None:
         raise NoBatchSystem(system=system.title, host=socket.gethostname(), command=system.submit)
 
 
-class Toll:
+class Backoff:
     """The backoff after jobs that died at their start, in monotonic seconds."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class Tending(Adaptive):
     """The adaptive scaling of `dqlab.hpc` clusters, made by `cluster.adapt`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self._toll, self._looked = Toll(), 0.0
+        self._backoff, self._looked = Backoff(), 0.0
         self._came: weakref.WeakSet[Any] = weakref.WeakSet()
         """Jobs whose worker has joined, which Dask handles."""
         self._dead: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -198,13 +198,13 @@ class Tending(Adaptive):
         new = {job for job in jobs.values() if job.came} - set(self._came)
         if new:
             self._came.update(new)
-            self._toll.came()
+            self._backoff.came()
         waiting = [job for job in jobs.values() if job not in self._came and job not in self._dead]
         dead = await asyncio.to_thread(ended, cluster, waiting)
         if dead:
             self._dead.update(dead)
-            self._toll.died(now)
-        if getattr(cluster, "replaces", True) and self._toll.over(now):
+            self._backoff.died(now)
+        if getattr(cluster, "replaces", True) and self._backoff.over(now):
             for name, job in jobs.items():
                 # The worker may have joined, or the cluster have replaced the job, while the batch system was asked.
                 if job in self._dead and not job.came and cluster.workers.get(name) is job:

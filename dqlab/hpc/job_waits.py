@@ -21,6 +21,7 @@ from dqlab.errors import ClusterClosed, DqlabWarning, JobsDied, JobsPending, Sub
 from dqlab.hpc.clusters import start
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import ASK_TIMEOUT, JobState, System, ask, jobs_of, log_end, system_of
+from dqlab.numbers import many
 
 if TYPE_CHECKING:
     from distributed import SpecCluster
@@ -110,7 +111,7 @@ def _close_all(given_up: dict[Recipe, Any]) -> int:
 
 
 def _close(cluster: Any) -> int:
-    jobs = [str(job.job_id) for job in jobs_of(cluster).values() if job.job_id is not None]
+    jobs = _submitted(cluster)
     named = ",".join(jobs)
     logger.warning("event=jobs_given_up jobs=%s", named)
     try:
@@ -122,11 +123,12 @@ def _close(cluster: Any) -> int:
 
 
 def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
-    """Return when a cluster has a worker, or close it if `owned` and raise why none has joined within `timeout`."""
+    """Return when a cluster has a worker, or raise why none has joined within `timeout`."""
     system = system_of(cluster)
     if system is None:
         return
-    # A cluster whose jobs only wait is not closed, even if owned: a place in the queue may have taken hours.
+    # An owned cluster is closed where no worker can join any more, and kept where its jobs wait: their place in the
+    # queue may have taken hours.
     began, asked, states = time.monotonic(), float("-inf"), dict[str, JobState | None]()
     while _open(cluster, system) and not cluster.scheduler_info["workers"]:
         now = time.monotonic()
@@ -194,7 +196,7 @@ def _pending(system: System, states: dict[str, JobState | None], timeout: float,
     return JobsPending(
         seconds=timeout,
         system=system.title,
-        waiting="1 job" if len(jobs) == 1 else f"{len(jobs)} jobs",
+        waiting=many(len(jobs), "job"),
         jobs=", ".join(jobs[:5]) or "none submitted yet",
         wait="waits" if len(jobs) == 1 else "wait",
         reason=reason,

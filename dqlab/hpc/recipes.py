@@ -200,7 +200,7 @@ def recipe(
     options: dict[str, Any] = {
         "cores": cores,
         "memory": nbytes(memory, name="memory"),
-        "processes": 1,
+        "processes": 1,  # with several in one job, adapt() starts and stops jobs without end
         "walltime": system.walltime(lasts),
         "queue": queue,
         system.account: account,
@@ -209,7 +209,7 @@ def recipe(
         "python": python,
         "job_name": job_name,
         "death_timeout": DEATH_TIMEOUT,
-        "local_directory": local_directory,
+        "local_directory": local_directory,  # the job's shell expands its variables, on the node
         "log_directory": place,
         "shared_temp_directory": place,
         "security": security or None,

@@ -91,7 +91,7 @@ class Choice:
         return said
 
     def _show(self) -> None:
-        """Show a run that goes on, unless a view of it can."""
+        """Show a run that goes on, where no view of it can."""
         if not look_again(self.run):  # a second view would leave the first one below it as it was at its end
             self._place(self.run)
 

@@ -18,7 +18,7 @@ from dqlab.lab import Lab
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 
-__all__ = ["Line", "Settings"]
+__all__ = ["Line", "Settings", "own_names"]
 
 _FILES = re.compile(r"[*/\\]")
 """Characters of file names, which users write where an expression is expected: `split` has removed their quotes."""
@@ -39,6 +39,12 @@ class Settings(Protocol):
     def change(self, name: str, value: str) -> None:
         """Change a setting, or raise `UsageError` where the value is not valid."""
         ...
+
+
+def own_names(shell: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables that users made, without those that IPython defined at its start."""
+    hidden = shell.user_ns_hidden
+    return {name: value for name, value in names.items() if value is not hidden.get(name, hidden)}
 
 
 @dataclass(frozen=True)
@@ -154,8 +160,7 @@ class Line:
 
     def _own(self, fits: Callable[[Any], bool]) -> list[str]:
         """Return the user's variables that fit, without those that IPython defined at its start."""
-        hidden = self.shell.user_ns_hidden
-        mine = {name: value for name, value in self.names.items() if value is not hidden.get(name, hidden)}
+        mine = own_names(self.shell, self.names)
         return [name for name, value in mine.items() if not name.startswith("_") and fits(value)]
 
     def _inside(self) -> bool:

@@ -28,7 +28,7 @@ from dqlab.jupyter.commands import ACTIONS
 from dqlab.jupyter.completion import matcher
 from dqlab.jupyter.desk import Desk
 from dqlab.jupyter.grammar import find, overview, split
-from dqlab.jupyter.line import Line
+from dqlab.jupyter.line import Line, own_names
 from dqlab.jupyter.source import define, users_of_last
 from dqlab.lab import Lab
 from dqlab.live.display import Mode, mode, set_mode
@@ -69,7 +69,7 @@ class DQMagics(Magics):
         super().__init__(shell)
         self._shell: Any = shell  # the base class declares that its own may be None
         self.desk = Desk(shell)
-        self._matcher = matcher(self._own_names, self._known_lab)
+        self._matcher = matcher(lambda: own_names(self._shell, self._shell.user_ns), self._known_lab)
 
     def start(self) -> None:
         """Register completion, and intercept the display of values."""
@@ -143,11 +143,6 @@ class DQMagics(Magics):
     def _names(self, local_ns: dict[str, Any] | None) -> dict[str, Any]:
         user_ns: dict[str, Any] = self._shell.user_ns
         return user_ns if local_ns is None or local_ns is user_ns else {**user_ns, **local_ns}
-
-    def _own_names(self) -> dict[str, Any]:
-        """Return the user's variables, without those that IPython defined at its start."""
-        hidden = self._shell.user_ns_hidden
-        return {name: value for name, value in self._shell.user_ns.items() if value is not hidden.get(name, hidden)}
 
     def _known_lab(self) -> Lab | None:
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.hpc.clusters import FIRST_WAIT, LONGEST_WAIT, Toll
+from dqlab.hpc.clusters import FIRST_WAIT, LONGEST_WAIT, Backoff
 from dqlab.hpc.systems import SYSTEMS, JobState, ask, log_end
 
 SLURM = SYSTEMS["slurm"]
@@ -138,17 +138,17 @@ def test_log_that_is_not_there_is_said_not_to_be(tmp_path: Path) -> None:
 
 
 def test_jobs_that_die_at_once_are_submitted_ever_more_rarely() -> None:
-    toll, now, waits = Toll(), 0.0, []
+    backoff, now, waits = Backoff(), 0.0, []
     for _ in range(10):
-        toll.died(now)
-        assert not toll.over(now)
+        backoff.died(now)
+        assert not backoff.over(now)
         began = now
-        while not toll.over(now):
+        while not backoff.over(now):
             now += FIRST_WAIT / 2
         waits.append(now - began)
     assert waits[:3] == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT]
     assert waits[-1] == LONGEST_WAIT
 
-    toll.came()
-    toll.died(now)
-    assert toll.over(now + FIRST_WAIT)
+    backoff.came()
+    backoff.died(now)
+    assert backoff.over(now + FIRST_WAIT)

@@ -187,7 +187,7 @@ def test_jobs_that_were_cancelled_while_they_waited_stay_cancelled(slurm: Slurm,
     cluster = job_waits._clusters[made_of]
     while not cluster._adaptive._dead:
         cluster.sync(cluster._adaptive.adapt)
-    cluster._adaptive._toll._until = 0.0
+    cluster._adaptive._backoff._until = 0.0
 
     cluster.sync(cluster._adaptive.adapt)
 

@@ -59,7 +59,7 @@ class _Handler(Handler, APIHandler):
         raised = kwargs.get("exc_info", (None, None, None))[1]
         if isinstance(raised, ServiceSilent):
             self.explain()
-        status, said = _spoken(raised, status_code)
+        status, said = _error_as_json(raised, status_code)
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(said))
@@ -75,7 +75,7 @@ class _Handler(Handler, APIHandler):
             return await self.services.upstream.ask(service, call, wait=wait, **asked)
 
 
-def _spoken(raised: BaseException | None, status: int) -> tuple[int, dict[str, Any]]:
+def _error_as_json(raised: BaseException | None, status: int) -> tuple[int, dict[str, Any]]:
     """Return the status and the JSON for an error."""
     if isinstance(raised, Refused):
         return raised.status, dict(raised.said)

@@ -35,7 +35,7 @@ from dqlab.numbers import clock
 __all__ = ["Dashboard", "Trick", "answer_headers", "location", "query", "request_headers", "upstream_path"]
 
 ASKED = ("Accept", "Accept-Language", "Cache-Control", "If-Modified-Since", "If-None-Match", "Pragma", "Range")
-"""Request headers that are forwarded, none of which is a cookie, an authorization or an encoding."""
+"""Request headers that are forwarded: a dashboard must not get cookies or authorizations of Jupyter."""
 ANSWERED = (
     "Accept-Ranges",
     "Cache-Control",
@@ -155,7 +155,7 @@ class Dashboard(WebSocketHandler, Handler):
 
     async def prepare(self) -> None:  # type: ignore[override]
         """Authenticate the user."""
-        await JupyterHandler.prepare(self, _redirect_to_login=False)
+        await JupyterHandler.prepare(self, _redirect_to_login=False)  # a frame must not show a login page
 
     def check_origin(self, origin: str = "") -> bool:
         """Allow the origins that Jupyter allows, which are its own pages and those configured."""
@@ -179,6 +179,7 @@ class Dashboard(WebSocketHandler, Handler):
         """Respond as to GET, without the contents."""
         await self._show(id)
 
+    # Authorized below, by what it does: a page is read, and its websocket, which can change the page, is executed.
     @web.authenticated
     async def get(self, id: str, path: str | None = None) -> None:  # type: ignore[override]
         """Show a page, or open a websocket to one."""
@@ -212,7 +213,7 @@ class Dashboard(WebSocketHandler, Handler):
                 self._upstream = await websocket_connect(
                     request, subprotocols=[each for each in spoken if each], max_message_size=LARGEST
                 )
-                await self.services.upstream.prove(service, wait=CONNECT_FOR)
+                await self.services.upstream.prove(service, wait=CONNECT_FOR)  # after connecting, see `upstream`
         except (OSError, TimeoutError, HTTPError, WebSocketError, ServiceSilent, Refused):
             if self._upstream is not None:
                 self._upstream.close()
