@@ -130,7 +130,7 @@ def _meant(name: str) -> str:
     if name in _OF_A_LAB:
         return f"Connect first: lab = dq.connect(); lab.{name}(...)"
     if name in _OF_DOCUMENTS:
-        return f"A listing of documents is made so: dq.Documents.{name}(...)"
+        return f"Make a listing of documents with: dq.Documents.{name}(...)"
     from difflib import get_close_matches
 
     near = get_close_matches(name, [*__dir__(), *_OF_A_LAB, *_OF_DOCUMENTS], n=1)

@@ -117,8 +117,8 @@ class Unmet:
         values = self._values[name]
         known = {value: amount for value, amount in values.items() if value is not None}
         if not known:
-            return "is known of none"
-        unknown = f", unknown of {count(values[None])}" if None in values else ""
+            return "has no value"
+        unknown = f", no value in {count(values[None])}" if None in values else ""
         if len(known) > VALUES and self._fields[name].kind is int:
             return f"from {count(min(known))} to {count(max(known))}{unknown}"
         most = sorted(known, key=lambda value: (-known[value], str(value)))

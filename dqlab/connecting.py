@@ -101,7 +101,7 @@ class NothingListens(ConnectFailed):
     text = (
         "nothing listens at {address!r}: the connection was refused ({reason}). Nothing was started. Check the port, "
         "start a scheduler with `dask scheduler`, or call dq.connect() without an address for a cluster on this "
-        "machine. One that is about to start is waited for with timeout='30s'."
+        "machine. To wait for one that starts: timeout='30s'."
     )
 
 

@@ -109,7 +109,7 @@ def checks_making(kind: type[T], usage: Callable[[Any], str]) -> type[T]:
             first = next(iter([*args[1:], *kwargs.values()]), None)
             for name in kwargs:
                 if name not in known:
-                    hint = f"There are: {', '.join(known)}. It is made so: {usage(first)}."
+                    hint = f"There are: {', '.join(known)}. Make it with: {usage(first)}."
                     raise UnknownOption(function=kind.__name__, option=name, hint=hint) from None
             raise WrongArguments(function=kind.__name__, reason=_bare(error), usage=usage(first)) from None
 

@@ -613,7 +613,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             f"run {run.name!r} ({undone.left or 'no answer'}, {'in the store' if self._keeps(run) else 'lost'})"
             for run, undone in found[1:]
         ]
-        so_too = f" So it is with {few_of(others)}{' of its runs' if len(others) > 3 else ''}." if others else ""
+        so_too = f" The same holds for {few_of(others)}{' of its runs' if len(others) > 3 else ''}." if others else ""
         return f"{self._what_becomes(*found[0])}{so_too}"
 
     def _keeps(self, run: Run) -> Path | None:

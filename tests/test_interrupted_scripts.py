@@ -42,7 +42,7 @@ def test_a_script_that_ends_before_its_runs_names_them_and_where_their_documents
 
     assert "3 of 3 documents of run 'fourth' were not done when the cluster ended; they are lost, for queue" in said
     assert (
-        "So it is with run 'third' (3 of 3 documents, in the store), run 'second' (3 of 3 documents, lost), "
+        "The same holds for run 'third' (3 of 3 documents, in the store), run 'second' (3 of 3 documents, lost), "
         "run 'first' (3 of 3 documents, in the store)." in said
     )
 

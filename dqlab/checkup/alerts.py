@@ -104,7 +104,7 @@ def _let_go(_: Facts, alert: Attention) -> Advice:
     fails = f"{holder}.give_up({alert.detail!r}) makes it a failure. " if alert.detail else ""
     text = (
         f"A slow document, or one that hangs. {fails}A limit ends such documents by itself, map(..., timeout='90s'). "
-        "To have it tried again"
+        "To retry it"
     )
     return Advice(text, f"{holder}.replace({alert.target!r})")
 

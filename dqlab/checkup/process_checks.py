@@ -151,7 +151,7 @@ def clocks(facts: Facts) -> Iterator[Finding]:
                 Severity.WARNING,
                 f"the clock of {name} is {numbers.duration(abs(process.skew))} {side} this process's; times of runs "
                 "and failures are wrong by as much, leases are not",
-                f"Have the clock of host {process.host} set by NTP",
+                f"Set the clock of host {process.host} by NTP",
                 "timedatectl set-ntp true",
                 {"who": name, "skew": process.skew, "doubt": process.doubt},
             )

@@ -184,9 +184,9 @@ def _abandoned(worker: WorkerFacts) -> Iterator[Finding]:
         yield Finding(
             "leases",
             Severity.WARNING,
-            f"{consumer} on {worker.title} works on beside {many(len(names), 'function')} that will not end though "
-            f"{'it was' if len(names) == 1 else 'they were'} let go: {few_of(names)}; threads cannot be killed, and "
-            "these take from the others",
+            f"{consumer} on {worker.title} still runs {many(len(names), 'function')} that "
+            f"{'was' if len(names) == 1 else 'were'} given up: {few_of(names)}; threads cannot be killed, and these "
+            "slow the others",
             "Restart the worker; what its consumers hold goes back. Give such runs processes, which can be "
             "killed: map(..., timeout='90s')",
             f"lab.client.restart_workers([{worker.address!r}])",
@@ -219,7 +219,7 @@ def _lease(facts: Facts, shard: ShardFacts, address: str) -> Iterator[Finding]:
             Severity.NOTE,
             f"{held}, longer than the visibility timeout of {numbers.duration(lease.timeout)}; the lease is renewed",
             f"A slow document, or one that hangs: lab.queue({shard.queue!r}).unacked() names it. A limit ends such "
-            "documents by itself, map(..., timeout='90s'). To have it tried again",
+            "documents by itself, map(..., timeout='90s'). To retry it",
             f"lab.queue({shard.queue!r}).replace({short_name(lease.consumer)!r})",
             values,
         )

@@ -72,7 +72,7 @@ def _lag(name: str, process: Process) -> Iterator[Finding]:
         yield Finding(
             "resources",
             Severity.WARNING,
-            f"the event loop of {name} comes {numbers.duration(process.lag)} late: calls to it wait as long",
+            f"the event loop of {name} is {numbers.duration(process.lag)} late: calls to it wait as long",
             "The machine is overloaded, or a function holds the GIL. Run such functions in processes of their own",
             "lab.map(fn, docs, executor='process')",
             {"who": name, "lag": process.lag},

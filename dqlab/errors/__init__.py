@@ -1050,7 +1050,7 @@ class ResultsFull(RunError):
 
     text = (
         "run {run!r} paused itself: its queue keeps {used:byte} of results, the limit is {limit:,}. Nothing is "
-        "lost. Read and run.drop() runs that are finished: then it goes on by itself. Or return less per document "
+        "lost. Read and run.drop() runs that are finished: then it continues by itself. Or return less per document "
         "(sink=dq.Parquet('out/') of map keeps results in files)."
     )
 
@@ -1225,8 +1225,8 @@ class JobsPending(DqlabError):
     """Jobs are submitted, and none runs yet."""
 
     text = (
-        "no worker came within {seconds:g} s: {waiting} of {system} ({jobs}) {wait}, reason: {reason}. {left} To wait "
-        "longer: dq.connect(..., timeout='30m'); to ask for less: fewer cores, less memory, a shorter walltime."
+        "no worker joined within {seconds:g} s: {waiting} of {system} ({jobs}) {wait}, reason: {reason}. {left} To "
+        "wait longer: dq.connect(..., timeout='30m'); to ask for less: fewer cores, less memory, a shorter walltime."
     )
 
 
@@ -1234,7 +1234,7 @@ class JobsDied(DqlabError):
     """Jobs started and ended before a worker joined."""
 
     text = (
-        "job {job} of {system} ended before its worker came. The end of {log}:\n{tail}\nNothing was queued. {left} "
+        "job {job} of {system} ended before its worker joined. The end of {log}:\n{tail}\nNothing was queued. {left} "
         "Fix it, often with python= or job_script_prologue=['module load ...'], then connect again."
     )
 

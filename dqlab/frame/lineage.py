@@ -103,10 +103,10 @@ class Made:
     def decode(cls, view: memoryview, count: int) -> Made:
         """Open the bytes that `Making.encode` packed for `count` results, or raise `ValueError`."""
         if len(view) < _HEAD.size:
-            raise ValueError("cut off before what is known of its results")
+            raise ValueError("cut off before the lineage of its results")
         at, columns, code_n, consumer_n = _HEAD.unpack_from(view)
         if columns & ~_ALL or not 0.0 <= at < _YEAR_10000:
-            raise ValueError(f"columns {columns:#x} of what is known of its results, at {at}")
+            raise ValueError(f"unknown columns {columns:#x} in the lineage of its results, at {at}")
         cursor = _Cursor(view, _HEAD.size)
         code, consumer, seconds = cursor.take(code_n), cursor.take(consumer_n), cursor.take(_BYTES * count)
         ages = cursor.take(_BYTES * count) if columns & _AGES else None
@@ -119,7 +119,7 @@ class Made:
             sizes = cursor.lengths(len(lengths), equal=bool(columns & _VERSIONS_EQUAL))
             versions = _Runs(lengths), _Texts(sizes, cursor.take(sum(sizes)))
         if cursor.at != len(view):
-            raise ValueError("lengths do not add up to what is known of its results")
+            raise ValueError("lengths do not add up to the lineage of its results")
         return cls(at, code, consumer, seconds, ages, attempts, versions)
 
     @property
@@ -221,7 +221,7 @@ class _Cursor:
     def take(self, n: int) -> memoryview:
         start, self.at = self.at, self.at + n
         if self.at > len(self._view):
-            raise ValueError("cut off in what is known of its results")
+            raise ValueError("cut off in the lineage of its results")
         return self._view[start : self.at]
 
     def lengths(self, count: int, *, equal: bool) -> Sequence[int]:

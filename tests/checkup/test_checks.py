@@ -69,14 +69,14 @@ PLANTED = {
         with_worker(1, abandoned={"consumer/pages/0": ("a.txt", "b.txt", "c.txt", "d.txt")}),
         "leases",
         WARNING,
-        "consumer/pages/0 on worker 1 (tcp://n1:1) works on beside 4 functions that will not end though they "
-        "were let go: a.txt, b.txt, c.txt and 1 more",
+        "consumer/pages/0 on worker 1 (tcp://n1:1) still runs 4 functions that were given up: "
+        "a.txt, b.txt, c.txt and 1 more",
     ),
     "one function that does not end": (
         with_worker(1, abandoned={"consumer/pages/0": ("a.txt",)}),
         "leases",
         WARNING,
-        "works on beside 1 function that will not end though it was let go: a.txt; threads",
+        "still runs 1 function that was given up: a.txt; threads",
     ),
     "protocol": (
         with_process(1, protocol=2),
@@ -450,7 +450,7 @@ PLANTED = {
         NOTE,
         "this process may open 256 files and connections only",
     ),
-    "lag": (with_process(2, lag=0.8), "resources", WARNING, "the event loop of worker 2 (tcp://n1:2) comes 0.8 s late"),
+    "lag": (with_process(2, lag=0.8), "resources", WARNING, "the event loop of worker 2 (tcp://n1:2) is 0.8 s late"),
     "memory of a worker": (
         with_worker(1, memory=7 * 10**9),
         "resources",

@@ -385,7 +385,7 @@ def test_folder_in_runs_is_listed_as_one(tmp_path: Path, monkeypatch: pytest.Mon
             "Did you mean 'c.txt'?",
         ),
         ("size > 1e6", "none of 3 documents matches size > 1e6. There are: size 1 (1), 2 (1), 3 (1)."),
-        ("pages > 0", "There are: pages is known of none. docs.probe(lab) counts the pages of PDFs."),
+        ("pages > 0", "There are: pages has no value. docs.probe(lab) counts the pages of PDFs."),
         (lambda document: False, "none of 3 documents matches the function of where()."),
     ],
 )

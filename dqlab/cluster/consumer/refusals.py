@@ -132,8 +132,8 @@ class Refusals:
         if not reason or chunk.run in self._waits:
             return bool(reason)
         why = (
-            f"{UNREAD}: {root.partition(' ')[2]} refuses what it gave before ({reason}). Renew the credentials of "
-            f"{self._here}; it goes on by itself"
+            f"{UNREAD}: {root.partition(' ')[2]} refuses files that it returned before ({reason}). Renew the "
+            f"credentials of {self._here}; the run then continues by itself"
         )
         logger.warning("event=documents_refused consumer=%s run=%s %s", self._consumer, chunk.run.hex(), why)
         if not (await self._hold(chunk.run, shards, why)).wanted:

@@ -251,7 +251,7 @@ class Gathering:
         work = [(lot.chunk, lot.done) for lot in lots]
         writing = asyncio.wrap_future(self._thread.submit(partial(self._write_part, part, work, hurried=hurried)))
         while not (await asyncio.wait((writing,), timeout=SLOW_S))[0]:
-            await self._report(f"{UNWRITTEN} to {self._sink} for now: it takes long to answer")
+            await self._report(f"{UNWRITTEN} to {self._sink} yet: it is slow to answer")
         return writing.result()
 
     async def _report(self, why: str) -> bool:

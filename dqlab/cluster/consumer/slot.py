@@ -555,7 +555,7 @@ class Slot:
 
     def _note_abandoned(self, name: str, thread: asyncio.Future[Any] | CoroutineThread, chunk: Chunk) -> None:
         self._abandoned.append((name, thread))
-        self.last_error = f"{name} goes on though it was cancelled; its thread was abandoned"
+        self.last_error = f"{name} still runs after its cancellation; its thread was abandoned"
         threads = len(self._abandoned)
         words = "event=thread_abandoned slot=%s lease=%s message=%s threads=%d"
         logger.info(words, self.name, chunk.lease, name, threads)  # no warning: `last_error` and the doctor name it

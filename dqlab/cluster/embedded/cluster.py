@@ -136,7 +136,7 @@ class Nursery:
 
     def _check(self) -> None:
         if self.abandoned:
-            raise Abandoned("the start of the cluster was given up")
+            raise Abandoned("the start of the cluster was cancelled")
 
     def _start(self) -> None:
         with self._lock:
@@ -178,7 +178,7 @@ class Nursery:
             kind, value = await taken_from(reader)
         except (EOFError, asyncio.IncompleteReadError):
             writer.close()
-            raise ChildProcessError("the process that workers are forked from ended as it began") from None
+            raise ChildProcessError("the process that forks workers ended while it started") from None
         if kind == FAILED:
             writer.close()
             raise value

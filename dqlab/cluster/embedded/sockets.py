@@ -86,7 +86,7 @@ def missing(address: str) -> str:
     try:
         directory, number = parse_host_port(address.removeprefix(PREFIX))
     except ValueError:
-        return "it has no number"
+        return "it has no socket number (unix://DIRECTORY:NUMBER)"
     if Path(_path(directory, number)).exists():
         return ""
     return problem_with(directory) or f"{directory} has no socket {number}: its scheduler has ended"

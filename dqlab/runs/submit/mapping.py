@@ -331,7 +331,7 @@ class Submitter:
                 waited = True
                 why = (
                     f"{UNREAD}: the rest of its input cannot be listed ({reason}). Renew the credentials of the "
-                    f"notebook, process {os.getpid()} on {socket.gethostname()}; it goes on by itself"
+                    f"notebook, process {os.getpid()} on {socket.gethostname()}; the listing then continues by itself"
                 )
                 self._hold(why)
                 until = time.monotonic() + pause

@@ -223,7 +223,7 @@ class _Passage:
             self._handle(child, record)
         now = time.monotonic()
         if self._mixed_up:
-            self._end(ProcessDied(how="reported outcomes out of turn: something else wrote to its pipe"))
+            self._end(ProcessDied(how="sent an unexpected record: other code wrote to its pipe"))
         elif child.gone:
             self._end(None)
         elif self._given:

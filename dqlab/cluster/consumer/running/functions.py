@@ -58,4 +58,4 @@ class FunctionCache:
 class FunctionLost(DqlabError):
     """The queue no longer has the function of a message."""
 
-    text = "the function of this message is no longer in its queue. Retry the run with fn=."
+    text = "the queue no longer has the function of this message. Retry the run with fn=."
