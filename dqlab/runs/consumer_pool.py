@@ -247,8 +247,7 @@ class ConsumerPool:
         with interruptible(text):
             self._join(seconds(print_timestep, name="print_timestep") if progress else PARK, progress=progress)
 
-    def _join(self, every: float | None, *, progress: bool) -> None:
-        every = PARK if every is None else every
+    def _join(self, every: float, *, progress: bool) -> None:
         # A put that is not confirmed is in no shard's count, so the queue could seem empty too early.
         self.queue_pool.flush(None)
         # `stuck` goes back with the next call: a shard answers before `limit` ends only if its own reason differs.

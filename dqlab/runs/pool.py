@@ -709,7 +709,6 @@ def _check_documents(fn: object, documents: Any) -> None:
         name = getattr(documents, "__name__", "fn")
         problem = f"is not a function. It comes first: map({name}, documents). Nothing was submitted."
         raise BadOption(option="fn", value=fn, problem=problem)
-    problem = ""
     if isinstance(documents, str | bytes):
         problem = "is one text, whose elements are its characters. Pass [text], or dq.Documents.from_glob(path)."
         documents = documents[:40]
