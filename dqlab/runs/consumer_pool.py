@@ -1,4 +1,4 @@
-"""`ConsumerPool`: consumers of a queue pool that are started and stopped by hand."""
+"""`ConsumerPool`: the consumers of a queue pool that a user starts and stops by hand."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ class Consumer:
         Raises
         ------
         ActorGone
-            It was stopped, or its worker died.
+            The consumer was stopped, or its worker died.
         """
         report = self.link.sync(_report_of(self.name, self.link.client))
         return report.to_wire()
 
     def len_items(self) -> int:
-        """Return how many messages it has settled."""
+        """Return how many messages the consumer has settled."""
         return int(self.stats()["done"])
 
     def len_pending_items(self) -> int:
-        """Return how many messages it holds."""
+        """Return how many messages the consumer holds."""
         return int(self.stats()["leased"])
 
 
@@ -165,7 +165,8 @@ class ConsumerPool:
         return (Consumer(self._link, name) for name in self._names())
 
     def _names(self) -> list[str]:
-        """Return the consumers' current names: one whose worker has died is replaced."""
+        """Return the names of the current consumers."""
+        # Ask each time: the scheduler replaces a consumer when its worker dies, and the new one has another name.
         names: list[str] = self._link.sync(self._link.scheduler("dq_consumers", set_id=self._set_id))
         return names
 
@@ -183,6 +184,7 @@ class ConsumerPool:
                 raise QueueClosed(queue=self.queue_pool.name)
             if self._running:
                 return
+            # Before consumers start: they lease at once, and the first messages need these retries too.
             if self._retries is not None:
                 self._link.sync(self._handle.order(Retries(NO_ID, self._retries)))
             made = self._link.scheduler(
@@ -247,9 +249,10 @@ class ConsumerPool:
         with interruptible(text):
             self._join(seconds(print_timestep, name="print_timestep") if progress else PARK, progress=progress)
 
-    def _join(self, every: float | None, *, progress: bool) -> None:
-        every = PARK if every is None else every
+    def _join(self, every: float, *, progress: bool) -> None:
+        # A put that is not confirmed is in no shard's count, so the queue could seem empty too early.
         self.queue_pool.flush(None)
+        # `stuck` goes back with the next call: a shard answers before `limit` ends only if its own reason differs.
         stuck, since = "", 0.0
         standstill = Standstill(f"queue {self.queue_pool.name!r}", None)
         while True:
@@ -267,6 +270,7 @@ class ConsumerPool:
             left = sum(shard.alive for shard in busy)
             self._raise_full(busy)
             now, before = time.monotonic(), stuck
+            # One shard that makes progress is enough: consumers come to the others later.
             stuck = busy[0].stuck if all(shard.stuck for shard in busy) else ""
             since = since if before and stuck else now
             if stuck and now - since >= STALLED_AFTER and not self._link.sync(expects_workers(self._link)):
@@ -339,14 +343,15 @@ class ConsumerPool:
 
 
 def _choose_actor(kind: Any, options: dict[str, Any]) -> bytes:
-    """Return the sealed actor class for a user's class; complete its options."""
+    """Return the sealed actor class that runs a user's class, and add that class to `options`."""
     if not (isinstance(kind, type) and issubclass(kind, ConsumerBaseClass)):
         raise BadOption(option="ConsumerClass", value=kind, problem="is not a subclass of ConsumerBaseClass.")
     if inspect.isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise BadOption(option="ConsumerClass", value=kind, problem=f"does not define {missing}.")
+    # Compare the method, not the class: a subclass that keeps it runs calls as they are, in threads or processes.
     if kind.process_item is GeneralConsumer.process_item:
-        return b""  # the registry's default: runs calls as they are
+        return b""  # the registry then takes its own consumer class
     options["sealed"] = seal_or_explain(kind, f"class {kind.__qualname__}")
     return seal_value(CustomConsumer)
 

@@ -1,6 +1,6 @@
-"""The classes users subclass to define how messages are processed.
+"""The classes that users subclass to define how messages are processed.
 
-Their objects live in consumers on workers, one for each slot; a `ConsumerPool` sends the class there.
+A `ConsumerPool` sends the class to the workers, where each slot of a consumer has an object of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ConsumerBaseClass(ABC):
 
 
 class GeneralConsumer(ConsumerBaseClass):
-    """Runs calls. A plain value becomes a dead letter (`NotACall`)."""
+    """Run calls; a plain value becomes a dead letter (`NotACall`)."""
 
     def process_item(self, item: Message) -> Any:
         """Call the function of a message; override it to do something around the call."""
@@ -52,7 +52,7 @@ class GeneralConsumer(ConsumerBaseClass):
 
 
 class DummyConsumer(ConsumerBaseClass):
-    """Acks everything with None and runs nothing. Use it to empty a queue, or to measure one."""
+    """Acknowledge every message with the result None, and run nothing: to empty a queue, or to measure one."""
 
     def process_item(self, item: Any) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""Pandas tables with any text: pandas' own text type accepts only valid Unicode."""
+"""Pandas tables of results, including texts that are not valid Unicode, which pandas' own text type refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["EvenRows", "frame_of", "index_of", "inferred", "series_of"]
 
 
 def index_of(keys: Sequence[Any]) -> Any:
-    """Return keys as an index named ``key``, of objects if one of them is not valid Unicode."""
+    """Return keys as an index named ``key``, with objects if a key is not valid Unicode."""
     import pandas as pd
 
     try:
@@ -26,17 +26,14 @@ def index_of(keys: Sequence[Any]) -> Any:
 
 
 def frame_of(rows: Sequence[Mapping[Any, Any]], index: Any, columns: list[str] | None = None) -> Any:
-    """Return rows as a table.
-
-    A column is of objects where one has text that is not valid Unicode, or a whole number that a number with a point
-    would round; others are of a fitting type.
-    """
+    """Return rows as a table, with a column of objects where a fitting type would refuse or round a value."""
     import pandas as pd
 
     rows = list(rows)
-    try:  # not from_records: it takes an index whose labels are all columns for the names of these columns
+    try:  # not from_records: if all labels of the index are also columns, it takes the index for their names
         frame = pd.DataFrame(rows, index=index, columns=columns)
-        for at, key in enumerate(frame.columns):
+        for at, key in enumerate(frame.columns):  # by position: a name may be a tuple
+            # pandas makes floats of integers beside a missing value: above 2**53 they would become other numbers.
             if _may_round(frame.iloc[:, at]) and _rounds(row.get(key) for row in rows):
                 exact: Any = pd.Series([row.get(key, math.nan) for row in rows], frame.index, dtype=object)
                 frame.isetitem(at, exact)
@@ -51,7 +48,7 @@ def frame_of(rows: Sequence[Mapping[Any, Any]], index: Any, columns: list[str] |
 
 
 def inferred(column: Any) -> Any:
-    """Return a column of objects as one of a fitting type, or as it is where this cannot have its values."""
+    """Return a column of objects with a fitting type, or unchanged if that type cannot hold all values exactly."""
     try:
         made = column.infer_objects()
     except UnicodeEncodeError:
@@ -64,14 +61,14 @@ def _may_round(column: Any) -> bool:
 
 
 def _rounds(values: Iterable[Any]) -> bool:
-    """Return whether a whole number among some values is none that a number with a point has."""
+    """Return whether a float cannot represent some integer among the values exactly."""
     return any(
         isinstance(value, Integral) and abs(int(value)) > EXACT and int(float(value)) != value for value in values
     )
 
 
 def series_of(values: Any, index: Any) -> Any:
-    """Return values as a column of objects, if one of them is not valid Unicode, or of a fitting type."""
+    """Return values as a column with a fitting type, or with objects if a value is not valid Unicode."""
     import pandas as pd
 
     try:
@@ -81,10 +78,9 @@ def series_of(values: Any, index: Any) -> Any:
 
 
 class EvenRows:
-    """Rows that all have the same columns, each of one plain type, as columns: a number takes eight bytes.
+    """Rows that all have the same columns with one plain type each, held as columns."""
 
-    As objects of Python a small row takes 400 bytes, and most results are such rows.
-    """
+    # Most results are rows like these. As Python objects a small row takes 400 bytes, here a number takes eight.
 
     def __init__(self) -> None:
         self._columns: dict[Any, list[Any]] = {}
@@ -93,7 +89,8 @@ class EvenRows:
         """Arrays of positions, and lists of keys."""
 
     def add(self, *parts: Sequence[Any] | Alike) -> bool:
-        """Add rows, some after others, or none of them when they are not even with those before; return which."""
+        """Add all rows of the parts, or none if they differ from the earlier rows; return whether they were added."""
+        # Nothing is stored before all parts fit: the caller adds the whole page elsewhere if one does not.
         made, types = list[dict[Any, Any]](), self._types
         for rows in parts:
             found = _columns_of(rows.columns) if isinstance(rows, Alike) else _columns_of_rows(rows)
@@ -101,7 +98,7 @@ class EvenRows:
                 return False
             here = {name: kind for name, (kind, _) in found.items()}
             types = types or here
-            if list(here.items()) != list(types.items()):
+            if list(here.items()) != list(types.items()):  # as lists: columns in another order are another table
                 return False
             made.append({name: array for name, (_, array) in found.items()})
         self._types = types
@@ -111,13 +108,13 @@ class EvenRows:
         return True
 
     def add_keys(self, keys: list[Any] | None, ordinals: Sequence[int]) -> None:
-        """Add the keys of the rows that were added last; None: these are their positions."""
+        """Add the keys of the rows that were added last, which are their ordinals if `keys` is None."""
         import numpy as np
 
         self._keys.append(np.array(ordinals, np.int64) if keys is None else keys)
 
     def frame(self) -> Any:
-        """Return a DataFrame of all rows by key; None without rows, or where a name is not valid Unicode."""
+        """Return a DataFrame of all rows by key, or None without rows or if a name is not valid Unicode."""
         import numpy as np
         import pandas as pd
 
@@ -137,12 +134,13 @@ class EvenRows:
         names = pd.Index(list(joined), tupleize_cols=False) if not _odd(joined) else None
         if names is None:
             return None
+        # Built with numbers as names, named afterwards: pandas may take other names for several levels.
         frame = pd.DataFrame(dict(enumerate(joined.values())), index=index, copy=False)
         frame.columns = names
         return frame
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Yield (key, row) as they came."""
+        """Yield (key, row) in the order in which they were added."""
         names = list(self._columns)
         for at, keys in enumerate(self._keys):
             columns = (_listed(parts[at]) for parts in self._columns.values())
@@ -151,12 +149,12 @@ class EvenRows:
 
 
 _Columns: TypeAlias = dict[Any, tuple[type, Any]]
-"""Of each column the type of its values, and these."""
+"""The type and the values of each column, by name."""
 _KINDS = {"i": int, "f": float, "b": bool}
 
 
 def _columns_of(given: Mapping[str, Any]) -> _Columns | None:
-    """Return columns that were made without their rows; None as below."""
+    """Return columns that were read without their rows, or None if a text is not valid Unicode."""
     made: _Columns = {}
     for name, column in given.items():
         kind = str if isinstance(column, list) else _KINDS[column.dtype.kind]
@@ -168,7 +166,8 @@ def _columns_of(given: Mapping[str, Any]) -> _Columns | None:
 
 
 def _columns_of_rows(rows: Sequence[Any]) -> _Columns | None:
-    """Return the columns of rows; None when they have others, or values of several types or of another one."""
+    """Return the columns of rows, or None unless all rows have the same columns with one plain type each."""
+    # `type`, not isinstance: True is an int, and a subclass of dict or str would lose what makes it one.
     if set(map(type, rows)) != {dict} or not rows[0]:
         return None
     names, width = list(rows[0]), len(rows[0])
@@ -192,7 +191,7 @@ def _columns_of_rows(rows: Sequence[Any]) -> _Columns | None:
 
 
 def _odd(names: Mapping[Any, Any]) -> bool:
-    """Return whether names of columns are not all texts of valid Unicode."""
+    """Return whether some name of a column is no text, or not valid Unicode."""
     try:
         for name in names:
             if type(name) is not str:
@@ -208,21 +207,21 @@ def _listed(values: Any) -> list[Any]:
 
 
 def _array_of(column: list[Any], kind: type) -> Any:
-    """Return values of one plain type as an array, or None; text as a column of pandas, which is compact there."""
+    """Return values of one plain type as an array, or texts as a pandas Series, or None for other values."""
     import numpy as np
     import pandas as pd
 
     if kind is int:
         try:
             return np.array(column, np.int64)
-        except OverflowError:
+        except OverflowError:  # beyond 64 bits
             return None
     if kind is float or kind is bool:
         return np.array(column, kind)
     if kind is not str:
         return None
     try:
-        if len(set(column)) * 2 < len(column):  # where texts are objects, equal ones are one object
+        if len(set(column)) * 2 < len(column):  # a pandas without its compact text type keeps objects: share equal ones
             one = dict(zip(column, column, strict=True))
             column = list(map(one.get, column))
         return pd.Series(column)

@@ -1,4 +1,4 @@
-"""The dead letters of a run as users see them: a sequence, a table."""
+"""`Failures`: the dead letters of a run, as a sequence or a table."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ __all__ = ["DeadLetter", "Failures", "dead_letter"]
 
 PAGE = 500
 CLASSES = 100
-"""Failure classes that a table lists."""
+"""Failure classes that a table lists at most."""
 LOOKED_AT = 10_000
-"""Dead documents that are read to find the classes that statistics leave out."""
+"""Dead documents that are read at most to find the classes that statistics leave out."""
 PLACES = 50_000
-"""Dead documents whose positions one call returns."""
+"""Positions of dead documents that one call returns at most."""
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One message that is not retried automatically.
+    """One message that failed for good: it is not retried automatically.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class DeadLetter:
         Why it is dead: retries used up, rejected, lost after early ack …
     error, message, at, traceback, fingerprint : str
         The last exception: class, text, "function:line", text, and a hash that similar failures share. The class has
-        the name that tracebacks show; dqlab's own classes have only their last name: "ResultTooLarge".
+        the name that tracebacks show; classes of dqlab have only their last name, such as "ResultTooLarge".
     key : str or int
         The document's key, or the ordinal if it has none.
     deliveries, exceptions : int
@@ -82,12 +82,12 @@ class DeadLetter:
 
     @property
     def argument(self) -> Any:
-        """The element or value itself, unpickled here; (args, kwargs) for calls."""
+        """The element or value itself, unpickled in this process; (args, kwargs) for a call."""
         return open_here(self.payload)
 
     @property
     def document(self) -> Any:
-        """The same as `argument`: the document that failed."""
+        """The document that failed; the same as `argument`."""
         return self.argument
 
     def __str__(self) -> str:
@@ -96,9 +96,9 @@ class DeadLetter:
 
 
 class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
-    """Dead letters of one run, by id, fetched a page at a time.
+    """The dead letters of one run, ordered by id and fetched a page at a time.
 
-    Shows itself as a table; `to_frame()` gives a pandas DataFrame.
+    A notebook shows them as a table; `to_frame()` returns a pandas DataFrame.
     """
 
     _way_out = "take along list(failures)"
@@ -135,7 +135,7 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         return self.of(())
 
     def of(self, classes: Collection[str]) -> Iterator[DeadLetter]:
-        """Yield the dead letters of the failure classes with these fingerprints; without any, all of them."""
+        """Yield the dead letters of the failure classes with these fingerprints, or all if there are none."""
         for shard in range(len(self._counts)):
             after = -1
             while page := self._handle.link.sync(self._page(shard, after, classes)):
@@ -177,7 +177,7 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
     def classes(self) -> tuple[ClassStats, ...]:
         """The classes of failures, largest first, at most a hundred; empty if unknown.
 
-        Statistics have the eight largest. To find the others, it reads the first ten thousand letters.
+        Statistics have the eight largest classes; the others are found among the first ten thousand letters.
         """
         known = {entry.fingerprint: entry for entry in self._classes() if entry.dead}
         if not known or sum(entry.dead for entry in known.values()) >= len(self):
@@ -192,12 +192,12 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
                     self._class_of(letter) if before is None else replace(before, dead=before.dead + 1)
                 )
         others = sorted(found.values(), key=lambda entry: (-entry.dead, entry.error, entry.fingerprint))
-        # While a run goes on, statistics are older than the letters: what is missing is not of other classes.
+        # While a run goes on, statistics are older than the letters, so letters that they lack may be of known classes.
         listed = [replace(entry, dead=max(entry.dead, amounts[mark])) for mark, entry in known.items()]
         return (*listed, *others)[:CLASSES]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per dead letter: key, error, message, at, deliveries, version, reason, traceback."""
+        """Return a row for each dead letter: key, error, message, at, deliveries, version, reason, traceback."""
         columns = ["error", "message", "at", "deliveries", "version", "reason", "fingerprint", "traceback"]
         with interruptible("the dead documents are where they were; read them again with run.failures().to_frame()"):
             letters = list(self)
@@ -219,7 +219,7 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         return sorted(found)
 
     def named(self, ids: Iterable[int]) -> Iterator[DeadLetter]:
-        """Yield the dead letters with these ids, as far as they are still dead."""
+        """Yield the dead letters with these ids that are still dead."""
         for shard, group in groupby(sorted(ids), shard_of):
             left = deque(group)
             while left and (page := self._handle.link.sync(self._page(shard, left[0] - 1, (), len(left)))):
@@ -230,7 +230,7 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
                         yield letter
 
     def _class_of(self, letter: DeadLetter) -> ClassStats:
-        """Return a class that one dead letter is known of."""
+        """Return the statistics of a failure class that has one known dead letter."""
         return ClassStats(
             fingerprint=letter.fingerprint,
             error=letter.error,
@@ -251,14 +251,15 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
 
 
 def dead_letter(row: calls.DeadRow, record: memoryview, payload: memoryview) -> DeadLetter:
-    """Return a dead letter from its row, failure record and payload."""
+    """Return the dead letter of [id, ordinal, reason, deliveries, exceptions, kind], a failure record and a payload."""
     assert row.kind is not None, "with its payload"
     said, kind, ordinal = described(row, bytes(record)), Kind(row.kind), row.ordinal
     if kind is Kind.ELEMENT:
         label = sealed_label(payload)
         if label is not None:
-            said["key"] = label  # the record has it as text, or the ordinal where its consumer died with it
-        elif said["key"] == ordinal:  # it was never opened: likewise
+            # The record has the label as text, or the ordinal if the consumer died before it could record the label.
+            said["key"] = label
+        elif said["key"] == ordinal:  # nobody has opened the document: the consumer died with it
             key = sealed_key(payload)
             said["key"] = ordinal if key is None else key
     return DeadLetter(**said, ordinal=ordinal, exceptions=row.exceptions, kind=kind, payload=bytes(payload))

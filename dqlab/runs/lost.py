@@ -1,4 +1,4 @@
-"""The lost documents of a run: ranges of ordinals, with their keys where the input can be read again."""
+"""`Lost`: the lost documents of a run, as ranges of ordinals, with their keys if the input can be read again."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dqlab.rules.ranges import Ranges
 __all__ = ["AbsentDocument", "CancelledDocument", "Lost", "LostDocument", "key_of", "repeats", "why_empty"]
 
 LOOK_FOR = 10_000
-"""Most documents of a listing that are read to name the first lost ones in an error."""
+"""Documents of a listing that are read at most to name the first lost ones in an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbsentDocument:
-    """Replaces a result that a document has not, and will not have, with ``errors="return"``.
+    """Stands for a document that will never have a result, in results read with ``errors="return"``.
 
     Attributes
     ----------
     ordinal : int
-        Its position in the run's input.
+        The document's position in the run's input.
     key : str or int
-        Its key, or its ordinal where the input cannot be read again.
+        The document's key, or its ordinal if the input cannot be read again.
     """
 
     ordinal: int
@@ -39,7 +39,7 @@ class LostDocument(AbsentDocument):
     Attributes
     ----------
     reason : str
-        How it was lost.
+        How the document was lost.
     """
 
     reason: str
@@ -59,8 +59,8 @@ class CancelledDocument(AbsentDocument):
 class Lost(Sequence[Any]):
     """The lost documents of a run, in order: (ordinal, key), or ordinals if the input cannot be read again.
 
-    Holds ranges of ordinals; keys are read from the input each time. The key of an element that is not a
-    `Document` is its ordinal, as in `Results.keys`.
+    Keys are read from the input each time. The key of an element that is not a `Document` is its ordinal, as in
+    `Results.keys`.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Lost(Sequence[Any]):
         return direct or ordinal < LOOK_FOR
 
     def _looked_up(self, elements: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        known = len(elements)  # an input that has shrunk has fewer keys, and hides nothing
+        known = len(elements)  # the input may have shrunk meanwhile: documents behind its end keep their ordinals
         return ((at, key_of(elements[at], at) if at < known else at) for at in self.ordinals)
 
     def _read(self, elements: Iterable[Any]) -> Iterator[tuple[int, Any]]:
@@ -136,18 +136,19 @@ class Lost(Sequence[Any]):
             if ordinal in wanted:
                 given += 1
                 yield ordinal, key_of(element, ordinal)
+        # The input has become shorter: the rest has no keys, but must not be missing from the list.
         yield from ((ordinal, ordinal) for ordinal in islice(self.ordinals, given, None))
 
 
 def key_of(element: Any, ordinal: int) -> Any:
-    """Return the key of a result: the document's, else the ordinal."""
+    """Return the key of an element's result, which is the ordinal for an element without a key."""
     if type(element) is Labelled:
         return element.label
     return element.key if type(element) is Document else ordinal
 
 
 def why_empty(elements: Iterable[Any]) -> str:
-    """Return what to do about an input that had no elements, without a full stop."""
+    """Return what to do about an input without elements, as a sentence without its full stop."""
     if isinstance(elements, Iterator):
         kind = type(elements).__name__
         article = "an" if kind[0].lower() in "aeiou" else "a"

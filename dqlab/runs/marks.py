@@ -1,4 +1,4 @@
-"""Report what users do to the scheduler, which marks it in every chart."""
+"""Reports of users' actions to the scheduler, which marks them in every chart."""
 
 from __future__ import annotations
 
@@ -16,21 +16,12 @@ from dqlab.texts import shown
 __all__ = ["mark", "owner", "pausing"]
 
 PATIENCE = 5.0
-"""Seconds that the report may take; nothing waits for it."""
+"""Seconds that a report may take, while nothing waits for it."""
 
 
 def mark(link: Link, text: str, queue: str, *, cell: int | None = None, by: str = "") -> None:
-    """Report to the scheduler what a user did; return at once, and ignore failures.
-
-    Parameters
-    ----------
-    text : str
-        In two or three words.
-    cell : int, optional
-        Number of the notebook cell; default: the one that runs.
-    by : str
-        For a pause: who paused it, and when.
-    """
+    """Report to the scheduler in two or three words what a user did, without waiting and ignoring failures."""
+    # `cell` is the number of the notebook cell, by default of the running one; `by` is from `pausing()`, for a pause.
 
     async def tell() -> None:
         with suppress(DqlabError):
@@ -42,12 +33,12 @@ def mark(link: Link, text: str, queue: str, *, cell: int | None = None, by: str 
 
 
 def pausing() -> str:
-    """Return the user and the time for a pause made now: ``by ana, 13:34``."""
+    """Return the user and the time of a pause made now, such as ``by ana, 13:34``."""
     return f"by {_user()}, {datetime.now().astimezone():%H:%M}"
 
 
 def owner() -> str:
-    """Return the user who makes a run here, with the notebook where there is one: ``ana, invoices.ipynb``."""
+    """Return the user who makes a run here, with the notebook if there is one, such as ``ana, invoices.ipynb``."""
     notebook = PurePath(os.environ.get("JPY_SESSION_NAME", "")).name  # as Jupyter passes it to its kernels
     return shown(f"{_user()}, {notebook}" if notebook else _user())
 

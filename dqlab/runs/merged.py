@@ -1,6 +1,6 @@
-"""Results of documents that were split: the values of their parts, put together again.
+"""`MergedResults`: one value for each document that was split, merged from the values of its parts.
 
-Owns which results are parts of one document, which their keys show. Fetching values is left to `Results`.
+Owns which results belong to one document, as their keys show; `Results` fetches the values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PART = re.compile(r"#p([1-9][0-9]*)-([1-9][0-9]*)of([1-9][0-9]*)$")
 
 
 def check_merge(merge: object) -> None:
-    """Refuse what cannot be called."""
+    """Raise `BadOption` for a `merge` that cannot be called."""
     if merge is not None and not callable(merge):
         problem = "is not a function of a list, the values of a document's parts in the order of its pages."
         raise BadOption(option="merge", value=merge, problem=problem)
@@ -36,23 +36,24 @@ def check_merge(merge: object) -> None:
 
 @dataclass(slots=True)
 class _Whole:
-    """A document: its key, and where the values of its parts are."""
+    """One document, with the positions of its parts among the results."""
 
     key: Any
     pages: int = 0
-    """How many it has; 0 of one that was not split."""
+    """Pages of the document; 0 if it was not split."""
     firsts: list[int] = field(default_factory=list)
     """The first page of each part."""
     had: int = 0
-    """Pages in its parts."""
+    """Pages that the known parts have together."""
     at: array[int] = field(default_factory=lambda: array("Q"))
-    """Positions among the results, as `firsts`."""
+    """Position of each part among the results, in the order of `firsts`."""
     lacks: bool = False
     """A part has no result."""
 
     @property
     def is_short(self) -> bool:
-        """Whether some of its parts are not among those of the run: what there is looks like all of it."""
+        """Whether the run has only some of the document's parts."""
+        # Without this check, the parts that are there would merge into a value that looks complete.
         return not self.lacks and self.had < self.pages
 
     def ordered(self) -> list[int]:
@@ -63,16 +64,16 @@ class _Whole:
 class MergedResults(Values, StaysHere):
     """A lazy sequence with one value for each document, in document order; what `run.results(merge=...)` returns.
 
-    A document has the place of its first part. One without a result for each of its parts has no value: the whole of it
-    is what the first such part has (``errors="return"``), or it is left out (``errors="skip"``). If some of its parts
-    are not in the run, it is a `PartsMissing` in the same way.
+    A document stands where its first part stands. If a part has no result, the document has no value: with
+    ``errors="return"`` it has what replaces the first such part, with ``errors="skip"`` it is left out. If the run does
+    not have all of its parts, a `PartsMissing` replaces the document in the same way.
 
     Parameters
     ----------
     results : Results
-        Values of parts; with failures in their places unless `errors` is "raise".
+        Values of parts, with failures in their places unless `errors` is "raise".
     merge : callable
-        From a list, the values of a document's parts in the order of its pages, to the value of the document.
+        Takes a list, the values of a document's parts in the order of its pages; returns the value of the document.
     errors : {"raise", "skip", "return"}
         As for `run.results`.
     """
@@ -113,6 +114,7 @@ class MergedResults(Values, StaysHere):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) in document order, reading the results once."""
+        # Parts of several documents may alternate: keep each value only until its document is complete.
         wanted = {at for whole in self._wholes for at in whole.at}
         values, held = enumerate(self._results), dict[int, Any]()
         for whole in self._wholes:
@@ -131,7 +133,7 @@ class MergedResults(Values, StaysHere):
         return self._value(whole, [self._results[at] for at in whole.ordered()])
 
     def _value(self, whole: _Whole, values: list[Any]) -> Any:
-        """Return what `merge` makes of the values; of a document that lacks one, the reason."""
+        """Return the merged value of a document, or the reason why it has none."""
         if whole.is_short:
             return self._missing(whole)
         bad = next((value for value in values if InPlace.is_one(value)), None)
@@ -158,11 +160,7 @@ class MergedResults(Values, StaysHere):
 
 
 def _wholes(keys: Iterator[tuple[Any, Any]]) -> Iterator[_Whole]:
-    """Yield the documents that results belong to, given the key of each and what replaces it, or None.
-
-    Of several documents of one key, a part belongs to the first that lacks it. If one of them stays without a part, it
-    is not known which: then all of them do.
-    """
+    """Yield the documents of results, given for each result its key and what replaces the result, or None."""
     wholes, alike = list[_Whole](), defaultdict[tuple[str, int], list[_Whole]](list)
     still = defaultdict[tuple[str, int], list[_Whole]](list)
     before: _Whole | None = None
@@ -175,6 +173,7 @@ def _wholes(keys: Iterator[tuple[Any, Any]]) -> Iterator[_Whole]:
         else:
             name, (first, last, pages) = key[: part.start()], map(int, part.groups())
             lacking = still[name, pages]
+            # Several documents may have one key: a part belongs to the first of them that still lacks this part.
             found = next((each for each in lacking if first not in each.firsts), None)
             if found is None:
                 found = _Whole(name, pages)
@@ -187,13 +186,15 @@ def _wholes(keys: Iterator[tuple[Any, Any]]) -> Iterator[_Whole]:
                 lacking.remove(whole)
             whole.lacks |= instead is not None or (unknown and first > 1)
         whole.at.append(at)
-        # One that was cancelled or lost may have no key here: it is a part of the document around it, if of any.
+        # A cancelled or lost result may have only an ordinal as its key. Then it may be a part of the document before
+        # it or after it: both count as incomplete, since a merged value without that part would look complete.
         unknown = instead is not None and not isinstance(key, str)
         if unknown and before is not None and before.pages:
             before.lacks = True
         before = whole
     for place, lacking in still.items():
         if lacking:
+            # Among documents with one key, nobody knows which one lost the part: all of them count as short.
             had = min(each.had for each in lacking)
             for each in alike[place]:
                 each.had = had

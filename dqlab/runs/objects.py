@@ -1,4 +1,4 @@
-"""What runs, queues and labs have in common as objects that a user holds: a live view, and no pickle."""
+"""Base classes of the objects that a user holds, which have a live view and refuse to be pickled."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ __all__ = ["HasWidget", "StaysHere"]
 
 
 class StaysHere:
-    """An object that talks to the cluster for one process, and is not pickled."""
+    """An object that calls the cluster from one process, and refuses to be pickled."""
 
     _way_out: ClassVar[str]
-    """What a function takes along in its place."""
+    """Ends the error: what a user's function takes along instead of the object."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(f"it stays in the process that made it; {self._way_out}")  # pickle asks for a TypeError
+        raise TypeError(f"it stays in the process that made it; {self._way_out}")  # pickle expects a TypeError here
 
 
 class HasWidget:
-    """Adds `widget` to what `dqlab.live` can follow."""
+    """Adds `widget` to objects that `dqlab.live` can draw."""
 
     @property
     def widget(self) -> Any:
-        """A live view of it as a widget, to be placed in a layout: ``VBox([run.widget, mine])``.
+        """A live view as a widget, to be placed in a layout: ``VBox([run.widget, mine])``.
 
-        The view of a lab shows its queues. It is the same widget each time; ``widget.close()`` ends it.
+        The view of a lab shows its queues. Each access returns the same widget; ``widget.close()`` ends it.
 
         Raises
         ------
         ImportError
             The package anywidget is not installed; ``pip install 'dqlab[lab]'``.
         """
-        return import_module("dqlab.live.display").widget_of(self)  # rooms import downwards, and views lie above runs
+        # By name: `live` is a room above this one, which an import statement may not name.
+        return import_module("dqlab.live.display").widget_of(self)

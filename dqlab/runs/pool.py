@@ -1,4 +1,4 @@
-"""`QueuePool`: a named queue as users hold it."""
+"""`QueuePool`: a named queue as the object that users hold."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = ["QueuePool", "ShardView", "Unacked"]
 
 @dataclass(frozen=True)
 class ShardView:
-    """One shard of a queue. Every method calls the shard.
+    """One shard of a queue; every method calls the shard.
 
     Attributes
     ----------
@@ -64,16 +64,16 @@ class ShardView:
         return f"<shard {self.index} of queue {self.handle.name!r}>"
 
     def stats(self) -> dict[str, Any]:
-        """Return the shard's totals as it reports them to the scheduler; counts by lane."""
+        """Return the totals that the shard reports to the scheduler, with counts by lane."""
         report, _ = self.handle.link.sync(self.handle.ask(self.index, calls.Stats()))
         return report.to_wire()
 
     def qsize(self) -> int:
-        """Return messages that are ready, delayed or leased."""
+        """Return how many messages are ready, delayed or leased."""
         return sum(sum(lane["counts"][state] for state in State if state.alive) for lane in self.stats()["lanes"])
 
     def empty(self) -> bool:
-        """Return whether nothing is ready, delayed or leased."""
+        """Return whether no message is ready, delayed or leased."""
         return self.qsize() == 0
 
 
@@ -82,7 +82,7 @@ OnExisting = Literal["attach", "new", "retry-failed"]
 
 _OF_QUEUE = "It is given when a queue is made: lab.queue({0}=...)"
 _NOT_SET = {name: _OF_QUEUE.format(name) for name in ("name", "durability", "served")}
-"""Attributes that are only read, and what to write instead of setting them."""
+"""Read-only attributes, and what to write instead of setting them."""
 _OPTIONS = frozenset(
     {
         "concurrency",
@@ -95,21 +95,21 @@ _OPTIONS = frozenset(
         "visibility_timeout",
     }
 )
-"""Options of `Lab.queue` that are looked for at a queue."""
+"""Options of `Lab.queue` that users look for as attributes of a queue."""
 
 
 class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
-    """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
+    """A named queue over one or more shards, made by `lab.queue` or by the ancestor's constructor.
 
-    ``len(pool)`` is the number of shards and ``pool[i]`` one of them; `counts` and `get_queue_size` have the numbers of
-    waiting and running messages.
+    ``len(pool)`` is the number of shards, and ``pool[i]`` is one of them; `counts` and `get_queue_size` return how many
+    messages wait and run.
 
     Parameters
     ----------
     client : Client
         A synchronous Dask client; dqlab installs itself on its cluster.
     n_queues : int, default 1
-        Shards, each an actor, at most 16; the number never changes.
+        Number of shards, each an actor, at most 16; it never changes.
     durability : Durability, default TRANSIENT
         DURABLE: confirmed messages are on disk; opening a queue of the same name in the same `dirpath` recovers them.
     ack_timeout : float or str, optional
@@ -121,8 +121,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     visibility_timeout : float or str, default "60s"
         How long a delivered message is leased; renewed while its executor lives.
     max_deliveries : int, default 5
-        How often the process of a message may die, or its lease end, while it runs alone there, before it is dead. Only
-        `retry` limits exceptions.
+        How often the process of a message may die, or its lease may expire, while the message runs alone, before the
+        message is dead. Only `retry` limits exceptions.
     maxsize : int or None
         Maximum messages in one lane. Default None here (put everything, then start), and 100,000 for `lab.queue`.
     max_bytes : int, str or None, default "1 GiB"
@@ -142,12 +142,14 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     BadName, BadOption
         The name or an option is invalid.
     VersionMismatch
-        The cluster runs another dqlab. `DaskTooOld`: its scheduler or a worker runs a Dask older than dqlab needs.
+        The cluster runs another version of dqlab.
+    DaskTooOld
+        The scheduler or a worker runs an older Dask than dqlab needs.
 
     Warns
     -----
     DqlabWarning
-        A queue of that name is open, or in the store, and has another value of an option that you passed.
+        A queue of that name is open, or in the store, and an option that you passed has another value there.
     """
 
     _way_out = "return what is to be put next, and put that here"
@@ -247,21 +249,21 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
     ) -> Run:
-        """Map a function over documents; returns at once, the work continues in the background.
+        """Map a function over documents; return at once, while the work continues in the background.
 
         Parameters
         ----------
         fn : callable
             Takes one argument: the document, or the element itself. May be a coroutine function.
         documents : iterable
-            Any iterable but a set, whose order differs between kernels: pass ``sorted(x)``. One thread of this process
-            reads it, element by element, while the run continues. You may change a builtin container, such as a list,
-            or a Series at once: `map` reads a copy of its references; of a numpy array up to 1 GiB, a copy of its
-            values. If the length of any other input changes while it is read, the input ends with an error. If you
-            change an element after `map`, it may run with the old or the new value: map `copy.deepcopy(documents)`, or
-            a generator that yields new ones.
+            Any iterable except a set, since its order differs between kernels: pass ``sorted(x)``. One thread of this
+            process reads it, element by element, while the run continues. You may change a builtin container, such as a
+            list, or a Series at once, since `map` reads a copy of its references; so too a numpy array up to 1 GiB,
+            since `map` reads a copy of its values. If the length of any other input changes while it is read, the input
+            ends with an error. If you change an element after `map`, the run may use the old or the new value: map
+            `copy.deepcopy(documents)`, or a generator that yields new elements.
         name : str, optional
-            Default: the function's name and a number, always a new run.
+            Default: the function's name and a number, which is always a new run.
         on_existing : {"attach", "new", "retry-failed"}
             What to do if a run of that name exists: attach to it if code and documents are the same; cancel and drop it
             and start over; or retry its dead documents with this code.
@@ -281,15 +283,15 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         stop_if : int or None, default 100
             Pause the run when at least this many documents have failed for good, none has succeeded and others wait;
             `wait` and `results` then raise `AllFailed`. Documents that consumers already hold still run: with a fast
-            function these may be some hundred more, or all, and then the run is done. Each shard of a queue counts its
-            own part, and pauses once: after ``resume`` or ``retry`` the run continues. None = never.
+            function these may be some hundred more, or even all, and then the run is done. Each shard of a queue counts
+            its own documents and pauses only once: after ``resume`` or ``retry`` the run continues. None = never.
         sink : Parquet, JSONL, Files, str, path or object, optional
             Where consumers write the results, which then do not pass through the queue: ``dq.Parquet("out/")``, or just
             a folder or a URL; ``dq.JSONL("out/")``; ``dq.Files("txt/{key}.txt")``; or your own object with ``open``,
             ``write`` and ``commit``, see `dqlab.datasets.sinks.OwnSink`. The folder must be empty or new, and belongs
-            to the run until ``run.drop(data=True)``. The run's results and tables are read from there.
+            to the run until ``run.drop(data=True)``; the run reads its results and tables from this folder.
         consumers : {"auto"} or None
-            "auto": one consumer on every consumer worker, also on those that join later.
+            "auto": one consumer on every consumer worker, including workers that join later.
         cell : int, optional
             Number of the notebook cell that defined `fn`; shown with its code version.
 
@@ -306,10 +308,10 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         BadName
             `name` is not a valid name.
         BadOption
-            An option is invalid; or a limit was given for a thread or a coroutine function; or `fn` cannot be called
-            with one document, or the labels of `documents` repeat. Nothing was submitted.
+            An option is invalid, a limit was given for a thread or a coroutine function, `fn` cannot be called with one
+            document, or the labels of `documents` repeat. Nothing was submitted.
         SinkTaken
-            The place of `sink` has other contents: rows of another run, or other files. Nothing was submitted.
+            The folder of `sink` has other contents: rows of another run, or other files. Nothing was submitted.
         ExtraMissing
             `sink` needs a package that is not installed here. Nothing was submitted.
 
@@ -365,13 +367,13 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def scale(self, n: int | Literal["auto"]) -> None:
         """Set the number of consumers, spread over the workers, also while runs are active.
 
-        Surplus consumers give back their messages, missing ones start at once. A consumer whose worker dies is
-        replaced. Consumers of a `ConsumerPool` do not count; it has its own `scale`.
+        Surplus consumers give back their messages, and missing consumers start at once. If a worker dies, its consumer
+        is replaced. Consumers of a `ConsumerPool` do not count; it has its own `scale`.
 
         Parameters
         ----------
         n : int or "auto"
-            "auto", the default: one on each consumer worker, also on those that join later.
+            "auto", the default: one on each consumer worker, including workers that join later.
 
         Raises
         ------
@@ -417,7 +419,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Returns
         -------
         int
-            How many.
+            How many messages were discarded.
         """
         if state not in ("ready", "delayed", "dead"):
             raise BadOption(option="state", value=state, problem="is 'ready', 'delayed' or 'dead'.")
@@ -426,31 +428,29 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return count
 
     def forget(self) -> int:
-        """Free the results of single calls and values that are settled; return how many.
-
-        A queue of `lab.queue` frees them by itself once their `PutResult` is gone; this frees the results of clients
-        that ended before, and of a queue with a `ConsumerPool`. Runs keep theirs until `Run.drop`.
-        """
+        """Free the results of settled single calls and values, and return how many were freed."""
+        # A served queue frees a result when its `PutResult` is gone. That leaves the results of clients that ended
+        # before, and of a queue with a `ConsumerPool`; runs keep their results until `Run.drop`.
         self._check_open()
         return self.handle.link.sync(self.handle.order(Forget(NO_ID, [(0, END)])))
 
     def compact(self, progress: Callable[[int, int], None] | None = None) -> Compacted:
-        """Free the disk space of settled messages during live traffic; a transient queue has none.
+        """Free the disk space of settled messages during live traffic; a transient queue uses no disk space.
 
         Parameters
         ----------
         progress : callable, optional
-            Called about five times a second with bytes processed and total bytes of the present files.
+            Called about five times a second with the bytes processed so far and the total bytes of the current files.
 
         Returns
         -------
         Compacted
-            Bytes before and after, messages kept and dropped, seconds; of all shards together.
+            Bytes before and after, messages kept and dropped, and seconds, for all shards together.
 
         Raises
         ------
         DiskFull
-            There is no space to copy the needed bytes. Nothing changed.
+            There is no space to copy the bytes that are still needed. Nothing changed.
         """
         self._check_open()
         self._mark("compact")
@@ -469,12 +469,12 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Parameters
         ----------
         force : bool, default False
-            Close it even if other clients have it open.
+            Close the queue even if other clients have it open.
 
         Raises
         ------
         QueueInUse
-            Other clients have it open; nothing was done.
+            Other clients have the queue open; nothing was done.
         """
         if self._closed:
             return
@@ -490,11 +490,13 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     @property
     def _puts_failed(self) -> bool:
-        """Whether puts through this object fail for good: its queue was closed, and maybe opened again since."""
+        """Whether all further puts through this object fail."""
+        # Somebody closed the queue. It may be open again under its name: this object must not be taken for that queue.
         return self._puts.failed
 
     def _let_go(self) -> None:
-        """Forget the queue here, but leave it on the cluster: another client may just have reopened it."""
+        """Forget the queue in this process, and leave it on the cluster."""
+        # No call here: `dq_close` goes by name, and would close a queue that another client has just opened.
         self._closed = True
         self._puts.close()
         self.session.forget(self)
@@ -516,7 +518,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     # --- putting by hand, under the ancestor's names ----------------------------------------------
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> PutResult:
-        """Put one call; returns at once.
+        """Put one call and return at once.
 
         Raises
         ------
@@ -548,12 +550,12 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         calls : iterable of tuple
             Each ``(fn, *args)``, or ``(fn, args, kwargs)`` with a tuple and a dict.
         timeout, worker_class, sync_mode, batch_size
-            The ancestor's; they change nothing.
+            Options of the ancestor; they change nothing.
 
         Raises
         ------
         BadOption
-            One of them is not a call, or its function cannot be called with its arguments. Nothing was submitted.
+            An element is not a call, or its function cannot be called with its arguments. Nothing was submitted.
         """
         return self._calls(_call(call, position) for position, call in enumerate(calls))
 
@@ -563,7 +565,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Parameters
         ----------
         timeout : float, optional
-            The ancestor's; it changes nothing: a put does not wait, and reading ``.ids`` has its own limit.
+            An option of the ancestor; it changes nothing: a put does not wait, and reading ``.ids`` has its own limit.
         """
         return self._values([value])
 
@@ -580,8 +582,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Raises
         ------
         PutTimeout
-            Not confirmed in time. With None: a put was given up, because its queue had not confirmed it for 30 s and no
-            worker that holds it answers, and its ids or results have not been read.
+            A put was not confirmed in time. With None: a put was given up, because its queue had not confirmed it for
+            30 s and no worker that holds the queue answers, and its ids or results have not been read.
         QueueFull, QueueDraining
             A put was refused, and its ids or results have not been read.
         """
@@ -604,11 +606,11 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     @property
     def gone(self) -> bool:
-        """Whether one of its shards has died and cannot be recreated; waits up to 10 s for one being recreated."""
+        """Whether a shard has died and cannot be recreated, after up to 10 s for a shard that is being recreated."""
         return self.handle.link.sync(self.handle.missing())[0]
 
     def counts(self) -> dict[str, int]:
-        """Return messages by state over all lanes, as the queue reports them now."""
+        """Return the number of messages by state, over all lanes, as the queue reports them now."""
         totals = dict.fromkeys((state.name.lower() for state in State), 0)
         for report in self.handle.link.sync(self.handle.ask_all(calls.Stats())):
             for lane in report.lanes:
@@ -624,15 +626,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return known
 
     def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
-        """Return everything at this instant; leases, consumers, failures and storage are those of this queue.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds to wait for an answer.
-        fresh : bool, default True
-            Ask workers first for what changed since their last reports, which are up to 250 ms old.
-        """
+        """Return all statistics at this instant, with leases, consumers, failures and storage of this queue only."""
+        # `fresh` first asks workers for what has changed since their last reports, which are up to 250 ms old.
         link = self.handle.link
         asked = link.scheduler("dq_snapshot", queue=self.name, fresh=FRESH * fresh)
         return Snapshot.from_dict(link.sync(asked, timeout=timeout))
@@ -643,18 +638,18 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Parameters
         ----------
         span : float or str, default "30m"
-            How far back. The history has seconds of the last quarter of an hour and minutes of the last day, and
-            nothing before the cluster started.
+            How far back. The history has a moment for each second of the last quarter of an hour and for each minute of
+            the last day, and nothing from before the cluster started.
 
         Returns
         -------
         Timeline
-            A sequence of moments; `.to_frame()` for pandas, `.plot()` for a figure.
+            A sequence of moments; `.to_frame()` returns a pandas DataFrame, and `.plot()` a figure.
         """
         return Timeline(self.past(seconds(span, name="span"), whole=True))
 
     def past(self, span: float, *, timeout: float | None = None, whole: bool = False) -> History:
-        """Return the series that charts draw, over the last `span` seconds; for `whole` see `Lab.past`."""
+        """Return the series that charts draw, over the last `span` seconds; see `Lab.past` for `whole`."""
         link = self.handle.link
         asked = link.scheduler("dq_history", span=span, queue=self.name, whole=whole, fresh=FRESH * whole)
         return History.from_dict(link.sync(asked, timeout=timeout))
@@ -671,7 +666,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return leases_of(rows, queue=self.name, runs=runs, consumers=consumers, now=SystemClock().wall())
 
     def dead(self) -> Failures:
-        """Return dead letters of plain puts; those of runs are in `run.failures()`."""
+        """Return the dead letters of plain puts; `run.failures()` returns those of a run."""
         progress = self.handle.link.sync(queue_calls.progress_of(self.handle, NO_ID))
         return Failures(self.name, self.handle, NO_ID, [counts.dead for counts in progress.by_shard])
 
@@ -709,12 +704,11 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
 
 def _check_documents(fn: object, documents: Any) -> None:
-    """Refuse inputs that iterate over something other than documents, and arguments in the wrong order."""
+    """Raise `BadOption` for inputs that do not iterate over documents, and for arguments in the wrong order."""
     if callable(documents) and not callable(fn) and not isinstance(documents, Iterable):
         name = getattr(documents, "__name__", "fn")
         problem = f"is not a function. It comes first: map({name}, documents). Nothing was submitted."
         raise BadOption(option="fn", value=fn, problem=problem)
-    problem = ""
     if isinstance(documents, str | bytes):
         problem = "is one text, whose elements are its characters. Pass [text], or dq.Documents.from_glob(path)."
         documents = documents[:40]

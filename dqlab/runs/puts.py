@@ -1,4 +1,4 @@
-"""Single calls and values: put into a queue, confirmed, awaited, and forgotten when no result object refers to them."""
+"""Puts of single calls and values: send them, await their results, and free results that nothing can read any more."""
 
 from __future__ import annotations
 
@@ -55,32 +55,28 @@ __all__ = ["PlainPuts", "PutResult"]
 logger = logging.getLogger("dqlab.sender")
 
 PAGE = 1000
-"""Messages whose results one call fetches."""
+"""Messages for which one call fetches results."""
 GATHER_S = 0.5
-"""Seconds for which calls are gathered whose results can no longer be read."""
+"""Seconds between two reports of results that nothing can read any more."""
 FORGOTTEN_AT_ONCE = 1000
 """Ranges of ids in one order."""
 CLOSE_TIMEOUT = 5.0
 WARNED_AT = 6
-"""Frames between a warning and the user's line: every put comes here the same way, without comprehensions,
-which have their own frames before Python 3.12."""
+"""Frames between a warning and the user's line.
+
+The same for every put, so keep comprehensions out of this path: before Python 3.12 they have frames of their own.
+"""
 
 _Entries: TypeAlias = dict[int, tuple[Callable[..., Any], Entry, Signature | None]]
-"""Functions of one put and their signatures, by identity; kept alive, so that no identity is reused."""
+"""The functions of one put with their signatures, by identity; keeping the functions alive keeps identities unique."""
 
 
 class PlainPuts:
-    """Puts of single calls and values into lane 0 of a queue.
+    """Puts single calls and values into lane 0 of a queue."""
 
-    One sender per client; messages of one client stay in order.
-
-    Parameters
-    ----------
-    forgets : bool
-        Forget results when their `PutResult` is gone: nothing else reads them.
-    serve : callable, optional
-        Coroutine that serves the queue again: another client may have closed and reopened it meanwhile.
-    """
+    # One sender for all puts of a client: it keeps their order.
+    # `forgets` frees results when their `PutResult` is gone, so nothing else may read them. `serve` starts consumers
+    # again, since another client may have closed and reopened the queue.
 
     def __init__(
         self,
@@ -105,21 +101,19 @@ class PlainPuts:
 
     @property
     def failed(self) -> bool:
-        """Whether every further put raises what an earlier one has met."""
+        """Whether every further put raises the error of an earlier one."""
         return self._sender.failure is not None
 
     def _serve_again(self) -> None:
-        """Start serving the queue unless that is under way; on the event loop."""
+        """Start serving the queue on the event loop, unless that is under way."""
         if self._serve is not None and (self._serving is None or self._serving.done()):
             self._serving = asyncio.get_running_loop().create_task(self._serve(), name="dqlab-serve")
 
     def values(self, values: Iterable[Any]) -> PutResult:
-        """Put plain values; put a `Message` among them as a call.
-
-        Its arguments are not compared with its function: a consumer of the user's own may call it with others.
-        """
+        """Put plain values, and put each `Message` among them as a call."""
+        # No check of a Message's arguments: a user's own consumer class may call its function with others.
         entries: _Entries = {}
-        sealed: list[tuple[Entry, bytes]] = []
+        sealed: list[tuple[Entry, bytes]] = []  # seal all before sending one: a put is refused as a whole
         for position, value in enumerate(values):
             if isinstance(value, Message):
                 sealed.append(self._call(value.func, value.args, value.kwargs, position, entries))
@@ -154,7 +148,7 @@ class PlainPuts:
         known = entries.get(id(fn))
         if known is None:
             signature = own_signature(fn) if check else None
-            check_takes(fn, signature, args, kwargs, position)  # first: it costs less than to pickle the function
+            check_takes(fn, signature, args, kwargs, position)  # first: pickling the function costs more
             entries[id(fn)] = known = (fn, _entry(fn), signature)
         else:
             check_takes(fn, known[2], args, kwargs, position)
@@ -166,7 +160,7 @@ class PlainPuts:
         self._sender.flush(timeout)
 
     def settle(self) -> None:
-        """Confirm what is under way, for at most 5 s."""
+        """Wait up to 5 s for the confirmation of puts under way."""
         if self._sender.busy and self._sender.failure is None:
             self._sender.flush(CLOSE_TIMEOUT)
 
@@ -184,6 +178,7 @@ class PlainPuts:
                 break
         result = PutResult(self.handle, ticket, self._unserved)
         if self._forgetting is not None and sealed:
+            # The callback must not refer to `result`, which would live for ever. Not at exit: the loop has ended then.
             weakref.finalize(result, self._forgetting.drop, ticket).atexit = False
         return result
 
@@ -231,12 +226,12 @@ class PutResult(IsNoSequence, SuggestsAttributes):
 
     @property
     def ids(self) -> list[int]:
-        """The messages' ids, in the order they were put; waits at most 30 s.
+        """The messages' ids, in the order of the put; waits at most 30 s.
 
         Raises
         ------
         PutTimeout
-            Not confirmed within 30 s.
+            The put was not confirmed within 30 s.
         QueueFull, QueueDraining
             The put was refused.
         """
@@ -244,38 +239,38 @@ class PutResult(IsNoSequence, SuggestsAttributes):
 
     @property
     def durability(self) -> str:
-        """Which failures these messages survive once confirmed.
+        """Which failures these messages survive once they are confirmed.
 
-        "transient": none, they are in the memory of one process. "always": the end of every process, and a power cut.
-        "interval": both, except for the last 50 ms before a power cut. "os": the end of every process.
+        "transient": none, since they are in the memory of one process. "always": the end of every process, and a power
+        cut. "interval": the same, except for the last 50 ms before a power cut. "os": the end of every process.
         """
         self._ranges()
         return self._handle.promise
 
     @checks_keywords
     def results(self, timeout: float | str | None = None, errors: Literal["raise", "return"] = "raise") -> list[Any]:
-        """Wait until all messages are settled; return their values in the order they were put.
+        """Wait until all messages are settled; return their values in the order of the put.
 
         Parameters
         ----------
         errors : {"raise", "return"}
-            What to do about messages that failed, and results that cannot be unpickled here: raise, or put their
-            `DeadLetter` or `ResultUnreadable` in their place.
+            What to do about messages that failed, and results that cannot be unpickled in this process: raise, or
+            return their `DeadLetter` or `ResultUnreadable` in their place.
         timeout : float or str, optional
             Seconds, or "5m"; None: no limit.
 
         Raises
         ------
         CallsFailed
-            Some are dead, or were cancelled; names the first failure.
+            Some messages are dead or were cancelled; the error names the first failure.
         ResultsForgotten
-            Some succeeded, and `QueuePool.forget` freed their results.
+            Some messages succeeded, and `QueuePool.forget` freed their results.
         ResultUnreadable
-            One cannot be unpickled in this process.
+            A result cannot be unpickled in this process.
         MessagesLost
-            Some were in the memory of a worker that died, or of a queue that was closed and opened again.
+            Some messages were in the memory of a worker that died, or of a queue that was closed and opened again.
         WaitTimeout
-            The timeout expired; the messages stay queued.
+            The timeout has expired; the messages stay queued.
         RunStalled
             No consumer has existed for 5 s.
         ResultsFull
@@ -290,7 +285,7 @@ class PutResult(IsNoSequence, SuggestsAttributes):
 
     def _results(self, deadline: Deadline, *, instead: bool) -> list[Any]:
         sync, values = self._handle.link.sync, list[Any]()
-        self._ticket.read = True
+        self._ticket.read = True  # an error of the put is raised here, so that a later `flush` need not raise it again
         try:
             ranges, parts = sync(self._first_look(deadline))
             for (lo, hi), actor in zip(ranges, self._ticket.actors, strict=True):
@@ -318,7 +313,8 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             raise PutTimeout(queue=self._handle.name, count=self._ticket.count, seconds=limit) from None
 
     async def _first_look(self, deadline: Deadline) -> tuple[list[tuple[int, int]], list[memoryview] | None]:
-        """Wait for the ids and the first page of results at once: crossing threads costs as much as a call."""
+        """Wait for the ids and then for the first page of results."""
+        # Both in one coroutine: to cross threads a second time would cost as much as a call.
         ranges = await self._confirmed(deadline.limit)
         if not ranges:
             return ranges, None
@@ -327,7 +323,8 @@ class PutResult(IsNoSequence, SuggestsAttributes):
         return ranges, await self._settled(handle, lo, min(hi, lo + PAGE), deadline)
 
     async def _lost(self) -> MessagesLost:
-        """Return the error for messages whose shard in memory was replaced: the new one may reuse their ids."""
+        """Return the error for messages in the memory of a shard that was replaced."""
+        # Never look their ids up in the new shard: it may have given them to other messages.
         lost, how = 0, ""
         for (lo, hi), actor in zip(self._ticket.ranges, self._ticket.actors, strict=True):
             shard = shard_of(lo)
@@ -340,7 +337,7 @@ class PutResult(IsNoSequence, SuggestsAttributes):
         return MessagesLost(queue=self._handle.name, lost=lost, total=self._ticket.count, how=how)
 
     async def _settled(self, handle: Handle, lo: int, hi: int, deadline: Deadline) -> list[memoryview]:
-        """Wait until none of these ids is ready, delayed or leased; return the first page of their results."""
+        """Wait until none of these ids is ready, delayed or leased, then return the first page of their results."""
         alone_since: float | None = None
         serve = self._serve
         queue = self._handle.name
@@ -369,8 +366,8 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             standstill.look(pause)
             alone_since = None if answer.consumers or answer.paused else alone_since or now
             if alone_since is not None and serve is not None:
-                # Consumers of a queue that was closed had parked at the one that was opened in its name, and have left:
-                # when this was put, nothing showed that it has no consumers.
+                # The queue was closed and reopened. At the put, consumers of the closed queue still waited at the new
+                # one, so the queue seemed to be served; they have left since.
                 serve()
                 serve = None
             if alone_since is not None and now - alone_since > PARK and not await expects_workers(self._handle.link):
@@ -400,7 +397,7 @@ class PutResult(IsNoSequence, SuggestsAttributes):
         return [found[ordinal] for ordinal in range(lo, hi)]
 
     def _forgotten(self, handle: Handle, lo: int, hi: int, kept: int) -> int:
-        """Return how many calls succeeded and have no result any more."""
+        """Return how many calls succeeded and have lost their results since."""
         answer, _ = handle.link.sync(handle.ask(shard_of(lo), calls.WaitSettled(NO_ID, lo, hi, wait=0.0)))
         return max(0, answer.acked - kept)
 
@@ -413,15 +410,17 @@ class PutResult(IsNoSequence, SuggestsAttributes):
 
 
 class Forgetting:
-    """Reports to a queue which results will never be read."""
+    """Reports to a queue which results nobody can read any more."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._tickets: deque[Ticket] = deque()
         self._awake = False
+        """Whether `_run` is due; garbage collection may call `drop` anywhere, so no lock guards this."""
 
     def drop(self, ticket: Ticket) -> None:
-        """Record that a put's results can no longer be read; from any thread, also during garbage collection."""
+        """Record that nobody can read a put's results any more; safe in any thread and in garbage collection."""
+        # Without a lock: garbage collection may run this in the middle of a block that holds any lock.
         self._tickets.append(ticket)
         if not self._awake:
             self._wake()
@@ -435,6 +434,7 @@ class Forgetting:
                 self._tickets.clear()
 
     def _begin(self) -> None:
+        # Kept in an attribute: the event loop itself holds a task only by a weak reference.
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"dqlab-forget-{self._handle.name}")
 
     async def _run(self) -> None:
@@ -443,14 +443,15 @@ class Forgetting:
                 await asyncio.sleep(GATHER_S)
                 await self._tell()
         finally:
+            # In this order: a `drop` between the last look and this line has seen `_awake`, and relies on this check.
             self._awake = False
             if self._tickets:
                 self._wake()
 
     async def _tell(self) -> None:
-        """Send confirmed ranges; look at the others again later."""
+        """Send the ranges of confirmed puts, and keep the other tickets for later."""
         forgotten: dict[tuple[int, str | None], list[tuple[int, int]]] = {}
-        for _ in range(len(self._tickets)):
+        for _ in range(len(self._tickets)):  # not a loop over the deque: `drop` appends meanwhile
             ticket = self._tickets.popleft()
             if not ticket.done.done():
                 self._tickets.append(ticket)
@@ -461,12 +462,13 @@ class Forgetting:
             ranges.sort()
             handle = self._handle.of_actor(shard, actor)
             for at in range(0, len(ranges), FORGOTTEN_AT_ONCE):
+                # `coming`: a message that is not settled yet is forgotten when it settles.
                 order = Forget(NO_ID, ranges[at : at + FORGOTTEN_AT_ONCE], coming=True)
                 try:
                     await handle.order(order, shard=shard)
-                except Replaced:  # they are gone with it, and their ids belong to others now
+                except Replaced:  # the messages are gone with their shard, and other messages may have their ids now
                     break
-                except DqlabError as error:  # they stay, and take room
+                except DqlabError as error:  # the results stay and take room, until `forget` or the end of the queue
                     logger.debug("event=forget_failed queue=%s %s", self._handle.name, error)
 
 

@@ -1,4 +1,4 @@
-"""Results of a run: in document order, fetched a page at a time, or in the order of completion."""
+"""Results of a run: `Results` in document order, a page at a time, and `Streams` in the order of completion."""
 
 from __future__ import annotations
 
@@ -69,31 +69,30 @@ __all__ = [
 ]
 
 KEYS_LOOKED_AT = 1_000_000
-"""Keys among which one that comes again is noticed: their hashes take some 60 MB."""
+"""Keys that are compared to find a repeated one; their hashes take some 60 MB."""
 SAID_EVERY = 10_000
 """Values between two reports of how many were read."""
 READ_AHEAD = 2
-"""Calls under way while values are read: an answer takes longer to come than to open."""
+"""Calls under way while values are read, since an answer takes longer to arrive than to open."""
 READ_VALUES = 16 * PAGE_VALUES
-"""Values per call when reading all in turn: a call costs a millisecond of CPU, whatever it carries."""
+"""Values per call when all are read in turn: a call costs a millisecond of CPU, however large it is."""
 IN_TURN = 0.05
-"""Seconds to wait for one shard while others may have more."""
+"""Seconds to wait for one shard while other shards may have results."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedStretch:
-    """Results with neighbouring ordinals. `keys` is None when the ordinals are the keys.
-
-    The values are a list, or `Alike` where columns were asked for. A result that cannot be unpickled is alone:
-    `unreadable` is the error, and also its value.
-    """
+    """Results with neighbouring ordinals."""
 
     ordinal: int
     values: Any
+    """A list, or an `Alike` if the caller asked for columns."""
     keys: list[Any] | None = None
+    """None if the ordinals are the keys."""
     unreadable: ResultUnreadable | PartError | None = None
+    """Why the result cannot be unpickled; the stretch then has one value, which is this error."""
     lineage: Lineage | None = None
-    """How they were made; None where that was not recorded, and of what replaces a result."""
+    """How the results were made; None if that was not recorded, or if the values replace results."""
 
     @property
     def end(self) -> int:
@@ -101,7 +100,7 @@ class OpenedStretch:
         return self.ordinal + len(self.values)
 
     def cut(self, lo: int, hi: int) -> OpenedStretch:
-        """Return those with ordinals in [lo, hi)."""
+        """Return the results with ordinals in [lo, hi)."""
         if (lo, hi) == (self.ordinal, self.end):
             return self
         a, b = lo - self.ordinal, hi - self.ordinal
@@ -115,7 +114,7 @@ class OpenedStretch:
 
 
 def check_errors(errors: str, *more: str) -> None:
-    """Refuse unknown values of `errors`; "raise" and "return" are always known."""
+    """Raise `BadOption` for a value of `errors` other than "raise", "return" and those in `more`."""
     known = ("raise", *more, "return")
     if errors not in known:
         raise BadOption(option="errors", value=errors, problem=f"is one of {', '.join(map(repr, known))}.")
@@ -123,16 +122,15 @@ def check_errors(errors: str, *more: str) -> None:
 
 def check_readable(stretch: OpenedStretch) -> OpenedStretch:
     """Return the stretch, or raise why its value cannot be read."""
+    # Without its traceback: each reading would add to that of the kept error.
     if stretch.unreadable is not None:
         raise stretch.unreadable.with_traceback(None)
     return stretch
 
 
 def open_settlements(parts: Sequence[bytes | memoryview], reader: Finds | None = None) -> list[OpenedStretch]:
-    """Return the results in pages of settlements, by ordinal; with a reader, where they refer to parts of a sink.
-
-    A value that cannot be unpickled here does not affect others: it comes as a `ResultUnreadable`.
-    """
+    """Return the results in pages of settlements, by ordinal, with a `ResultUnreadable` for each unreadable value."""
+    # `reader` finds the rows if the settlements have references to parts of a sink.
     return _open_all(_decoded(parts), reader)
 
 
@@ -141,7 +139,7 @@ def _decoded(parts: Sequence[bytes | memoryview]) -> list[Settlement]:
 
 
 def _open_all(settlements: Sequence[Settlement], reader: Finds | None, *, columns: bool = False) -> list[OpenedStretch]:
-    """Return the results of settlements; with `columns`, those of rows that are pickled alike are an `Alike`."""
+    """Return the results of settlements, with an `Alike` for rows that are pickled alike if `columns` is true."""
     found: list[OpenedStretch] = []
     rows = None if reader is None else iter(_rows_found(settlements, reader))
     columns = columns and rows is None
@@ -188,19 +186,19 @@ def _rows_found(settlements: Sequence[Settlement], reader: Finds) -> list[Found 
 def _found(
     rows: list[Found | PartError],
 ) -> tuple[list[Any], list[dict[str, Any]], dict[int, BaseException]]:
-    """Return the values of rows of a sink, what is known of each, and errors by position."""
+    """Return the values of rows of a sink, the lineage of each, and errors by position."""
     errors: dict[int, BaseException] = {at: row for at, row in enumerate(rows) if isinstance(row, PartError)}
     kept = [(b"", {}) if isinstance(row, PartError) else row for row in rows]
     return [value for value, _ in kept], [lineage for _, lineage in kept], errors
 
 
 def _opened(entries: Sequence[bytes | memoryview], payload: memoryview) -> tuple[list[Any], dict[int, BaseException]]:
-    """Unpickle entries; return the values, or the bytes of those that cannot be unpickled, and errors by position."""
+    """Unpickle entries, and return their values, or their bytes if they cannot be unpickled, and errors by position."""
     try:
         return open_all_here(entries, payload), {}
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001, S110 - as below, where it is found which one it was
+    except BaseException:  # noqa: BLE001, S110 - opened one by one below, which shows the broken entry
         pass
     values: list[Any] = []
     errors: dict[int, BaseException] = {}
@@ -216,7 +214,7 @@ def _opened(entries: Sequence[bytes | memoryview], payload: memoryview) -> tuple
 
 
 def _without(whole: OpenedStretch, errors: dict[int, BaseException], *, single: bool) -> Iterator[OpenedStretch]:
-    """Cut a stretch so that each value that could not be unpickled is alone."""
+    """Cut a stretch so that each value that cannot be unpickled is a stretch of its own."""
     start = 0
     for i, error in [*errors.items(), (len(whole.values), None)]:
         if i > start:
@@ -233,7 +231,7 @@ def _without(whole: OpenedStretch, errors: dict[int, BaseException], *, single: 
                 reason=one_line(said_by(error), 300) or "it does not say why",
                 size=len(payload),
             )
-            # Only the frames of unpickling itself: dqlab's hold the whole page.
+            # Keep only the frames of the user's unpickling: dqlab's frames hold the whole page in memory.
             unreadable.__cause__ = error.with_traceback(users_part(error.__traceback__, None))
             lineage = None if whole.lineage is None else whole.lineage.cut(i, i + 1)
             yield OpenedStretch(whole.ordinal + i, [unreadable], whole.keys and [key], unreadable, lineage)
@@ -241,17 +239,18 @@ def _without(whole: OpenedStretch, errors: dict[int, BaseException], *, single: 
 
 
 class Keys:
-    """Warns once when a key comes again among (key, value) pairs: a dict of them would keep one."""
+    """Warns once of a key that repeats among (key, value) pairs, since a dict would keep only one of them."""
 
     def __init__(self, run: str) -> None:
         self._run = run
         self._seen: set[int] = set()
-        """Hashes of texts, which cost less and do not keep these alive; numbers as they are, for -1 and -2 have one."""
+        """Hashes of texts, which keep no text alive, and numbers themselves, since -1 and -2 have the same hash."""
         self._over = False
+        """Whether the warning was given, or enough keys were compared."""
 
     def look(self, stretch: OpenedStretch) -> None:
-        """Look at the keys of some pairs; positions never repeat."""
-        if stretch.keys is None or self._over:
+        """Compare the keys of some pairs with all keys before."""
+        if stretch.keys is None or self._over:  # without keys, the ordinals are the keys, and never repeat
             return
         codes = [key if type(key) is int else hash(key) for key in stretch.keys]
         if len(set(codes)) == len(codes) and self._seen.isdisjoint(codes):
@@ -270,11 +269,9 @@ class Keys:
 
 
 class InPlace:
-    """Dead letters, and lost and cancelled documents, by ordinal.
+    """The dead letters, lost and cancelled documents that replace results, by ordinal."""
 
-    A dead letter has a traceback of up to 16 KiB, and there may be a million: only their places are held.
-    """
-
+    # Only the places of dead letters are held: there may be a million, each with a traceback of up to 16 KiB.
     def __init__(self, failures: Failures | None, lost: Mapping[int, AbsentDocument]) -> None:
         self._failures = failures
         places = failures.places() if failures is not None else []
@@ -294,17 +291,17 @@ class InPlace:
 
     @staticmethod
     def is_one(value: object) -> bool:
-        """Return whether a value replaces a result."""
+        """Return whether a value stands for a result that is missing or unreadable."""
         return isinstance(value, DeadLetter | AbsentDocument | ResultUnreadable | PartError | PartsMissing)
 
     @property
     def ordinals(self) -> Iterator[int]:
-        """Yield all ordinals, those of dead letters first."""
+        """Yield all ordinals, beginning with those of dead letters."""
         yield from self._dead
         yield from self._gone
 
     def between(self, lo: int, hi: int) -> Iterator[DeadLetter | AbsentDocument]:
-        """Yield the replacements at ordinals from `lo` to below `hi`; dead letters are fetched."""
+        """Fetch the dead letters with ordinals in [lo, hi), and yield them and the other documents there."""
         if self._failures is not None:
             yield from self._failures.named(self._ids[bisect_left(self._dead, lo) : bisect_left(self._dead, hi)])
         for ordinal in self._gone[bisect_left(self._gone, lo) : bisect_left(self._gone, hi)]:
@@ -312,18 +309,18 @@ class InPlace:
 
 
 class _Label(int):
-    """A whole number that is a document's key, with its value's position: an index that is an int is a position.
+    """An integer key of a document that also has the position of its value."""
 
-    `dict(results)` looks every key up; were the keys plain ints, it would get the values of other documents.
-    """
+    # `dict(results)` gets the value of every key by indexing, and an int as index is a position: plain ints as keys
+    # would get the values of other documents.
 
     at: int
     within: object
-    """Stands for the results that it is a key of; among others it is a position, as any number."""
+    """Stands for the results that have this key; in other results the label is a position like any int."""
 
     @classmethod
     def of(cls, key: Any, at: int, within: object) -> Any:
-        """Return a key that its results find again; others than whole numbers stay what they are."""
+        """Return an integer key as a label with its position, and any other key unchanged."""
         if isinstance(key, bool) or not isinstance(key, SupportsIndex):
             return key
         label = cls(key)
@@ -331,28 +328,22 @@ class _Label(int):
         return label
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        return int, (int(self),)  # elsewhere it is a number
+        return int, (int(self),)  # in another process it is a plain number
 
 
 class Labels:
-    """Makes the keys of a sequence of results, and finds the positions of those, and of plain numbers.
-
-    Parameters
-    ----------
-    count : int
-        Number of its values.
-    """
+    """Makes the keys of a sequence of `count` results, and finds the positions of keys and of plain numbers."""
 
     def __init__(self, count: int) -> None:
         self._positions = range(count)
         self._mark = object()
 
     def keys(self, keys: Iterable[Any]) -> Iterator[Any]:
-        """Yield keys that `at` finds again, given those of all values in order."""
+        """Yield the keys of all values, in order, as labels that `at` can resolve."""
         return (_Label.of(key, at, self._mark) for at, key in enumerate(keys))
 
     def at(self, index: Any) -> int:
-        """Return the position that an index stands for; raise IndexError, or TypeError for other keys."""
+        """Return the position that an index stands for, or raise `PositionNotFound`, or TypeError for another type."""
         if isinstance(index, _Label) and index.within is self._mark:
             return index.at
         if not isinstance(index, SupportsIndex):
@@ -381,7 +372,7 @@ _ELSEWHERE = {
     "tolist": "Write list(results).",
     "to_dict": "Write dict(results.items()).",
 }
-"""What to write for names that dictionaries and tables have."""
+"""What to write instead of names that dictionaries and tables have."""
 
 
 if TYPE_CHECKING:
@@ -389,11 +380,10 @@ if TYPE_CHECKING:
 else:
 
     class Values:
-        """What a sequence has, but for `__contains__`: `in` looks through its values without it.
+        """The methods of a sequence, except `__contains__`, without which `in` still looks through the values."""
 
-        With it, and with `keys`, pandas takes results for a dict: ``df["new"] = results`` gave them the index 0, 1, 2
-        and aligned that with the frame's own, so values stood in other rows. Now they are taken in their order.
-        """
+        # With `__contains__` and `keys`, pandas takes results for a dict: ``df["new"] = results`` gave them the index
+        # 0, 1, 2 and aligned that with the frame's index, so that values stood in wrong rows.
 
         def __eq__(self, other: object) -> bool:
             if other is self:
@@ -415,7 +405,7 @@ else:
             raise ValueError("no result has this value")
 
         def count(self, value: Any) -> int:
-            """Return how often a value is there."""
+            """Return how often a value occurs."""
             return sum(each is value or each == value for each in self)
 
     Sequence.register(Values)
@@ -424,19 +414,19 @@ else:
 class Results(Values, StaysHere, SuggestsAttributes):
     """A lazy sequence of a run's values, in document order.
 
-    Holds one page of at most 1,000 values or 4 MiB; indexing and slicing fetch only the needed pages, iterating fetches
-    the next page while you read the current one.
+    One page of at most 1,000 values or 4 MiB is held in memory. Indexing and slicing fetch only the pages they need;
+    iterating fetches the next page while you read the current one.
 
     Parameters
     ----------
     covered : sequence of (int, int)
-        Half-open ranges of ordinals that have results, ascending.
+        Half-open ranges of ordinals that have results, in ascending order.
     instead : InPlace, optional
-        Values to put at ordinals without a result (``errors="return"``).
+        Values for ordinals without a result (``errors="return"``).
     gone : callable, optional
-        Raises why results that existed are missing.
+        Raises the reason why results that existed are missing.
     code : callable, optional
-        Returns the code version that made all of them, or None.
+        Returns the code version that made all results, or None.
     reader : Finds, optional
         Finds the rows of a run with a sink.
     """
@@ -492,7 +482,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
             return [values[i - low] for i in wanted]
         at = self._labels.at(index)
         ordinal = self._ordinal(at)
-        page = self._page  # another thread may read another page meanwhile
+        page = self._page  # one read of the attribute: another thread may replace the page meanwhile
         if not any(stretch.ordinal <= ordinal < stretch.end for stretch in page):
             self._page = page = self._fetch(at, min(len(self), at + PAGE_VALUES))
         stretch = next(stretch for stretch in page if stretch.ordinal <= ordinal < stretch.end)
@@ -503,7 +493,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
     def keys(self) -> Iterator[Any]:
         """Yield the key of each value: the document's key, or its position in the input."""
-        unopened = self if self._reader is None else self._raw(self._instead)
+        unopened = self if self._reader is None else self._raw(self._instead)  # reads no file of a sink
         pairs = chain.from_iterable(stretch.items() for stretch in unopened._read(0, len(self)))
         return self._labels.keys(key for key, _ in pairs)
 
@@ -513,7 +503,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         Warns
         -----
         DqlabWarning
-            A key repeats among the first million: a dict of the pairs would keep one of its documents.
+            A key repeats among the first million: a dict of the pairs would keep only one of its documents.
         """
         keys = Keys(self.name)
         for stretch in self._read(0, len(self)):
@@ -524,25 +514,25 @@ class Results(Values, StaysHere, SuggestsAttributes):
         return chain.from_iterable(self._checked(stretch).items() for stretch in self._read(0, len(self)))
 
     def _checked(self, stretch: OpenedStretch) -> OpenedStretch:
-        """Raise why a value cannot be read, unless errors replace values."""
+        """Return the stretch, or raise why its value cannot be read unless errors replace values."""
         return check_readable(stretch) if self._instead is None else stretch
 
     def to_frame(self, columns: Sequence[Any] | None = None) -> pd.DataFrame:
-        """Return a pandas DataFrame indexed by key; values that are dicts become its columns.
+        """Return a pandas DataFrame indexed by key; if values are dicts, their items become its columns.
 
-        Rows of None values are then empty, like rows of documents without a result, which `errors="return"` lists: a
-        column ``error`` has the reason. Rows that all have the same columns, each of integers, floats, booleans or
-        texts, are not held as Python objects meanwhile.
+        Rows of None values are then empty, and so are the rows of documents without a result, which `errors="return"`
+        lists with the reason in a column ``error``. Rows that all have the same columns, each of integers, floats,
+        booleans or texts, are not held as Python objects meanwhile.
 
         Parameters
         ----------
         columns : sequence, optional
-            Only these, in this order; the others are not kept while it reads. Besides the columns of the values,
-            ``value`` for values that are not dicts: ``_key``, ``_ordinal``, ``_version`` (of the document), ``_code``
-            (the code version that made the row), ``_seconds`` (how long it took), ``_attempts`` (the number of the
-            delivery), ``_consumer``, ``_at`` (when, to a tenth of a second), and ``_error`` with `errors="return"`.
-            Rows that were made before a queue recorded these have none of them, except ``_code`` if one version made
-            all rows.
+            Only these columns, in this order; the others are not kept while results are read. Besides the columns of
+            the values (``value`` for values that are not dicts) there are: ``_key``, ``_ordinal``, ``_version`` (of the
+            document), ``_code`` (the code version that made the row), ``_seconds`` (how long that took), ``_attempts``
+            (the number of the delivery), ``_consumer``, ``_at`` (when, to a tenth of a second), and ``_error`` with
+            `errors="return"`. Rows that were made before queues recorded these have none of them, except ``_code`` if
+            one version made all rows.
 
         Raises
         ------
@@ -562,15 +552,15 @@ class Results(Values, StaysHere, SuggestsAttributes):
             return chosen_columns(self.name, pages, list(columns), self._replaces, len(self), lambda: self.code)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
-        """Return a `pyarrow.Table`: ``_key``, ``_ordinal``, columns of the values, of their lineage, and ``_rest``.
+        """Return a `pyarrow.Table`: ``_key``, ``_ordinal``, columns of the values and of their lineage, and ``_rest``.
 
-        See `to_frame` for the columns of lineage, `RunTable` for types and for ``_rest``. With `errors="return"` a
-        column ``_error`` has the reasons of documents without a result.
+        See `to_frame` for the columns of lineage, and `RunTable` for types and ``_rest``. With `errors="return"`, a
+        column ``_error`` has the reasons why documents have no result.
 
         Parameters
         ----------
         columns : sequence of str, optional
-            Only these, in this order; the others are not kept while it reads.
+            Only these columns, in this order; the others are not kept while results are read.
 
         Raises
         ------
@@ -591,10 +581,10 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
     @property
     def code(self) -> str | None:
-        """Short code version that made all of them, fetched once, since they already exist. None: several."""
+        """Short code version that made all results, or None if several did; fetched once."""
         if (
             not self._made_by
-        ):  # no cached_property: before Python 3.12 all threads wait for the first one to be answered
+        ):  # not cached_property: before Python 3.12 its lock would make all threads wait for the first call's answer
             self._made_by.append(self._code())
         return self._made_by[0]
 
@@ -603,7 +593,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         return None if self._instead is None else self._instead.is_one
 
     def rows(self, most: int) -> Iterator[Rows]:
-        """Yield pages of rows for a table, until it has yielded at least `most` rows."""
+        """Yield pages of rows for a table until at least `most` rows were yielded."""
         from dqlab.datasets.rows import Rows
 
         if isinstance(self._reader, Reader) and self._instead is None:
@@ -623,7 +613,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
             yield Rows(_ordinals_of(page), _keys_of(page), values, reasons, gathered.arrow())
 
     def _rows_of_sink(self, reader: Reader, most: int) -> Iterator[Rows]:
-        """Yield pages of rows as columns of Arrow where their parts have them so."""
+        """Yield pages of rows, as Arrow columns if their parts have them in this form."""
         from dqlab.datasets.rows import Rows
 
         for page in self._pieces(0, most, reader):
@@ -645,17 +635,17 @@ class Results(Values, StaysHere, SuggestsAttributes):
             yield Rows(*where, [value for value, _ in rows], lineage=gathered.arrow())
 
     def references(self) -> Iterator[tuple[int, bytes]]:
-        """Yield, of a run with a sink, the ordinal of each row, and what refers to it."""
+        """Yield the ordinal of each row and the reference to it, for a run with a sink."""
         raw = self._raw()
         for stretch in raw._read(0, len(raw)):
             yield from zip(range(stretch.ordinal, stretch.end), stretch.values, strict=True)
 
     def _raw(self, instead: InPlace | None = None) -> Results:
-        """Return, of a run with a sink, what refers to its rows in their place."""
+        """Return results whose values are the references to the rows of a sink."""
         return Results(self.name, self._handle, self._run, self._ranges, instead, self._gone, self._code, _Raw())
 
     def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
-        """Yield the key of each value, and what replaces the value, or None."""
+        """Yield the key of each value, with the object that replaces the value or None."""
         for stretch in self._read(0, len(self)):
             for key, value in stretch.items():
                 yield key, value if self._instead is not None and self._instead.is_one(value) else None
@@ -675,20 +665,15 @@ class Results(Values, StaysHere, SuggestsAttributes):
             yield from piece if _is_replaced(piece[0]) else _rows_in(piece, reader)
 
     def _pieces(self, low: int, high: int, reader: Reader) -> Iterator[list[OpenedStretch]]:
-        """Yield, of a run with a sink, references to its rows, and apart from them what replaces results.
-
-        A page refers to 16,000 rows, of any size: a piece refers to as many as can be held.
-        """
+        """Yield pieces of pages that have either references to rows of a sink or objects that replace results."""
+        # A page may refer to 16,000 rows of any size; a piece refers to as many as memory can hold.
         for page in self._raw(self._instead)._pages(low, high):
             for replaced, stretches in groupby(page, _is_replaced):
                 some = list(stretches)
                 yield from [some] if replaced else _portions(some, reader)
 
     def _pages(self, low: int, high: int, *, columns: bool = False) -> Iterator[list[OpenedStretch]]:
-        """Yield the results at positions [low, high), requesting the next pages while one is read.
-
-        With `columns`, the values of a stretch may be `Alike`.
-        """
+        """Yield the results at positions [low, high), requesting the next pages while the caller reads one."""
         link = self._handle.link
         wanted = ((at, min(high, at + READ_VALUES)) for at in range(low, high, READ_VALUES))
         asked = deque((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, READ_AHEAD))
@@ -698,23 +683,23 @@ class Results(Values, StaysHere, SuggestsAttributes):
                 with reading(self.name, self._handle):
                     found = _decoded(link.result(future))
                     if self._instead is None and at < (rest := self._reached(found, at, stop)) < stop:
-                        # Cut at 4 MiB: what is behind it is on its way while this is opened.
+                        # The page was cut at 4 MiB: request its rest before this part is opened.
                         asked.appendleft((rest, stop, link.start(self._ask(rest, stop))))
                     else:
                         asked.extend((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, 1))
                     page = self._opened(found, at, stop, columns=columns)
                 columns = columns and not _in_vain(page)
                 at += _values_n(page)
-                del future, found  # while the values are read, the bytes they came from are free
+                del future, found  # frees the pickled bytes of the page before the caller reads its values
                 yield page
                 if self._instead is None:
                     continue
-                while at < stop:  # the page was cut at 4 MiB
+                while at < stop:  # the page was cut at 4 MiB, and failures replace results: fetch the rest in order
                     page = self._fetch(at, stop)
                     at += _values_n(page)
                     yield page
         finally:
-            for _, _, future in asked:  # the reader needs no more, or was interrupted
+            for _, _, future in asked:  # the caller stopped reading, or was interrupted
                 future.cancel()
 
     def _fetch(self, at: int, stop: int) -> list[OpenedStretch]:
@@ -724,10 +709,11 @@ class Results(Values, StaysHere, SuggestsAttributes):
     def _opened(
         self, settlements: list[Settlement], at: int, stop: int, *, columns: bool = False
     ) -> list[OpenedStretch]:
-        """Return a page's results from position `at` on, up to the first missing one."""
+        """Return the results of a page from position `at` up to the first missing one."""
         page = _open_all(settlements, self._reader, columns=columns)
         if self._instead is not None:
-            # A page is cut at 4 MiB: failures after it come with the next one, or now when the page is empty.
+            # The page may be cut at 4 MiB. Failures after its end belong to the next page, or to this one if it is
+            # empty.
             end = page[-1].end if page else self._ordinal(min(stop, at + PAGE_VALUES) - 1) + 1
             near = self._instead.between(self._ordinal(at), end)
             page += [OpenedStretch(f.ordinal, [f], None if f.key == f.ordinal else [f.key]) for f in near]
@@ -740,23 +726,18 @@ class Results(Values, StaysHere, SuggestsAttributes):
         return kept
 
     def _wanted(self, page: list[OpenedStretch], at: int, stop: int) -> list[OpenedStretch]:
-        """Return the results of a page at positions [at, stop), up to the first missing one.
-
-        Results that came later, of retried documents, are skipped: they have no position.
-        """
+        """Return the results of a page at positions [at, stop), up to the first missing one."""
+        # Retried documents may have results by now that had none when the ranges were made: they have no position.
         spans = self._spans([(stretch.ordinal, stretch.end) for stretch in page], at, stop)
         return [page[number].cut(lo, hi) for number, lo, hi in spans]
 
     def _reached(self, settlements: Sequence[Settlement], at: int, stop: int) -> int:
-        """Return the first position at or behind `at` whose result a page has not."""
+        """Return the first position from `at` on that a page has no result for."""
         places = sorted((piece.ordinal, piece.ordinal + piece.n) for one in settlements for piece in one.pieces)
         return at + sum(hi - lo for _, lo, hi in self._spans(places, at, stop))
 
     def _spans(self, places: Sequence[tuple[int, int]], at: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield what ranges of ordinals have of positions [at, stop), up to the first missing one.
-
-        Each is (number of the range, lo, hi).
-        """
+        """Yield (number of the range, lo, hi) for the ordinals of positions [at, stop), up to the first missing one."""
         for number, (first, end) in enumerate(places):
             while at < stop and (ordinal := self._ordinal(at)) < end:
                 if ordinal < first:
@@ -766,17 +747,15 @@ class Results(Values, StaysHere, SuggestsAttributes):
                 at += hi - ordinal
 
     async def _ask(self, at: int, stop: int) -> Sequence[bytes | memoryview]:
-        """Request the results at positions [at, stop), as settlements; ordinals between them have none.
-
-        The reader's thread decodes them: the loop that this runs in also serves everything else.
-        """
+        """Request the results at positions [at, stop), and return encoded settlements."""
+        # Not decoded here: this runs on the event loop, which also serves every other call.
         page = calls.Page(self._run, self._ordinal(at), self._ordinal(stop - 1) + 1)
         answers = await asyncio.gather(*(self._handle.ask(at, page) for at in range(len(self._handle.refs))))
         return [part for _, parts in answers for part in parts]
 
 
 class _Raw:
-    """Finds references where others find rows."""
+    """A reader that returns the references themselves in place of the rows."""
 
     def find(self, references: Sequence[bytes], ordinals: Sequence[int] | None = None) -> list[Found | PartError]:
         """Return the references."""
@@ -788,7 +767,7 @@ def _values_n(page: Sequence[OpenedStretch]) -> int:
 
 
 def _in_vain(page: Sequence[OpenedStretch]) -> bool:
-    """Return whether rows of a page were looked through as columns for nothing: those of the next are no others."""
+    """Return whether a page was read as columns in vain, so that the next pages need not be."""
     return _values_n(page) >= FEWEST and not any(isinstance(stretch.values, Alike) for stretch in page)
 
 
@@ -800,7 +779,7 @@ def _ordinals_of(page: Sequence[OpenedStretch]) -> Sequence[int]:
 
 
 def _keys_of(page: Sequence[OpenedStretch]) -> list[Any] | None:
-    """Return the keys of a page; None when all of them are the ordinals."""
+    """Return the keys of a page, or None if all of them are the ordinals."""
     if all(stretch.keys is None for stretch in page):
         return None
     return [key for stretch in page for key in (stretch.keys or range(stretch.ordinal, stretch.end))]
@@ -809,7 +788,7 @@ def _keys_of(page: Sequence[OpenedStretch]) -> list[Any] | None:
 def _lineage_in(
     stretch: OpenedStretch, replaces: Callable[[Any], bool] | None, code: Callable[[], str | None]
 ) -> Lineage:
-    """Return how results were made; where it was not recorded, which code made all of a run is still known."""
+    """Return the recorded lineage of results, or one that has only the run's single code version, if there is one."""
     if stretch.lineage is not None:
         return stretch.lineage
     is_result = replaces is None or not replaces(stretch.values[0])
@@ -817,7 +796,7 @@ def _lineage_in(
 
 
 class ResultRows:
-    """Results as the source of a table; see `dqlab.datasets.table.Source`."""
+    """The `dqlab.datasets.table.Source` of some results."""
 
     lined = True
 
@@ -839,7 +818,7 @@ class ResultRows:
         return len(self._results)
 
     def now(self) -> ResultRows:
-        """Return itself: results do not become more."""
+        """Return itself, since the number of these results never changes."""
         return self
 
     def rows(self, most: int | None = None) -> Iterator[Rows]:
@@ -848,7 +827,7 @@ class ResultRows:
 
 
 def _portions(page: list[OpenedStretch], reader: Reader) -> Iterator[list[OpenedStretch]]:
-    """Yield a page of references in pieces whose rows can be held, and have room in an array of Arrow."""
+    """Yield a page of references in pieces with rows that fit into memory and into one Arrow array."""
     for start, stop in reader.portions([reference for stretch in page for reference in stretch.values]):
         piece, at = list[OpenedStretch](), 0
         for stretch in page:
@@ -864,14 +843,14 @@ def _is_replaced(stretch: OpenedStretch) -> bool:
 
 
 def _opened_in_portions(parts: Sequence[bytes | memoryview], reader: Finds | None) -> Iterator[list[OpenedStretch]]:
-    """Yield the results in pages of settlements; of rows of a sink no more at once than can be held."""
+    """Yield the results in pages of settlements, with only as many rows of a sink at once as memory can hold."""
     if isinstance(reader, Reader):
         return ([*_rows_in(piece, reader)] for piece in _portions(open_settlements(parts, _Raw()), reader))
     return iter([open_settlements(parts, reader)])
 
 
 def _rows_in(piece: list[OpenedStretch], reader: Reader) -> Iterator[OpenedStretch]:
-    """Yield stretches with the rows that those of a piece refer to."""
+    """Yield the stretches of a piece with rows in place of their references."""
     references = [reference for stretch in piece for reference in stretch.values]
     rows = iter(reader.find(references, _ordinals_of(piece)))
     for stretch in piece:
@@ -888,13 +867,8 @@ def chosen_columns(
     count: int,
     code: Callable[[], str | None],
 ) -> pd.DataFrame:
-    """Return a DataFrame with some columns of the results, or of their lineage.
-
-    Parameters
-    ----------
-    code : callable
-        Returns the code version that made all of them, if there is one; asked where it is not recorded for each.
-    """
+    """Return a DataFrame with some columns of the results or of their lineage."""
+    # `code` calls the queue for the only code version of the run, so call it only for rows that have none recorded.
     lineage = [KEY, ORDINAL, *ROW_LINEAGE, *([ERROR] if replaces is not None else [])]
     own = [column for column in columns if column not in lineage]
     check_columns([column for column in own if column in LINEAGE], lineage, run)
@@ -937,7 +911,7 @@ def chosen_columns(
 def frame_of_pages(
     pages: Iterable[list[OpenedStretch]], count: int, replaces: Callable[[Any], bool] | None, *, rows: bool = False
 ) -> pd.DataFrame:
-    """Return a DataFrame of results; see `Results.to_frame`. With `rows` all of them are dicts, perhaps empty ones."""
+    """Return a DataFrame of results as `Results.to_frame` does, in which all are dicts if `rows` is true."""
     even, left = EvenRows(), iter(pages)
     read = 0
     with shown(f"reading {many(count, 'result')}") as wait:
@@ -957,7 +931,7 @@ def frame_of_pages(
 
 
 def _added(even: EvenRows, page: list[OpenedStretch], replaces: Callable[[Any], bool] | None) -> bool:
-    """Add a page to even rows, unless a value in it is not one; return whether it was added."""
+    """Add a page to the even rows and return True, or add nothing if one of its values does not fit."""
     parts: list[tuple[list[OpenedStretch], Any]] = []
     for is_alike, some in groupby(page, key=lambda stretch: isinstance(stretch.values, Alike)):
         if is_alike:
@@ -978,7 +952,7 @@ def _added(even: EvenRows, page: list[OpenedStretch], replaces: Callable[[Any], 
 def frame_of_pairs(
     pairs: Iterable[tuple[Any, Any]], count: int, replaced: Callable[[Any], bool] | None
 ) -> pd.DataFrame:
-    """Return a DataFrame of (key, value); `replaced` marks values that replace a result. See `Results.to_frame`."""
+    """Return a DataFrame of (key, value) as `Results.to_frame` does; `replaced` finds values that replace a result."""
     with shown(f"reading {many(count, 'result')}") as wait:
         keys, values = _gathered(pairs, wait)
     return _frame_of(keys, values, replaced, rows=False)
@@ -1007,7 +981,7 @@ def _frame_of(
         frame: pd.DataFrame = frame_of(told, index)
         if any(failed):
             name = "error"
-            while name in frame:  # a column of the results stays what it is
+            while name in frame:  # never overwrite a column of the results
                 name = f"dqlab_{name}"
             frame[name] = pd.Series(reasons, index, dtype=object)
         return frame
@@ -1026,16 +1000,9 @@ def _join(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class Streams:
-    """A cursor into each shard's results, and the results already yielded.
+    """Reads the results of each shard in the order of completion, each result once."""
 
-    The cursor of a lost shard in memory restarts at zero; results that come again are not yielded twice.
-
-    Parameters
-    ----------
-    reader : callable
-        Returns what finds the rows of a run with a sink, within so many seconds; asked when there are results.
-    """
-
+    # `reader` finds the rows of a run with a sink; it asks the queue, so it is called when there are results.
     def __init__(
         self, handle: Handle, run: bytes, reader: Callable[[float | None], Finds | None] = lambda _: None
     ) -> None:
@@ -1044,33 +1011,23 @@ class Streams:
         self._done = [False] * len(handle.refs)
         self._more = [True] * len(handle.refs)
         self._given = Ranges()
+        """Ordinals already yielded: a shard in memory that is replaced begins again at cursor 0."""
         self._unreadable: OpenedStretch | None = None
 
     @property
     def done(self) -> bool:
-        """Whether every shard reported in its last answer that it has no more."""
+        """Whether every shard reported in its last answer that it has no more results."""
         return all(self._done)
 
     @property
     def more(self) -> bool:
-        """Whether a shard had results in its last answer that it has not given yet."""
+        """Whether some shard reported in its last answer that it has further results."""
         return any(self._more)
 
     def pages(self, wait: float, patience: float | None = None) -> Iterator[list[OpenedStretch]]:
-        """Request new results from every shard once; yield the readable ones.
-
-        Parameters
-        ----------
-        wait : float
-            Seconds to wait for a shard that is the only one.
-        patience : float, optional
-            Seconds each shard gets to answer.
-
-        Raises
-        ------
-        CallTimeout
-            One did not answer; the others were called anyway.
-        """
+        """Request new results from every shard once and yield the readable ones, then raise a `CallTimeout` if any."""
+        # A shard waits up to `wait` seconds for results if it is the only one left, and has `patience` seconds to
+        # answer.
         alone, silent = self._done.count(False) == 1, None
         for shard, (cursor, epoch) in enumerate(self._cursors):
             seconds = wait if alone and not self._done[shard] else IN_TURN
@@ -1083,22 +1040,23 @@ class Streams:
                 silent = error
                 continue
             pages = _opened_in_portions(parts, reader)
-            del parts  # as in `Results._pages`
+            del parts  # frees the pickled bytes before the caller reads the values
             for page in pages:
                 if new := [stretch for found in page for stretch in self._new(found)]:
                     yield new
+            # Only after the pages were yielded: a caller that stops in the middle gets the rest at the next call.
             self._cursors[shard] = answer.cursor, answer.epoch
             self._more[shard], self._done[shard] = answer.more, answer.done
         if silent is not None:
             raise silent
 
     def check_readable(self) -> None:
-        """Raise the first `ResultUnreadable` that came."""
+        """Raise the first `ResultUnreadable` among the results, if there is one."""
         if self._unreadable is not None:
             check_readable(self._unreadable)
 
     def _new(self, stretch: OpenedStretch) -> Iterator[OpenedStretch]:
-        """Cut out results yielded before, and unreadable ones, so that the reader still gets all the others."""
+        """Yield the results of a stretch that are new and readable, and keep the first unreadable one."""
         if stretch.unreadable is not None:
             self._unreadable = self._unreadable or stretch
             return

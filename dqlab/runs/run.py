@@ -1,4 +1,4 @@
-"""A run: one mapping of a function over documents, with a name."""
+"""`Run`: one mapping of a function over documents, with a name."""
 
 from __future__ import annotations
 
@@ -95,23 +95,23 @@ if TYPE_CHECKING:
 __all__ = ["RowsNotDeleted", "RowsStay", "Run"]
 
 MIN_PAST = 60.0
-"""Seconds that the series of a young run cover at least."""
+"""Seconds that the charts of a young run cover at least."""
 _PATH = re.compile(r"'([^']+)'")
-"""Paths in what Python prints of files."""
+"""Finds paths in Python's messages about files."""
 SAID_WITHIN = 1.0
-"""Seconds in which a run that is printed has to answer."""
+"""Seconds to wait for the queue's answer when a run is printed."""
 NAMED = 3
 """Lost documents that an error names."""
 AT_ONCE = 0.2
 """Seconds between two looks at a run that is done except for its submission."""
 LOOK_EVERY = 0.5
-"""Seconds between two checks of what no shard reports: that a submission failed, or that no result comes any more."""
+"""Seconds between two checks for facts that no shard reports: a failed submission, or the end of new results."""
 COMPARED = 2.0
-"""Seconds that an order waits for documents that were mapped again to be compared."""
+"""Seconds that an order waits for the comparison of documents that were mapped again."""
 STALLED_AFTER = 5.0
-"""Seconds without any consumer after which waiting fails, unless workers that died are expected back."""
+"""Seconds without any consumer before a wait fails, unless workers that died may still be replaced."""
 ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError, InputChanged, NotSentAgain)
-"""Errors of an input that was sent in part; the results of that part belong to the run."""
+"""Errors of an input that was sent only in part; the results of that part belong to the run."""
 
 _ELSEWHERE = {
     "status": "run.counts has how many documents are in which state, run.state what it does; print(run) says both.",
@@ -145,17 +145,17 @@ _NOT_SET = {
     "handle": "It belongs to the run",
     "queue": "lab.queue(NAME).map(fn, documents) makes a run on another queue",
 }
-"""Attributes that are only read, and what to write instead of setting them."""
+"""Read-only attributes, and what to write instead of setting them."""
 _OPTIONS = frozenset({"executor", "max_messages_per_process", "memory", "stop_if", "timeout"})
-"""Options of `map` that are looked for at a run."""
+"""Options of `map` that users look for as attributes of a run."""
 
 
 class RowsStay(DqlabWarning):
-    """A run with a sink was dropped, and what it has written is still there."""
+    """A run with a sink was dropped, and the files that it has written stay."""
 
 
 class RowsNotDeleted(RunError):
-    """A run was to be dropped with what it has written, and that cannot be deleted."""
+    """A run was not dropped, since the files that it has written cannot be deleted."""
 
     text = (
         "the rows of run {run!r} in {sink} could not be deleted: {reason}. The run is cancelled and was not dropped; "
@@ -166,16 +166,16 @@ class RowsNotDeleted(RunError):
 
 @dataclass(eq=False, repr=False)
 class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttributes):
-    """One mapping of a function over documents. `map` makes it, `attach` finds it again.
+    """One mapping of a function over documents, made by `map` and found again by `attach`.
 
-    Nothing here blocks except `wait`, `results` and iterating `as_completed`.
+    No method waits for the run except `wait`, `results` and others that say so, and iterating `as_completed`.
 
     Attributes
     ----------
     name : str
-        Unique in its lab.
+        The run's name, unique in its lab.
     id : bytes
-        The lane's id.
+        The id of the run's lane.
     """
 
     _way_out = "take along what the function needs of it, such as list(run.results())"
@@ -188,15 +188,15 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     on_drop: Callable[[Run], None] = field(default=lambda run: None, repr=False)
 
     doubt: tuple[str, DqlabError] | None = field(default=None, repr=False)
-    """Other code that was mapped under this name, and the error that reading results raises."""
+    """Hash of other code that was mapped under this name, and the error for reading results."""
     was_over: bool = field(default=False, init=False, repr=False)
-    """Whether it was over when it was last waited for, and nothing was sent again since."""
+    """Whether the run was over at the last wait, and nothing was sent again since."""
     _redefined: Redefined = field(default_factory=Redefined, init=False, repr=False)
     _empty_said: bool = field(default=False, init=False, repr=False)
     _cancelled_here: bool = field(default=False, init=False, repr=False)
-    """Whether it was cancelled by means of this variable."""
+    """Whether this object cancelled the run, so that `wait` need not warn of it."""
     _reader: list[Reader | None] = field(default_factory=list, init=False, repr=False)
-    """What finds its rows, once that is known."""
+    """The reader of the sink's rows, or None without a sink; empty until the first use."""
 
     def __post_init__(self) -> None:
         self.handle = self.handle.of_run(self.name)
@@ -225,7 +225,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return f"<Run {self.name!r} on queue {self.handle.name!r}>"
 
     def __str__(self) -> str:
-        """Return what it is doing, in a sentence; what it is called, if its queue does not answer at once."""
+        """Return in a sentence what the run is doing, or its name if the queue does not answer at once."""
         try:
             counts = self._progress(timeout=SAID_WITHIN).counts
             state = self.stats(timeout=SAID_WITHIN).state
@@ -240,7 +240,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return f"Run {self.name!r} on queue {self.queue!r} is {state.value}: {amount}{said}.{failed}{other}"
 
     def pause(self) -> Self:
-        """Stop leasing messages of this run; running messages finish, the rest is given back."""
+        """Stop leasing messages of this run; running messages finish, and consumers give back the others."""
         return self._order(Pause(self.id), by=pausing())
 
     def resume(self) -> Self:
@@ -248,18 +248,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return self._order(Resume(self.id))
 
     def left(self, *, timeout: float) -> str:
-        """Return how many of its documents have no outcome, in words; "" when it is done or was cancelled.
-
-        Parameters
-        ----------
-        timeout : float
-            Seconds to wait for the queue's answer.
-
-        Raises
-        ------
-        CallTimeout
-            The queue did not answer in time.
-        """
+        """Return in words how many documents have no outcome, or "" if the run is done or cancelled."""
         progress = self._progress(timeout=timeout)
         counts, reads = progress.counts, self.submitter is not None and self.submitter.sending
         if progress.cancelled or not (counts.left or reads):
@@ -270,21 +259,22 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return f"{counts.left:,} of {many(counts.all, 'document')}{so_far}"
 
     def cancel(self) -> int:
-        """Give up every document that has no result yet; return how many. Results that exist stay.
+        """Give up every document that has no result yet; return how many. Existing results stay.
 
-        Lost documents stay lost, and cannot be sent again. `cancel` does not wait for a slow input: its later elements
+        Lost documents stay lost and cannot be sent again. `cancel` does not wait for a slow input, whose later elements
         are not sent.
 
         Raises
         ------
         RunExists
-            Other documents were mapped under its name, and this variable refers to those: nothing was cancelled.
+            Other documents were mapped under the run's name, and this variable refers to them: nothing was cancelled.
         """
         self._raise_other_documents()
         self._cancelled_here = True
+        # Stop the submission first: it then ends with this error, and not with the puts that a cancelled lane refuses.
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
-        self._progress()  # raises what became of a dropped run
+        self._progress()  # raises `RunNotFound` for a dropped run
         cancelled = self.handle.link.sync(queue_calls.cancel(self.handle, self.id))
         if self.submitter is not None:
             self.submitter.end()
@@ -292,15 +282,15 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return cancelled
 
     def replace(self, consumer: str) -> list[str]:
-        """Take the running documents from a consumer of the run's queue and try them again; return which.
+        """Take the running documents from a consumer of the run's queue and try them again; return their names.
 
-        The attempt is not counted. A function that does not end within 5 s is left running in its thread, while the
-        consumer runs others.
+        The attempt does not count. If the function does not end within 5 s, its thread goes on with it, while the
+        consumer runs other documents.
 
         Parameters
         ----------
         consumer : str
-            Its name as views show it.
+            The consumer's name as views show it.
 
         Raises
         ------
@@ -317,17 +307,17 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def give_up(self, document: str | int) -> list[str]:
         """Give up a document that a consumer runs: it becomes a failure, which `retry` can send again.
 
-        The consumer runs others, as after `replace`.
+        The consumer goes on with other documents, as after `replace`.
 
         Parameters
         ----------
         document : str or int
-            Its name as views show it: its key, or its position as ``#17`` or 17. Keys take precedence.
+            The document's name as views show it: its key, or its position as ``#17`` or 17. Keys take precedence.
 
         Raises
         ------
         BadOption
-            No consumer runs it now; nothing was done.
+            No consumer runs the document now; nothing was done.
 
         Examples
         --------
@@ -339,28 +329,28 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         except BadOption as error:
             if not str(document).isdecimal():
                 raise
-            with suppress(BadOption):  # of what neither names, the name as it was given is the answer
+            with suppress(BadOption):  # if the position fails too, the first error is better: it has the user's words
                 at = f"#{document}"
                 return self.handle.link.sync(self.handle.let_go(document=at, run=self.id, give_up=True))
             raise error from None
 
     def drop(self, *, data: bool = False) -> None:
-        """Cancel the remaining documents and forget the run, its results and failures; frees their space.
+        """Cancel the remaining documents and forget the run, its results and its failures; frees their space.
 
         Parameters
         ----------
         data : bool, default False
-            For a run with a sink, also delete the files that it has written. Other files in its folder stay, and with
-            `Files` those of deliveries that did not count. Otherwise its files stay, and a warning says so; without the
-            run, nothing records which of their rows count.
+            For a run with a sink, also delete the files that the run has written. Other files in the folder stay, and
+            with `Files` also the files of deliveries that did not count. By default the files stay, and a warning says
+            so; without the run, nothing records which of their rows count.
 
         Raises
         ------
         RunExists
-            Other documents were mapped under its name, and this variable refers to those: nothing was dropped.
+            Other documents were mapped under the run's name, and this variable refers to them: nothing was dropped.
             ``lab.attach(name).drop()`` drops the existing run.
         RowsNotDeleted
-            With `data`: its files could not be deleted. It was not dropped, so you can call this again.
+            With `data`: the files could not be deleted. The run was not dropped, so you can call this again.
         """
         with self._dropping:
             self._drop(data=data)
@@ -376,7 +366,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             there, _ = self.handle.link.sync(self.handle.ask(0, calls.Runs(self.name)))
             if self.id not in [id for id, _ in there.runs]:
                 raise
-        if sink is not None and data:  # first: without the run, nothing would know which files are left
+        if sink is not None and data:  # before the drop: without the run, nothing records which files are its own
             try:
                 let_go(sink, self.id.hex(), self._files() if isinstance(sink, Files) else ())
             except OSError as error:
@@ -388,10 +378,10 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             warnings.warn(said, RowsStay, stacklevel=level_of_user())
 
     def _files(self) -> list[str]:
-        """Return the names of the files that its results refer to, of a run with `Files`."""
+        """Return the names of the files to which the results refer, for a run with `Files`."""
         try:
             return [file_of(reference) for _, reference in self.results_now().references()]
-        except RunNotFound:  # it was dropped in part before: nothing knows them
+        except RunNotFound:  # an earlier drop was cut short: no shard knows the names any more
             return []
 
     def scale(self, n: int | Literal["auto"]) -> None:
@@ -400,7 +390,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Raises
         ------
         BadOption
-            `n` is not a number or "auto", or is below 1; or the queue's consumers belong to a `ConsumerPool`.
+            `n` is not a number or "auto", or is below 1, or the queue's consumers belong to a `ConsumerPool`.
         """
         if n != "auto":
             check_count("n", n)
@@ -422,44 +412,44 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     ) -> int:
         """Retry dead documents, with new code if it is given; return how many.
 
-        They keep their ids, arguments and history; their deliveries are counted from zero.
+        The documents keep their ids, arguments and history; their deliveries count from zero again.
 
         Parameters
         ----------
         fn : callable, optional
             The corrected function. Default: the run's newest code.
         where : str or callable, optional
-            Which of them: an expression such as ``"error == 'KeyError' and deliveries < 5"`` over
+            Which documents to retry: an expression such as ``"error == 'KeyError' and deliveries < 5"`` over
             error, message, key, deliveries, version; or a function of a `DeadLetter`.
         fingerprint : str, optional
             Retry only this failure class.
         limit : int, optional
-            Retry at most this many of them, to test the code first.
+            Retry at most this many documents, to test the code first.
         rest : bool, default False
-            Use `fn` also for the documents that have no result yet, while the run continues: those that wait and those
-            that are not submitted yet. Running documents finish with the code that they began with. A run that paused
-            itself because everything failed (`stop_if` of `map`) continues, and always uses `fn` for its rest. A run
-            that is done has no rest, and keeps its code. Without `rest`, these documents keep their code, and a warning
-            says so if `fn` is new to a run that continues.
+            Use `fn` also for the rest of a run that continues: the documents that wait or are not submitted yet.
+            Running documents finish with the code that they began with. A run that paused itself because everything
+            failed (`stop_if` of `map`) continues, and always uses `fn` for its rest. A run that is done has no rest and
+            keeps its code. Without `rest`, these documents keep their code, and a warning says so if `fn` is new to a
+            run that continues.
 
         Raises
         ------
         NotPicklable
             The function cannot be sent.
         CodeGone
-            No `fn` was given, and the run's newest code is no longer kept. Nothing was sent.
+            No `fn` was given, and no shard has the run's newest code any more. Nothing was sent.
         BadOption
-            `fn` is not a function; `rest` without `fn`; `limit` is below 1; the expression is not one; or the run's
-            messages run in processes, and `fn` is a coroutine function.
+            `fn` is not a function; `rest` was given without `fn`; `limit` is below 1; the expression is invalid; or the
+            run's messages run in processes, and `fn` is a coroutine function.
         RunExists
-            Other documents were mapped under its name, and this variable refers to those: nothing was retried.
+            Other documents were mapped under the run's name, and this variable refers to them: nothing was retried.
 
         Warns
         -----
         DqlabWarning
             Documents that wait, or are not submitted yet, keep their code. Or `fn` is omitted, and the notebook now has
-            another function of that name: the old code runs again. Or no failure matches `where` or `fingerprint`,
-            although there are failures: the warning names them.
+            another function of that name: the old code runs again. Or there are failures, and none matches `where` or
+            `fingerprint`: the warning names them.
         """
         code = self._new_code(fn) if fn is not None else None
         kept = "" if code is None or rest else self._rest_keeps(code)
@@ -481,15 +471,15 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         limit: int | None = None,
         rest: bool = False,
     ) -> int:
-        """Retry as `retry` does, without its warnings: for a caller that reports these things itself."""
+        """Retry as `retry` does, without warnings, for a caller that reports their reasons itself."""
         return self._retry(self._new_code(fn) if fn is not None else None, where, fingerprint, limit, rest=rest)
 
     def why_none(self, where: str | Callable[[DeadLetter], bool] | None = None, fingerprint: str | None = None) -> str:
-        """Return why `retry` with this filter sent nothing, in words; "" without a filter, or without failures."""
+        """Return in words why `retry` with this filter sent nothing, or "" without a filter or without failures."""
         return "" if where is None and fingerprint is None else why_none(self.name, self.failures(), where, fingerprint)
 
     def _edited(self) -> str:
-        """Return a warning where the function of the notebook is not the code that a retry without one runs again."""
+        """Return a warning if the notebook's function has other code than a retry without `fn` runs, else ""."""
         codes = self._progress().record.codes
         name = codes[-1]["name"]
         if self._redefined.newer(name, codes[-1]["short"]) is None:
@@ -500,7 +490,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         )
 
     def _rest_keeps(self, code: Code) -> str:
-        """Return a warning where documents that have yet to run will not run this code; "" where it is theirs."""
+        """Return a warning if documents that have yet to run will not run this code, else ""."""
         progress = self._progress()
         counts, codes = progress.counts, progress.record.codes
         if progress.halted or progress.cancelled or codes[-1]["hash"] == code.code["hash"]:
@@ -540,7 +530,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return self._marked(self._retry_chosen(chosen, classes, code, limit))
 
     def _send_through(self, code: Code | None, classes: Collection[str] = (), limit: int | None = None) -> int:
-        """Retry dead documents with sealed code; see `retry`."""
+        """Retry dead documents with sealed code, and return how many."""
         sent = queue_calls.retry(self.handle, self.id, code, classes=classes, limit=limit)
         return self._marked(self.handle.link.sync(sent))
 
@@ -552,10 +542,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return count
 
     def undecided(self, fn: Callable[..., Any], error: RunExists) -> Run:
-        """Return this run for a user who has mapped other code under its name, and has yet to choose.
-
-        Its `wait` and `results` raise `error` until the run has the code of `fn`: they would be those of other code.
-        """
+        """Return this run as an object whose `wait` and `results` raise `error` until the run has the code of `fn`."""
+        # For a user who has mapped other code under the run's name and has yet to choose: the results of the old code
+        # must not be taken for those of the new. Other variables keep the object without the doubt.
         asked = Run(self.name, self.id, self.handle, self.submitter, self.on_drop)
         asked.doubt = code_version(fn).hash, error
         return asked
@@ -563,7 +552,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def _retry_chosen(
         self, chosen: Callable[[DeadLetter], bool], classes: list[str], code: Code | None, limit: int | None
     ) -> int:
-        """Retry the dead documents, perhaps of some failure classes, that a filter chooses."""
+        """Retry the dead documents that a filter chooses, perhaps only among some failure classes."""
         count = 0
         letters = list(islice((letter for letter in self.failures().of(classes) if chosen(letter)), limit))
         ids = [(letter.id, letter.id + 1) for letter in letters]
@@ -580,16 +569,16 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def resubmit_lost(self) -> int:
         """Send lost documents again, under their ordinals and with the run's newest code; return how many.
 
-        Returns at once: the input is read again in the background, after any submission that is still running, and
-        `wait` and `results` wait for it to end. Sends nothing if nothing is lost, or while another client sends it.
-        Call it again if more documents get lost.
+        Returns at once. The input is read again in the background, after any submission that still runs, and `wait` and
+        `results` wait for the end of that. Nothing is sent if nothing is lost, or while another client sends the
+        documents. Call it again if more documents get lost.
 
         Raises
         ------
         InputUsedUp
             The documents came from an iterator, which yields them once.
         InputNotHere
-            They were mapped by another process: map them again under the run's name, then call this.
+            Another process mapped the documents: map them again under the run's name, then call this.
         RunCancelled
             The run was cancelled.
         """
@@ -602,7 +591,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         count = progress.counts.lost
         if not count:
             if isinstance(submitter, Resubmission) and submitter.finished.is_set():
-                self.submitter = submitter.source  # what kept it from sending is over
+                self.submitter = submitter.source  # another client has sent the documents: forget why this one failed
             return 0
         if progress.cancelled:
             raise self._cancelled(progress)
@@ -643,7 +632,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         mark(self.handle.link, order.op.value, self.queue, by=by)
         return self
 
-    # --- waiting: each returns, or raises why nothing more comes ----------------------------------
+    # --- waiting: each method returns, or raises why no more results arrive -----------------------
 
     @checks_keywords
     def wait(self, timeout: float | str | None = None) -> Self:
@@ -652,8 +641,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Parameters
         ----------
         timeout : float or str, optional
-            Seconds, or "5m". None: no limit; for a paused run, or workers that have not joined yet, it keeps waiting,
-            and warns once after some seconds.
+            Seconds, or "5m". None: no limit; if the run is paused or no worker has joined yet, `wait` warns once after
+            some seconds, and waits on.
 
         Returns
         -------
@@ -663,19 +652,19 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Raises
         ------
         WaitTimeout
-            The timeout expired; the run continues.
+            The timeout has expired; the run continues.
         SubmissionIncomplete
             The input raised, or one of its elements could not be sent.
         RunStalled
-            Work waits and no consumer has existed for 5 s.
+            Documents wait, and no consumer has existed for 5 s.
         ResultsFull
-            No room for results.
+            There is no room for more results.
         AllFailed
-            The first documents all failed, so it paused itself; see `stop_if` of `map`.
+            The first documents all failed, so the run paused itself; see `stop_if` of `map`.
         DocumentsLost
-            Some were lost with a worker, or in damaged files; see `resubmit_lost`.
+            Some documents were lost with a worker, or in damaged files; see `resubmit_lost`.
         ResultsMissing
-            Some were processed, and their results are missing.
+            Some documents were processed, and their results are missing.
         SchedulerGone, ActorGone
             The scheduler or a shard is gone for good.
 
@@ -724,20 +713,15 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return interruptible(text)
 
     def _asked(self, deadline: Deadline, **question: Any) -> Progress:
-        """Call until all shards answer: another worker may still be opening one.
-
-        Raises
-        ------
-        NoAnswer
-            The time is over.
-        """
+        """Call until all shards answer, or raise `NoAnswer` at the deadline."""
+        # One timeout proves nothing: another worker may still be opening a shard.
         standstill = self._standstill(deadline.limit)
         while (progress := self._tried(deadline, **question)) is None:
             standstill.unanswered(self.queue)
         return progress
 
     def _tried(self, deadline: Deadline, **question: Any) -> Progress | None:
-        """Call once; return None if a shard did not answer and there is time left."""
+        """Call once, and return None if a shard does not answer and time is left."""
         try:
             return self._progress(**question, timeout=deadline.patience)
         except CallTimeout as error:
@@ -749,13 +733,15 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return NoAnswer(run=self.name, queue=self.queue, seconds=deadline.limit)
 
     def _settled(self, deadline: Deadline, judge: Callable[[Progress | None], None]) -> Progress:
-        """Wait until nothing is left of what was submitted; `judge` raises what ends the wait early."""
+        """Wait until every submitted document has an outcome, unless `judge` raises a reason to end the wait early."""
         alone_since: float | None = None
         standstill = self._standstill(deadline.limit)
         while True:
             judge(None)
-            ended = self.submitter is None or self.submitter.finished.is_set()  # read first: shards answer one by one
-            # Only this process knows that a submission failed: no shard ends a parked call because of it.
+            # Read this before the shards answer, one by one: a submission that ends meanwhile may have added documents
+            # to a shard that has already answered.
+            ended = self.submitter is None or self.submitter.finished.is_set()
+            # A long call only while nothing else needs a look: no shard reports a submission that fails here.
             rests = ended and alone_since is None and not standstill.begun
             parked = deadline.within(PARK if rests else LOOK_EVERY)
             progress = self._tried(deadline, wait=parked)
@@ -763,10 +749,11 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                 standstill.unanswered(self.queue)
                 continue
             over = progress.done and ended and not (progress.counts.lost and self._are_sent_again(deadline))
-            # Wait for lost documents that are being sent again: their sender knows why it failed.
+            # Lost documents keep the wait open while a client sends them again: that client knows why it fails.
             if over or (progress.given_up and not progress.counts.lost) or self._never_ends(progress):
                 if self._dropping.locked() and not deadline.over:
-                    # It was cancelled to be dropped: what is waited for is the end of that, which the queue answers.
+                    # Another thread drops the run, and cancelled it for that. Wait for the drop, and let the queue's
+                    # next answer end this wait.
                     if self._dropping.acquire(timeout=deadline.within(PARK)):
                         self._dropping.release()
                     continue
@@ -786,19 +773,19 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return WaitTimeout(run=self.name, seconds=limit, left=progress.counts.left, why=why)
 
     def _what_pauses(self, progress: Progress) -> str:
-        """Return how far a run is that may be paused, the pauses, and the lines that end them."""
+        """Return in words whether the input is still read, which pauses stop the run, and how to end them."""
         reads = "" if progress.sealed else " Its input is not read to its end, so more come."
         paused = {"run_paused": progress.run_paused, "queue_paused": progress.queue_paused}
         return reads + name_pause(self.name, self.queue, **paused)
 
     def _note_pause(self, progress: Progress, standstill: Standstill) -> None:
-        """Warn when a run has been held up for a while, by a pause or by a disk."""
+        """Warn when a pause or a disk has stopped the run for a while."""
         counts = progress.counts
         rests = progress.paused and counts.left and not counts.leased
         standstill.look((self._what_pauses(progress) if rests else "") + _what_blocks(progress))
 
     def _first_error(self) -> str:
-        """Return the class of the first failure, "" if no shard answers or it is of another file than the document."""
+        """Return the class of the first failure, or "" if no shard answers or the document is not to blame."""
         with suppress(CallTimeout, StopIteration):
             return _blamed(next(iter(self.failures())))
         return ""
@@ -807,7 +794,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return Standstill(f"run {self.name!r}", limit)
 
     def _raise_stopped(self, progress: Progress) -> None:
-        """Raise why the run paused itself, if it did."""
+        """Raise the reason why the run has paused itself, if it has."""
         if progress.halted:
             counts = progress.counts
             now = _parts(counts, so_far=not progress.sealed)
@@ -818,7 +805,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                 raise ResultsFull(run=self.name, used=shard.stored, limit=shard.results_maxsize)
 
     def _are_sent_again(self, deadline: Deadline) -> bool:
-        """Return whether some client sends the lost documents again; wait for it, at most until the deadline."""
+        """Wait up to the deadline while a client sends the lost documents again, and return whether one still does."""
         link = self.handle.link
         asked = link.scheduler("dq_claimed", what=claim_of(self.id), wait=deadline.within(PARK))
         try:
@@ -826,7 +813,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         except CallTimeout as error:
             if deadline.over:
                 raise self._no_answer(deadline) from error
-            return True  # unknown; the waiting loop looks again
+            return True  # unknown: let the caller's loop look again
 
     def _watch_consumers(self, progress: Progress, alone_since: float | None) -> float | None:
         if progress.consumers or progress.paused or not progress.counts.left:
@@ -839,7 +826,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return alone_since if alone_since is not None else now
 
     def _raise_submission(self, progress: Progress | None = None) -> None:
-        """Raise why the input ended early: what this process knows, else, with `progress`, what the queue knows."""
+        """Raise why the input ended early, as this process knows it, else as the queue does if `progress` is given."""
         self._raise_other_input()
         error = self.submitter.error if self.submitter is not None and not self._is_repaired() else None
         if error is None:
@@ -853,7 +840,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         raise error
 
     def _raise_other_input(self, progress: Progress | None = None) -> None:
-        """Raise while the results would be those of other code or other documents."""
+        """Raise while the run has other code or other documents than were mapped."""
         self._raise_doubt()
         submitter = self.submitter
         error = submitter.error if submitter is not None and not submitter.unsent else None
@@ -861,7 +848,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             raise error
 
     def _raise_other_documents(self) -> None:
-        """Raise where an order is meant for documents that this run does not have; waits for them to be compared."""
+        """Raise, after a short wait for the comparison, if an order may be meant for other documents than the run's."""
         submitter = self.submitter
         if submitter is None or not submitter.verifies:
             return
@@ -873,15 +860,15 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             raise RunExists(run=self.name, difference="documents that these are still compared with", steps=steps)
 
     def _raise_doubt(self) -> None:
-        """Raise while the run does not have the requested code: the results would be those of other code."""
+        """Raise while the run does not have the requested code."""
         if self.doubt is not None:
             hash, error = self.doubt
             if all(code["hash"] != hash for code in self._progress().record.codes):
-                raise copy(error)  # a new one: raised again, it would show the lines of the cells that got it before
+                raise copy(error)  # the same object would keep the tracebacks of earlier cells
             self.doubt = None
 
     def _is_repaired(self) -> bool:
-        """Return whether this client failed to send lost documents again, but another one has: nothing is lost."""
+        """Return whether this client failed to send lost documents again and another client succeeded."""
         if not isinstance(self.submitter, Resubmission) or self.submitter.error is None:
             return False
         try:
@@ -919,21 +906,21 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         ----------
         errors : {"raise", "skip", "return"}
             What to do about documents without a result: raise `RunFailed`, `RunCancelled` or `DocumentsLost`,
-            skip them, or put their `DeadLetter`, `LostDocument` or `CancelledDocument` in their place. A result
-            that cannot be unpickled here raises `ResultUnreadable` where it is read; "return" puts that error in
-            its place.
+            skip them, or return their `DeadLetter`, `LostDocument` or `CancelledDocument` in their place. A result
+            that cannot be unpickled in this process raises `ResultUnreadable` when you read it; "return" returns that
+            error in its place.
         timeout : float or str, optional
             As in `wait`.
         merge : callable, optional
-            Joins the values of documents that `Documents.split` has cut: it gets a list, the values of a document's
+            Merges the values of documents that `Documents.split` has cut: takes a list, the values of a document's
             parts in the order of its pages, and returns the value of the document. For a document that was not split,
             the list has one value. If a part has no result, `errors` applies to the whole document.
 
         Returns
         -------
         Results, or MergedResults with `merge`
-            A lazy sequence; holds one page. With `merge`, a value for each document, under the document's key; all keys
-            are read first.
+            A lazy sequence that holds one page. With `merge`, it has a value for each document, under the document's
+            key; all keys are read first.
 
         Raises
         ------
@@ -955,7 +942,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             deadline = Deadline(seconds_or_none(timeout, name="timeout"))
             if merge is None:
                 return self._results(errors, deadline)
-            # Skipped parts are needed too: their documents are not whole.
+            # "return", not "skip": merging must see the parts without a result, whose documents are incomplete.
             found = self._results("return" if errors == "skip" else errors, deadline)
             return MergedResults(found, merge, errors)
 
@@ -977,7 +964,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         )
 
     def results_now(self) -> Results:
-        """Return the values so far, in document order, also while the run continues."""
+        """Return the values so far, in document order, even while the run continues."""
         self._raise_other_input()
         progress = self._progress(covered=True)
         covered = [span for shard in progress.shards for span in shard.covered]
@@ -986,7 +973,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         )
 
     def reader(self, progress: Progress | None = None, *, timeout: float | None = None) -> Reader | None:
-        """Return what finds the rows of a run with a sink; None of one without."""
+        """Return the reader of the rows in the run's sink, or None without a sink."""
         if not self._reader:
             record = (self._progress(timeout=timeout) if progress is None else progress).record.sink
             self._reader.append(None if record is None else Reader(sink_of(record), self.name, self.id.hex()))
@@ -994,16 +981,16 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def sink(self) -> Sink | None:
-        """The place where consumers write the results; None: the queue keeps them."""
+        """The sink to which consumers write the results, or None if the queue keeps them."""
         reader = self.reader()
         return None if reader is None else reader.sink
 
     @checks_keywords
     def table(self) -> RunTable:
-        """Return the run's results as a lazy table, also while the run continues; failures have no row.
+        """Return the run's results as a lazy table, even while the run continues; failures have no row.
 
-        Reads nothing yet. Any library that reads Arrow can read the table, a page of results at a time: pyarrow,
-        polars, DuckDB. Beside the columns of the values, it has the columns of lineage: ``_key``, ``_ordinal``,
+        Nothing is read yet. Any library that reads Arrow can read the table, a page of results at a time: pyarrow,
+        polars, DuckDB. Besides the columns of the values, it has the columns of lineage: ``_key``, ``_ordinal``,
         ``_version``, ``_code``, ``_seconds``, ``_attempts``, ``_consumer``, ``_at``; see `Results.to_frame`.
 
         Returns
@@ -1031,9 +1018,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Parameters
         ----------
         sql : str
-            Over the tables ``results`` and ``source``: the run's input, with ``size``, ``pages``, ``version`` and
-            ``path`` of documents, and the columns of rows. Both have ``key``, besides ``_key`` and ``_ordinal``, unless
-            one of their own columns has that name.
+            A query over the tables ``results`` and ``source``. ``source`` is the run's input, with ``size``, ``pages``,
+            ``version`` and ``path`` of documents, and the columns of rows. Both tables have ``key``, ``_key`` and
+            ``_ordinal``, except for a name that one of their own columns has.
         errors : {"raise", "skip"}
             What to do about documents without a result, as for `results`. ``run.table().query(sql)`` queries the
             current results.
@@ -1045,7 +1032,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         ExtraMissing
             DuckDB, pyarrow or pandas is not installed (the extras ``tables`` and ``lab`` have them).
         SourceUnknown
-            The query names `source`, and the input cannot be read here.
+            The query names `source`, and this process cannot read the input.
         QueryError
             The query is not SQL, or names a missing table or column.
 
@@ -1066,7 +1053,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         df : pandas.DataFrame
             Its rows and their order do not change; rows without a result have nulls in the result's columns.
         on : str, default "key"
-            The column with the documents' keys, or the name of the index.
+            The column, or the name of the index, with the documents' keys.
         errors : {"raise", "skip"}
             What to do about documents without a result, as for `results`.
         timeout : float or str, optional
@@ -1075,7 +1062,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Returns
         -------
         pandas.DataFrame
-            If both have a column, the result's column gets the suffix ``_result``.
+            Your table with the columns of the results; if both have a column, the result's gets the suffix ``_result``.
 
         Raises
         ------
@@ -1090,13 +1077,13 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     ) -> str:
         """Wait for the run, then write its results as Parquet, a page at a time; return the path.
 
-        The result appears under the name in one step, complete. Writing the same run again replaces its previous files,
-        in one step.
+        The complete file or folder gets its name in one step. Writing the same run again replaces its previous files in
+        one step.
 
         Parameters
         ----------
         path : str or path
-            A folder, for files of a million rows each; or one file, if the name ends in ``.parquet``.
+            A folder, for files of a million rows each, or a single file if the name ends in ``.parquet``.
         errors : {"raise", "skip"}
             What to do about documents without a result, as for `results`.
         timeout : float or str, optional
@@ -1121,9 +1108,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def publish(self, path: str | os.PathLike[str], timeout: float | str | None = None) -> Published:
         """Wait for the run, then write everything that others need to a folder, in the order of the input.
 
-        It has ``results.parquet``, ``failures.parquet`` and ``manifest.json``: the run, its code with the source,
-        versions of dqlab and libraries, the digest of the input, and counts, which are checked. Publishing the same run
-        again replaces the previous folder, in one step.
+        The folder has ``results.parquet``, ``failures.parquet`` and ``manifest.json``: the run, its code with the
+        source, versions of dqlab and libraries, the digest of the input, and counts, which are checked. Publishing the
+        same run again replaces the previous folder in one step.
 
         Parameters
         ----------
@@ -1139,11 +1126,11 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Raises
         ------
         TargetTaken
-            Something else is there.
+            The target has other contents.
         TargetUnwritable
-            It cannot be written.
+            The target cannot be written.
         RunChanged
-            It has been retried since.
+            The run was retried meanwhile.
 
         Examples
         --------
@@ -1155,18 +1142,18 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def compact_sink(self) -> Compaction:
         """Merge small parts of the run's sink, and delete parts that nothing refers to; return a summary.
 
-        You may call it while the run continues, and while others read its rows; then it deletes only the parts that it
-        merged. Parts without a row that counts come from lost, late or repeated deliveries. `Files`, and your own
-        sinks, have no parts to merge: it does nothing.
+        You may call it while the run continues, and while others read its rows; then only the merged parts are deleted.
+        Parts without a row that counts are from lost, late or repeated deliveries. `Files`, and your own sinks, have no
+        parts to merge, so nothing happens.
 
         Raises
         ------
         BadOption
             The run has no sink.
         MergeUnderWay
-            Another client merges them, and has not ended within 10 s; the parts that it has merged stay merged.
+            Another client is merging the parts, and has not ended within 10 s; what it has merged stays merged.
         PartError
-            A part cannot be read; it stays as it is.
+            A part cannot be read; the part stays as it is.
 
         Examples
         --------
@@ -1176,10 +1163,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return RunTables(self).compact_sink()
 
     def _only_code(self) -> str | None:
-        """Return the code version that made all results, or None: there are several, and a result has no name of its.
-
-        Asked when the results are known: new code is recorded before the first message runs it.
-        """
+        """Return the code version that made all results, or None if the run has had several."""
+        # Call it after the results are fetched: new code is recorded before the first message runs with it, so one
+        # version at that time means that all of these results are from it.
         codes = self._progress().record.codes
         return str(codes[0]["short"]) if len(codes) == 1 else None
 
@@ -1188,7 +1174,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if progress.counts.lost:
             lost = {at: LostDocument(at, key, how) for at, key in self._lost(progress).items()}
         instead = InPlace(self.failures() if progress.counts.dead else None, lost)
-        if progress.counts.cancelled:  # nothing has their ordinals any more: they are those that have nothing else
+        if progress.counts.cancelled:  # no shard keeps their ordinals: they are the gaps between all the others
             known = Ranges(sorted([*covered, *((at, at + 1) for at in instead.ordinals)]))
             end = progress.total if progress.sealed else None
             elements = None if self.submitter is None else self.submitter.elements
@@ -1209,7 +1195,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         self._raise_lost(self._asked(deadline, covered=True), deadline)
 
     def _raise_lost(self, progress: Progress, deadline: Deadline) -> None:
-        """Raise `DocumentsLost` if some are lost and the run was not given up."""
+        """Raise `DocumentsLost` if documents are lost and the run was not cancelled."""
         self._raise_sums(progress, deadline)
         counts = progress.counts
         if not counts.lost or progress.cancelled:
@@ -1222,7 +1208,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost.ranges)
 
     def _raise_sums(self, progress: Progress, deadline: Deadline) -> None:
-        """Raise `ResultsMissing` when acked documents and kept results, or all states and the input, do not add up."""
+        """Raise `ResultsMissing` if acked documents have no result, or if the states do not add up to the input."""
         if progress.unaccounted:
             first, total = f"no shard of queue {self.queue!r} has them in any state", progress.total
             raise ResultsMissing(run=self.name, missing=progress.unaccounted, acked=total, first=first, ranges=[])
@@ -1257,9 +1243,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             raise RunFailed(run=self.name, dead=counts.dead, total=counts.all, first=what, others=others, fix=fix)
 
     def as_completed(self, timeout: float | str | None = None) -> Iterator[tuple[Any, Any]]:
-        """Yield (key, value) as documents finish, those that have finished first; failures are left out.
+        """Yield (key, value) as documents finish, beginning with those that have finished; failures are left out.
 
-        It yields every available result before it raises the error that ends the iteration.
+        All available results are yielded before the error that ends the iteration is raised.
 
         Parameters
         ----------
@@ -1277,7 +1263,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         RunCancelled, DocumentsLost, ResultsMissing
             All results were yielded except for cancelled or lost documents; as in `results`.
         ResultUnreadable
-            All results were yielded except those that cannot be unpickled here; names the first of them.
+            All results were yielded except those that cannot be unpickled in this process; the error names the first.
 
         Examples
         --------
@@ -1297,9 +1283,10 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         while not (over and streams.done):
             came = False
             try:
-                over = over or (streams.done and self._is_over(deadline))  # first: nothing comes after the pages
+                # Before the pages are read: only then is it certain that they have everything.
+                over = over or (streams.done and self._is_over(deadline))
                 for page in streams.pages(deadline.within(1.0), deadline.patience):
-                    wait.give()
+                    wait.give()  # no display of a wait while the caller's loop body runs, and its time does not count
                     for stretch in page:
                         keys.look(stretch)
                         yield from stretch.items()
@@ -1314,8 +1301,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                     try:
                         alone_since, given_up = self._watch_idle(deadline, alone_since, standstill)
                         looked = time.monotonic()
-                    except (AllFailed, ResultsFull, RunStalled) as ended:  # results may have come since the pages
-                        error = ended
+                    except (AllFailed, ResultsFull, RunStalled) as ended:
+                        error = ended  # raised later: results may have arrived since the pages were read
             except CallTimeout as silent:  # a shard is being recreated
                 if deadline.over and not came:
                     raise self._no_answer(deadline) from silent
@@ -1334,7 +1321,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def _watch_idle(
         self, deadline: Deadline, alone_since: float | None, standstill: Standstill
     ) -> tuple[float | None, bool]:
-        """Check, while no result comes, whether any will; return since when no consumer exists, and if none will."""
+        """Return since when no consumer exists, and whether no more results will arrive."""
         progress = self._tried(deadline)
         if progress is None:
             return alone_since, False
@@ -1352,11 +1339,11 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return submitter.finished.is_set() and submitter.error is not None
 
     def _never_ends(self, progress: Progress) -> bool:
-        """Return whether nothing is left of a run whose shards were not notified that its input has ended early."""
+        """Return whether nothing is left of a run whose input ended early without its shards knowing of it."""
         return not progress.sealed and not progress.counts.left and self._has_broken(progress)
 
     def _is_over(self, deadline: Deadline) -> bool:
-        """Return whether a run whose shards are done gives no more results; wait a little for late ones."""
+        """Return whether a run whose shards are done has no more results, after a short wait for its submission."""
         if self.submitter is not None and not self.submitter.finished.wait(deadline.within(AT_ONCE)):
             return False
         progress = self._tried(deadline)
@@ -1366,7 +1353,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def queue(self) -> str:
-        """Name of the queue that it runs on."""
+        """Name of the run's queue."""
         return self.handle.name
 
     @property
@@ -1382,19 +1369,19 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def versions(self) -> list[CodeStats]:
-        """Code versions that this run has used, first to newest."""
+        """Code versions that this run has used, oldest first."""
         codes = self._progress().record.codes
         return [CodeStats(c["name"], c["short"], at + 1, c["cell"]) for at, c in enumerate(codes)]
 
     @property
     def source(self) -> str | None:
-        """Source of the newest code version, if it is known."""
+        """Source of the newest code version, or None if it is unknown."""
         source: str | None = self._progress().record.codes[-1]["source"]
         return source
 
     @checks_keywords
     def function(self, version: str = "") -> Callable[..., Any]:
-        """Return the function that was sent, with the values and helpers of its notebook; works in another kernel, too.
+        """Return the function that was sent, with the values and helpers of its notebook, even in another kernel.
 
         Parameters
         ----------
@@ -1406,7 +1393,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         BadOption
             The run never had this version.
         FunctionForgotten
-            No document of the run failed with it, or still waits to run with it.
+            No document of the run failed with this version, or waits to run with it.
 
         Examples
         --------
@@ -1426,7 +1413,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         raise FunctionForgotten(run=self.name, code=code["name"], version=code["short"])
 
     def newer(self, code: CodeStats) -> Callable[..., Any] | None:
-        """Return the function that the notebook has under the name of this code now, if it is another one."""
+        """Return the notebook's present function of the same name, or None if it has the same code."""
         return self._redefined.newer(code.name, code.short)
 
     def stats(self, *, timeout: float | None = None) -> RunStats:
@@ -1458,19 +1445,12 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         )
 
     def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
-        """Return everything at this instant; leases, consumers and failures are those of this run and its queue.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds to wait for an answer.
-        fresh : bool, default True
-            Ask workers first for what changed since their last reports, which are up to 250 ms old.
-        """
+        """Return all statistics at this instant, with leases, consumers and failures of this run and its queue only."""
+        # `fresh` first asks workers for what has changed since their last reports, which are up to 250 ms old.
         return self._snapshot(timeout=timeout, fresh=fresh)[0]
 
     def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
-        """Return the series that charts draw, over the last `span` seconds; default: since the run began."""
+        """Return the series that charts draw, over the last `span` seconds or since the run began."""
         if span is None:
             span = self.stats(timeout=timeout).since_start
         span = max(MIN_PAST, span)
@@ -1479,51 +1459,39 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return History.from_dict(link.sync(asked, timeout=timeout))
 
     def _reported(self, progress: Progress, timeout: float | None) -> tuple[Snapshot, RunStats | None]:
-        """Return the collector's statistics, and this run's among them.
-
-        The view of an ended run stays, with its failure classes: these are as new as its counts.
-        """
+        """Return the collector's statistics, and this run's among them."""
         snapshot, known = self._snapshot(timeout=timeout)
+        # The view of an ended run is not drawn again, so its failure classes must be as new as its counts.
         if known is None or (progress.done and known.counts != progress.counts):
             snapshot, known = self._snapshot(timeout=timeout, fresh=True)
         return snapshot, known
 
     def _snapshot(self, *, timeout: float | None, fresh: bool = False) -> tuple[Snapshot, RunStats | None]:
-        """Return the collector's statistics, or if `fresh` those of this instant, and this run's among them."""
+        """Return the collector's statistics, or those of this instant if `fresh`, and this run's among them."""
         link = self.handle.link
         asked = link.scheduler("dq_snapshot", queue=self.queue, run=self.name, fresh=FRESH * fresh)
         snapshot = Snapshot.from_dict(link.sync(asked, timeout=timeout))
         return snapshot, next((run for run in snapshot.runs if run.name == self.name and run.queue == self.queue), None)
 
     def record(self) -> dict[str, Any]:
-        """Return the run record as the queue keeps it: code versions, elements submitted, their digest."""
+        """Return the run record that the queue keeps, with code versions, submitted elements and their digest."""
         progress = self._progress()
         return progress.record.to_dict() | {"halted": progress.halted}
 
     @checks_keywords
     def failures(self) -> Failures:
-        """Return the run's dead letters: a sequence that shows itself as a table; `.to_frame()` for pandas."""
+        """Return the run's dead letters: a sequence that a notebook shows as a table; `.to_frame()` for pandas."""
         progress = self._progress()
         dead = [counts.dead for counts in progress.by_shard]
         return Failures(self.name, self.handle, self.id, dead, lambda: self.stats().classes, progress.record.codes)
 
     def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> list[DeadLetter]:
-        """Return some dead documents of one failure class.
-
-        Parameters
-        ----------
-        fingerprint : str
-            Of the class; see `RunStats.classes`.
-        limit : int, default 5
-            How many at most.
-        timeout : float, optional
-            Seconds to wait for the first answer.
-        """
-        self._progress(timeout=timeout)
+        """Return up to `limit` dead documents of the failure class with this fingerprint."""
+        self._progress(timeout=timeout)  # only this call has a limit: it fails early if the queue does not answer
         return list(islice(self.failures().of([fingerprint]), limit))
 
     def lost(self) -> Lost:
-        """Return the lost documents: (ordinal, key) each, or ordinals if this process does not have their input."""
+        """Return the lost documents as (ordinal, key), or as ordinals if this process does not have their input."""
         return self._lost(self._progress(covered=True))
 
     def _lost(self, progress: Progress) -> Lost:
@@ -1537,17 +1505,18 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def state(self) -> RunState:
-        """What the run is doing, in one word."""
+        """What the run is doing, as one word."""
         return self.stats().state
 
 
 def _what_blocks(progress: Progress) -> str:
-    """Return why nothing can be confirmed, as the sentence that follows others; "" when it can."""
+    """Return as a sentence why nothing can be confirmed, or "" if all is well."""
     return f" What holds it up: {progress.blocked}" if progress.blocked else ""
 
 
 def _parts(counts: Counts, *, so_far: bool) -> str:
-    """Format how many documents are in each state at one instant; the named states add up to the first number."""
+    """Format how many documents are in each state at one instant."""
+    # All states, from one answer: users add these numbers up and compare the sum with the first number.
     amounts = {
         "have failed": counts.dead,
         "were processed": counts.acked,
@@ -1560,11 +1529,11 @@ def _parts(counts: Counts, *, so_far: bool) -> str:
 
 
 def _blamed(letter: DeadLetter) -> str:
-    """Return the class of a failure; "" for that of a file which is not the document, so that no document is blamed."""
+    """Return the class of a failure, or "" if it is about a file that is not the document."""
     named = _PATH.findall(letter.message)
     if letter.error not in OF_DOCUMENTS or not named:
         return letter.error
-    with suppress(Exception):  # its class may not be here
+    with suppress(Exception):  # unpickling runs code of classes that this process may not have
         argument = letter.argument
         known = argument.where if isinstance(argument, Document) else repr(argument)
         return letter.error if any(PurePath(path).name in known for path in named) else ""

@@ -1,4 +1,4 @@
-"""The runs of one lab: names, attaching, starting over."""
+"""`RunBook`: the runs of one lab by name, which start, attach and start over."""
 
 from __future__ import annotations
 
@@ -54,31 +54,31 @@ logger = logging.getLogger("dqlab.runs")
 NAMING = 60.0
 """Seconds that another client may take to start a run of the same name."""
 COMPARING = 2.0
-"""Seconds that `map` waits for the input to be compared before it returns, when it retries failed documents."""
+"""Seconds that a `map` which retries failed documents waits for the comparison of the input before it returns."""
 AT_ONCE = 0.5
-"""The same when it attaches: a difference that is found in that time is raised by `map` itself."""
+"""Seconds that a `map` which attaches waits for the same; within them, `map` itself raises a difference."""
 LISTED = 12
-"""Runs listed in the error when a name is not found."""
+"""Runs that the error lists when a name is not found."""
 NAMED = 5
-"""Changed parts of a function that are named one by one."""
+"""Changed parts of a function that an error names one by one."""
 CLOSING = 0.5
-"""Seconds for all submissions to a closed queue to end."""
+"""Seconds that all submissions to a closed queue together get to end."""
 LANDING = 20.0
-"""Seconds for puts in flight to be refused after a refused one."""
+"""Seconds that puts in flight get to be refused after a refused one."""
 LETTING_GO, LET_GO_FOR, LET_GO_EVERY, SOON = 1.0, 60.0, 0.5, 0.01
-"""Seconds: how long an interrupted `map` waits for its run to be dropped, how long that may continue in the
-background, and the pauses between attempts and between looks at the submission."""
+"""Seconds that an interrupted `map` waits for its run to be dropped, that the drop may then take in the background, and
+between two attempts and two looks at the submission."""
 
 _books: WeakValueDictionary[str, RunBook] = WeakValueDictionary()
 """The books of this process, by client."""
 
 
 class NothingFailed(DqlabWarning):
-    """Failed documents were to be retried with other code, and none has failed."""
+    """`map` was to retry failed documents with other code, and no document has failed."""
 
 
 class PoolLike(Protocol):
-    """What a session and its runs need of an open queue; users hold a `QueuePool`."""
+    """The parts of an open `QueuePool` that a session and its runs need."""
 
     name: str
     handle: Handle
@@ -88,25 +88,19 @@ class PoolLike(Protocol):
 
 
 class RunBook:
-    """Every run this lab knows, by name.
-
-    Parameters
-    ----------
-    serve : callable
-        Makes consumers for a queue, once.
-    pools : callable
-        Returns the open queues of this lab.
-    """
+    """The runs that this lab knows, by name."""
 
     def __init__(self, link: Link, serve: Callable[[PoolLike], None], pools: Callable[[], Iterable[PoolLike]]) -> None:
         self._link, self._serve, self._pools = link, serve, pools
         self._runs: dict[str, Run] = {}
+        # One `map` at a time. A claim of the name is taken before this lock: in the other order, a wait for another
+        # client would block every name.
         self._lock = threading.RLock()
         _books[link.client.id] = self
         self.open_others: Callable[[str], None] = lambda name: None
-        """Opens the remaining queues when a name is not found."""
+        """Opens the remaining queues of the store when a name is not found."""
         self.elsewhere = ""
-        """A hint: which process holds the queues that could not be opened."""
+        """Hint for the error, with the process that holds the queues that could not be opened."""
 
     def __iter__(self) -> Any:
         return iter(list(self._runs.values()))
@@ -126,11 +120,12 @@ class RunBook:
         serve: bool,
         cell: int | None,
     ) -> Run:
-        """See `QueuePool.map`."""
+        """Start a run or attach to one, as `QueuePool.map` describes."""
         check_function(fn, "map({fn}, documents)")
         check_takes_one(fn)
         elements = as_mapped(_iterable(documents))
         tell_class(elements)
+        # Before the claim: pickling runs the user's code and may take long, while other clients wait for the name.
         hash, blob, version = sealed_function(fn, durable="store" in pool.options)
         code = code_record(version, hash) | {
             "cell": cell if cell is not None else version.cell,
@@ -150,7 +145,7 @@ class RunBook:
                 return run
             if found is not None:
                 if sink is not None and (target := target_of(sink)) is not None:
-                    check_free(target, found.name, "")  # before the run that has it is dropped
+                    check_free(target, found.name, "")  # before the drop: a taken folder must not cost the old run
                 self._as_it_is(found).drop()
             name = name if name is not None else self._fresh_name(version.name)
             run = self._start(
@@ -160,28 +155,17 @@ class RunBook:
             return run
 
     def attach(self, name: str) -> Run:
-        """Return the run of that name as it is, even if other code was mapped under its name since.
-
-        Raises
-        ------
-        RunNotFound
-            There is none; the error lists the existing ones.
-        """
+        """Return the run of that name as it is, without later input under it, or raise `RunNotFound`."""
         run = self.named(name)
         mapped = run.submitter
         if mapped is None or not (mapped.undecided or isinstance(mapped.error, RunExists)):
             return run
+        # A second object: the cell that mapped something else holds `run`, which must keep its difference.
         earlier = run.submitter.earlier if isinstance(run.submitter, Comparison) else None
         return Run(run.name, run.id, run.handle, earlier, on_drop=run.on_drop)
 
     def named(self, name: str) -> Run:
-        """Return the run of that name, with what was mapped under its name since.
-
-        Raises
-        ------
-        RunNotFound
-            There is none; the error lists the existing ones.
-        """
+        """Return the run of that name with any later input under it, or raise `RunNotFound` with the known names."""
         run = self.find(name)
         if run is None:
             known = sorted(self._known())
@@ -196,17 +180,17 @@ class RunBook:
 
     @property
     def _ended(self) -> str:
-        """A hint: runs of this lab last as long as its process."""
+        """Hint for the error that runs of this lab last only as long as its process."""
         if not self._link.embedded or self._link.store:
             return ""
         return " This lab has no store, so runs that another process made have ended with it."
 
     def everything(self) -> list[Run]:
-        """Return the runs of every queue that this lab has open, whichever client made them."""
+        """Return the runs of every queue that this lab has open, from all clients."""
         return list(self._known().values())
 
     def find(self, name: str) -> Run | None:
-        """Return the run of that name if one of the queues knows it."""
+        """Return the run of that name if a queue knows it, opening the other queues of the store if none does."""
         before = self._runs.get(name)
         run = self._known(name).get(name)
         if run is None:
@@ -225,7 +209,7 @@ class RunBook:
         for submitter in submitters:
             submitter.stop(RunNotFound(run=submitter.name, hint=" Its queue was closed.", known="-"))
         until = time.monotonic() + CLOSING
-        for submitter in submitters:  # an input may block its thread for as long as it likes; nothing waits for it
+        for submitter in submitters:  # bounded: a user's input may block its thread for any time
             submitter.join(max(0.0, until - time.monotonic()))
             submitter.leave()
         for name in runs:
@@ -235,7 +219,7 @@ class RunBook:
 
     @contextmanager
     def _alone(self, name: str | None) -> Iterator[None]:
-        """Keep other clients from starting a run of that name during the block; wait for one that is doing so."""
+        """Wait until no other client starts a run of that name, and keep others from it during the block."""
         if name is None:
             yield
             return
@@ -249,7 +233,8 @@ class RunBook:
             claim.give_back()
 
     def _known(self, name: str | None = None) -> dict[str, Run]:
-        """Return the runs of that name, or all, as this lab's queues know them; runs of a queue that is gone stay."""
+        """Return the runs of that name, or all runs, as this lab's queues know them."""
+        # Runs of a queue that is gone stay: their objects explain what happened.
         runs = {own: run for own, run in list(self._runs.items()) if name is None or own == name}
         pools = list(self._pools())
         for pool, listed in zip(pools, self._link.sync(_listed(pools, name)), strict=True):
@@ -258,7 +243,7 @@ class RunBook:
             there = {known: id for id, known in listed}
             for own, run in list(runs.items()):
                 if run.queue == pool.name and there.get(own) != run.id:
-                    del runs[own]  # another client has dropped it, or started it over
+                    del runs[own]  # another client has dropped the run, or has started it over
             new = {known: id for known, id in there.items() if known not in runs}
             if new and pool.handle.shards > 1:
                 self._complete(pool.handle, new, name)
@@ -267,17 +252,14 @@ class RunBook:
         return runs
 
     def _complete(self, handle: Handle, runs: Mapping[str, bytes], name: str | None) -> None:
-        """Open runs of the first shard where they are missing: the client that opened them may have died.
-
-        Those that have their input were dropped in part, and stay so: opened again they would look whole. One that was
-        cut off, as when its queue was recreated, is cut off where it is opened too.
-        """
+        """Open runs of the first shard in the other shards that lack them, since the opening client may have died."""
         sync = self._link.sync
         for shard in range(1, handle.shards):
             try:
                 answer, _ = sync(handle.ask(shard, calls.Runs(name)))
                 for id in set(runs.values()) - {id for id, _ in answer.runs}:
                     opening, _ = sync(handle.ask(0, calls.Opening(id)))
+                    # A run with its whole input was dropped in some shards: opened there again, it would look whole.
                     if not opening.may_be_missing:
                         continue
                     sync(handle.order(OpenMissing(id, opening.record, opening.retry), shard=shard))
@@ -286,9 +268,10 @@ class RunBook:
                     except RunNotFound:  # dropped in this instant, here before it was opened
                         sync(handle.order(Drop(id), shard=shard))
                         continue
+                    # The first shard knows that the submission ended early; the shard opened now would wait for more.
                     if opening.cut_off:
                         sync(self._link.scheduler("dq_cut_off", queue=handle.name))
-            except (ActorGone, CallTimeout, RunNotFound):  # out of reach, or dropped: it is tried again
+            except (ActorGone, CallTimeout, RunNotFound):  # the next look at the runs tries again
                 continue
 
     def _dropped(self, run: Run) -> None:
@@ -301,7 +284,7 @@ class RunBook:
             "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in function).strip("-._")[:90]
             or "run"
         )
-        while True:  # the cluster may not know yet of a run of this lab with such a name
+        while True:  # the scheduler may not know the newest runs of this lab yet
             name: str = self._link.sync(self._link.scheduler("dq_run_name", stem=stem))
             if name not in self._runs and name not in self._known(name):
                 return name
@@ -339,11 +322,12 @@ class RunBook:
         run = Run(name, id, pool.handle, submitter, on_drop=self._dropped)
         claimed = sink is not None and claim(sink, name, id.hex())
         try:
-            self._runs[name] = run  # before its shards know it: a run that this process does not submit is cut off
+            # Before the shards know the run: `_is_left` cuts off an open run that this process does not submit.
+            self._runs[name] = run
             self._link.sync(pool.handle.order(opening))
-            self._runs[name] = run  # it was looked up since, and was not there
+            self._runs[name] = run  # again: a `find` of this name may have found no shard with the run, and removed it
             submitter.start()
-        except BaseException:  # Ctrl-C, or a shard out of reach: nothing submits it, so nothing must wait for it
+        except BaseException:  # Ctrl-C, or a shard out of reach: nobody would ever submit the run, so drop it
             self._dropped(run)
             submitter.stop(RunNotFound(run=name, hint=" It was interrupted.", known="-"))
             self._let_go(pool.handle, id, submitter)
@@ -354,10 +338,11 @@ class RunBook:
         return run
 
     def _let_go(self, handle: Handle, run: bytes, submitter: Submitter) -> None:
-        """Drop a run that was not started; continues in the background while its shards are out of reach."""
+        """Drop a run that was not started, in the background if its shards are out of reach."""
 
         async def let_go() -> None:
             deadline = time.monotonic() + LET_GO_FOR
+            # Not before the submitter ends: its frames on their way would open the dropped run again.
             while submitter.began and not submitter.finished.is_set() and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(SOON)
             while True:
@@ -372,7 +357,7 @@ class RunBook:
         async def reported() -> None:
             try:
                 await let_go()
-            except Exception:  # it stays without a submitter: mapping it again cuts it off
+            except Exception:  # the run stays without a submitter; the next `map` of its name cuts it off
                 logger.warning("event=run_not_let_go queue=%s run=%s", handle.name, run.hex(), exc_info=True)
 
         with suppress(DqlabError, TimeoutError):
@@ -384,15 +369,13 @@ class RunBook:
         return any(submitter is not None and submitter.sending for submitter in submitters)
 
     def _is_left(self, run: bytes, progress: Progress) -> bool:
-        """Return whether this process opened or continued a run, and submits nothing of it: `map` was interrupted."""
+        """Return whether this process has opened a run that it does not submit, as after an interrupted `map`."""
         book = _books.get(progress.record.client)
         return book is not None and not book._submits(run)
 
     def _cut_off(self, run: Run, progress: Progress) -> Progress:
-        """Seal what a client that is gone was submitting, or this process has left; return the progress then.
-
-        The scheduler passes over a shard that is on its way to another worker, so it is asked again, for a while.
-        """
+        """Seal a run that no client submits any more, and return its progress afterwards."""
+        # Repeatedly: the scheduler skips a shard that is moving to another worker at that moment.
         deadline = time.monotonic() + LANDING
         while True:
             left = self._seal_left(run, progress)
@@ -402,7 +385,7 @@ class RunBook:
             time.sleep(LET_GO_EVERY)
 
     def _seal_left(self, run: Run, progress: Progress) -> bool:
-        """Seal a run that no client submits any more; return whether it is this process that has left it."""
+        """Seal a run that no client submits any more, and return whether this process is the one that left it."""
         left = self._is_left(run.id, progress)
         self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue, run=run.id if left else None))
         return left
@@ -418,36 +401,34 @@ class RunBook:
         on_existing: str,
         sink: Sink | None,
     ) -> Run:
-        """Attach to an existing run, after checking that it is the same one.
-
-        Code is the same when it equals any version of the run: a function that a retry replaced attaches too. What
-        is put now runs the newest version.
-        """
+        """Attach to an existing run after checking that code, sink and documents are the same."""
         retries = on_existing == "retry-failed"
         if run.submitter is not None and run.submitter.error is not None:
-            run.submitter.join(LANDING)  # it is still recording where the input ended
+            run.submitter.join(LANDING)  # until it has recorded where the input ended, which `progress` needs
         progress = run._progress(covered=True)
         sending = run.submitter is not None and run.submitter.sending
         if not progress.sealed and not sending:
-            # By another client; if that is gone, or was interrupted when it began, this one continues.
+            # Another client submits the run. If that client is gone or was interrupted, this one continues.
             progress = self._cut_off(run, progress)
         record = progress.record
         codes = record.codes
         entry, code = _bringing(record.options, entry, code)
         _check_sink(run.name, record.sink, sink)
         if not retries:
+            # Any version will do: a cell with the function that a retry has replaced since must still attach. But what
+            # is put from now on runs the newest version.
             if all(each["hash"] != code["hash"] for each in codes):
                 raise RunExists(run=run.name, difference=_difference(fn, version, codes[-1]))
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # a complete run keeps no functions
                 newest = self._link.sync(queue_calls.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
-        # Sealed when it was mapped: a name that it uses may change meaning until the input is compared.
+        # Keep the pickled function, not `fn`: names that it uses may get other values until the input is compared.
         given = Code(entry.function, entry.blob, code)
         then = (lambda: run._send_through(given)) if retries else None
         former = run.submitter
         chain = former.chain if former is not None else []
         if not repeats(elements) and any(one.elements is elements and not one.finished.is_set() for one in chain):
-            if then is not None:  # one thread reads the iterator: it is the same input
+            if then is not None:  # the same iterator, which a thread already reads: there is nothing to compare
                 then()
             return run
         bounds = next((pool.options for pool in self._pools() if pool.name == run.queue), {})
@@ -475,7 +456,7 @@ class RunBook:
                 reopen=cut_off,
                 then=then,
             )
-        else:  # the input is still being submitted, by this client or another one
+        else:  # this client or another one is still submitting the input: compare with its documents as they arrive
             earlier = former.earlier if isinstance(former, Comparison) else former
             run.submitter = Comparison(
                 run.name,
@@ -490,17 +471,17 @@ class RunBook:
         if isinstance(former, Comparison):
             former.supersede(RunExists(run=run.name, difference="documents that were mapped later"))
         run.submitter.start()
-        # Most inputs are compared by then, and the caller sees what was retried.
+        # Within this time most inputs are compared, so that the caller sees the difference, or what was retried.
         run.submitter.join(COMPARING if retries else AT_ONCE)
         error = run.submitter.error
         if isinstance(error, RunExists):
-            run.submitter = former  # variables of earlier cells hold the run that they mapped
+            run.submitter = former  # variables of earlier cells hold this object: it stays the run that they mapped
             self._as_it_is(run)
-            raise copy(error)
+            raise copy(error)  # raising the kept error itself would add a traceback to it each time
         return run
 
     def _as_it_is(self, run: Run) -> Run:
-        """Return a run without the difference to documents that were mapped under its name, if there is one."""
+        """Remove from a run the difference to documents that were mapped under its name later, and return it."""
         submitter = run.submitter
         if submitter is not None and (submitter.undecided or isinstance(submitter.error, RunExists)):
             later = RunExists(run=run.name, difference="documents that were mapped later")
@@ -514,7 +495,7 @@ class RunBook:
 
 
 def _bringing(options: Sequence[str], entry: Entry, code: CodeRecord) -> tuple[Entry, CodeRecord]:
-    """Have a function bring along what the documents of its run are opened with."""
+    """Add to a function the storage options with which the documents of its run are opened."""
     if not options:
         return entry, code
     blob = with_options(entry.blob, options)
@@ -522,7 +503,7 @@ def _bringing(options: Sequence[str], entry: Entry, code: CodeRecord) -> tuple[E
 
 
 def _tell_nothing_failed(run: str, progress: Progress, code: str) -> None:
-    """Warn where failed documents are to be retried with other code, and none has failed: nothing runs with it."""
+    """Warn that no document has failed, so that a retry with other code runs nothing."""
     codes = progress.record.codes
     if not progress.complete or progress.counts.dead or any(each["hash"] == code for each in codes):
         return
@@ -536,7 +517,7 @@ def _tell_nothing_failed(run: str, progress: Progress, code: str) -> None:
 
 
 def _check_sink(run: str, there: dict[str, Any] | None, sink: Sink | None) -> None:
-    """Refuse another sink than that of the run; without one its rows go where they went."""
+    """Raise `RunExists` for a sink that differs from the run's sink; None stands for that sink."""
     if sink is not None and not same_sink(there, sink.record()):
         has = "no sink" if there is None else str(sink_of(there))
         raise RunExists(run=run, difference=f"another sink ({has}, and these rows are for {sink})")
@@ -556,7 +537,7 @@ def _difference(fn: Any, code: CodeVersion, newest: CodeRecord) -> str:
 
 
 def _without_source(*, here: bool) -> str:
-    """Explain that only one of two functions has a source, which is compared by its bytecode then."""
+    """Explain that only one of two functions has a source, so that only their bytecode could be compared."""
     whose = "the function here" if here else "that of the run"
     return f"{whose} has no source, as in a script from a pipe: run the script as a file to attach"
 
@@ -566,7 +547,8 @@ def _iterable(documents: Any) -> Iterable[Any]:
         problem = "is a run. Pass its results, run.results(), or the documents that it was mapped over."
         raise BadOption(option="documents", value=documents, problem=f"{problem} Nothing was submitted.")
     try:
-        # Others are not iterated: some can be only once. An array without dimensions has the method, so it is tried.
+        # Call iter() only where it is needed, since some inputs can be iterated only once. An array without dimensions
+        # has __iter__ and cannot be iterated.
         if not isinstance(documents, Iterable) or getattr(documents, "ndim", None) == 0:
             iter(documents)
     except TypeError:
@@ -583,7 +565,7 @@ def _some_of(names: list[str]) -> str:
 
 
 async def _listed(pools: Sequence[PoolLike], name: str | None) -> list[list[tuple[bytes, str]] | None]:
-    """Return the runs of that name, or all, of each queue: (id, name); None where it is gone, and its runs with it."""
+    """Return (id, name) of the runs of that name, or of all runs, for each queue, or None for a queue that is gone."""
 
     async def of(pool: PoolLike) -> list[tuple[bytes, str]] | None:
         try:

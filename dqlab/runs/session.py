@@ -1,4 +1,4 @@
-"""One client's session with a cluster: dqlab installed there, queues open, runs known."""
+"""`Session`: the open queues and the runs of one client on a cluster, on which the session installs dqlab."""
 
 from __future__ import annotations
 
@@ -41,46 +41,38 @@ Pool = TypeVar("Pool", bound=PoolLike)
 
 _sessions: weakref.WeakKeyDictionary[Client, Session[Any]] = weakref.WeakKeyDictionary()
 _turns: weakref.WeakKeyDictionary[Client, threading.Lock] = weakref.WeakKeyDictionary()
-"""Locks by client, held while its session is made; a scheduler that hangs then does not block other clients."""
+"""Locks by client, each held while the client's session is made: a scheduler that hangs blocks no other client."""
 _lock = threading.Lock()
-"""Guards `_turns` and the sessions; never held for long."""
+"""Guards `_turns` and the sessions; never held during a call."""
 
 INSTALLING = 60.0
 """Seconds to wait for another thread that installs dqlab through the same client."""
 MAX_SHARDS = 16
-"""Shards of a queue; see decision 8."""
+"""Most shards of a queue; see decision 8."""
 DIRECT_TIMEOUT = 3.0
-"""Seconds the first direct call to a worker may take."""
+"""Seconds that the first direct call to a worker may take."""
 OPEN_FOR, OPEN_LOG_FOR = SPAWN_TIMEOUT + 10.0, OPEN_TIMEOUT + 10.0
-"""Seconds to wait for a queue to be opened, and for one with logs to be read; the registry gives up before."""
+"""Seconds to wait until a queue without and with logs is open: more than the registry takes, whose error is better."""
 OPENS_LATE = 10.0
-"""Seconds after which a message reports what is waited for."""
+"""Seconds before a message reports why opening a queue takes long."""
 OF_CONSUMERS = frozenset({"served", "early_ack", "concurrency"})
-"""Options of `Lab.queue` that no store keeps."""
+"""Options of `Lab.queue` that belong to consumers, so that no store keeps them."""
 
 
 class Durability(Enum):
     """The guarantee of a queue for a confirmed message."""
 
     TRANSIENT = "transient"
-    """It lives in the memory of one worker."""
+    """The message is in the memory of one worker."""
     DURABLE = "durable"
-    """It is on disk."""
+    """The message is on disk."""
 
 
 class Session(Generic[Pool]):
-    """A client's queues and runs. One per client, made on first use.
+    """A client's queues and runs."""
 
-    Parameters
-    ----------
-    reserved : collection of str
-        Names of workers that only host queues.
-    where : str
-        What to call the cluster in views.
-    grows : bool
-        More workers will come, so few workers now are not a problem.
-    """
-
+    # `reserved` names the workers that only host queues, `where` is the cluster's name in views. With `grows`, more
+    # workers will join, so no warning of too few.
     def __init__(self, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False) -> None:
         self.link = Link(client)
         self.pools: dict[str, Pool] = {}
@@ -92,7 +84,7 @@ class Session(Generic[Pool]):
     def of(
         cls, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False
     ) -> Session[Any]:
-        """Return the client's session; the first call installs dqlab on the cluster."""
+        """Return the client's only session, after installing dqlab on the cluster if there is none yet."""
         if not isinstance(client, Client):
             raise BadOption(option="client", value=client, problem="is not a dask.distributed.Client.")
         with _lock:
@@ -112,7 +104,8 @@ class Session(Generic[Pool]):
             turn.release()
 
     def _install(self, reserved: Collection[str], where: str, *, grows: bool) -> None:
-        found = self.link.sync(dask_version_of(self.link.scheduler))  # before it has to import ours
+        # Before the plugins: an older Dask cannot import our modules, and would fail with another error.
+        found = self.link.sync(dask_version_of(self.link.scheduler))
         check_dask(f"the scheduler at {self.link.address}", found)
         for plugin in (Registry(reserved, where), Examiner()):
             self.link.sync(install_plugin(self.link.scheduler, plugin))
@@ -131,7 +124,7 @@ class Session(Generic[Pool]):
             )
 
     def _choose_path(self, workers: Sequence[str]) -> None:
-        """Call workers directly unless the first one cannot be reached from here."""
+        """Call workers directly unless this process cannot reach the first one."""
         link = self.link
         link.direct = not workers or link.sync(link.reaches(workers[0], DIRECT_TIMEOUT))
         link.client.direct_to_workers = link.direct
@@ -144,10 +137,8 @@ class Session(Generic[Pool]):
             )
 
     def open_queue(self, name: str, shards: int, options: dict[str, Any]) -> tuple[Handle, dict[str, Any]]:
-        """Open a queue, or attach to the open one of that name; return its handle and options.
-
-        If one of its shards could not be recovered, the queue is recreated; a durable one keeps all it held.
-        """
+        """Open a queue, or attach to the open queue of that name, and return its handle and options."""
+        # If a shard could not be recovered, the scheduler recreates the queue; a durable queue keeps what is on disk.
         check_shards(shards)
         limit, late = OPEN_FOR, None
         if "store" in options:
@@ -166,11 +157,9 @@ class Session(Generic[Pool]):
         return answer
 
     async def open_stored(self, store: Path) -> None:
-        """Open the queues of a store, each with the options that it was made with, so that statistics have their runs.
-
-        They are not `pools` of this session: `open_queue` of the same name later keeps its own options for consumers.
-        What cannot be opened stays closed, and gives its reason to the next call that opens it.
-        """
+        """Open the queues of a store with the options that the store keeps, so that statistics have their runs."""
+        # Not as `pools` of this session: a later `open_queue` of the same name must be free to choose options of
+        # consumers.
         for name in await self.link.scheduler("dq_stored", store=str(store)):
             options = queue_options(
                 visibility_timeout=None,
@@ -182,7 +171,7 @@ class Session(Generic[Pool]):
             )
             try:
                 await self._open(name, 1, options, OPEN_LOG_FOR)
-            except DqlabError as error:
+            except DqlabError as error:  # the next call that opens the queue raises it
                 logger.info("event=stored_queue_unlisted queue=%s reason=%s", name, error)
 
     def open_queues(self) -> list[str]:
@@ -195,22 +184,22 @@ class Session(Generic[Pool]):
         return names
 
     def serve(self, pool: PoolLike) -> None:
-        """Keep one consumer on every consumer worker, for good unless the queue is recreated."""
+        """Keep one consumer on every consumer worker until the queue is closed or recreated."""
         self.link.sync(self.serve_from_loop(pool))
 
     async def serve_from_loop(self, pool: PoolLike) -> None:
-        """Like `serve`, from the client's event loop."""
+        """Keep one consumer on every consumer worker, as `serve` does, from the client's event loop."""
         await self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options)
-        # By object: one that was closed must not stand for the queue that was opened again in its name.
+        # By object, not by name: a pool that was closed must not count for the queue that was opened again in its name.
         self._served.setdefault(pool.name, WeakSet()).add(pool)
 
     def serve_once(self, pool: PoolLike) -> None:
-        """Like `serve`, unless this client has done it before."""
+        """Call `serve` unless this client has done so before."""
         if pool not in self._served.get(pool.name, ()):
             self.serve(pool)
 
     def scale(self, pool: PoolLike, n: int | None) -> None:
-        """Set the number of consumers to `n`, or None: one on every consumer worker."""
+        """Set the number of consumers to `n`, or to one on every consumer worker if it is None."""
         self.serve(pool)
         self.link.sync(self.link.scheduler("dq_scale", set_id=pool.name, n=n))
 
@@ -238,13 +227,8 @@ def queue_options(
     max_bytes: int | str | None,
     store: tuple[Path, str] | None = None,
 ) -> dict[str, Any]:
-    """Merge a user's options with the configured defaults; checked, as plain data.
-
-    Parameters
-    ----------
-    store : tuple of Path and str, optional
-        For a durable queue: the store's directory, and the queue's name.
-    """
+    """Check a user's options, merge them with the configured defaults, and return plain data."""
+    # `store` is the store's directory and the queue's name, for a durable queue.
     result_limit(durable=store is not None)
     if retry is None or retry is True:
         retry = Retry(
@@ -283,18 +267,12 @@ def check_shards(shards: object) -> None:
 
 
 def stored_in(options: dict[str, Any]) -> Path | None:
-    """Return the store in which a queue with these options is kept, None for one in memory."""
+    """Return the store of a queue with these options, or None for a queue in memory."""
     return Path(options["store"]["directory"]).parent if "store" in options else None
 
 
 def warn_of_kept(pool: PoolLike, given: Mapping[str, Any]) -> None:
-    """Warn where options were given for a queue that is there already, and has others: it keeps its own.
-
-    Parameters
-    ----------
-    given : mapping
-        The options that were given, as `Lab.queue` takes them.
-    """
+    """Warn if an existing queue keeps other values of the options that the user gave to `Lab.queue`."""
     asked = dict(given)
     if not asked:
         return
@@ -336,13 +314,7 @@ def _brief(value: Any) -> str:
 
 
 def result_limit(*, durable: bool) -> int:
-    """Return how many bytes one result may have.
-
-    Raises
-    ------
-    BadOption
-        The configured limit is more than the log of a durable queue takes in one record.
-    """
+    """Return the size limit of one result, or raise `BadOption` if it exceeds what a durable queue's log can take."""
     name = "dqlab.results.max-bytes"
     limit: int = nbytes(option("results.max-bytes"), name=name)
     if durable and limit > MAX_RESULT:
@@ -363,13 +335,7 @@ def consumer_options(
     concurrency: int = 100,
     durable: bool = False,
 ) -> dict[str, Any]:
-    """Return a consumer's options as plain data.
-
-    Raises
-    ------
-    BadOption
-        As `result_limit`.
-    """
+    """Return a consumer's options as plain data; raise `BadOption` as `result_limit` does."""
     return {
         "slots": slots,
         "batch": batch or 4096,

@@ -1,7 +1,7 @@
-"""A run's results as a table: what `Run.table`, `query`, `join`, `to_parquet` and `publish` do.
+"""A run's results as a table: `Run.table`, `query`, `join`, `to_parquet` and `publish`.
 
-Owns which results a table has at an instant, and what the manifest of a published run has about it. How rows are made
-and written is the business of `dqlab.datasets`.
+Owns which results a table has at an instant, and the facts in the manifest of a published run; `dqlab.datasets` makes
+and writes the rows.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 __all__ = ["Errors", "RunTables"]
 
 MERGED_WITHIN = 10.0
-"""Seconds that another client's merge of the same parts is waited for; it does what was asked for."""
+"""Seconds to wait while another client merges the same parts."""
 PAGE = 1_000
-"""Documents of an input that are rows of one batch."""
+"""Documents of an input in one batch of rows."""
 
 Errors = Literal["raise", "skip"]
 
 
 class HasResults(Protocol):
-    """A run, as far as its tables need it."""
+    """The parts of a run that its tables need."""
 
     @property
     def name(self) -> str: ...
@@ -65,10 +65,10 @@ class HasResults(Protocol):
         """Return the run's dead letters."""
 
     def results_now(self) -> Results:
-        """Return the values that there are now."""
+        """Return the values so far."""
 
     def reader(self) -> Reader | None:
-        """Return what finds the rows of a run with a sink; None of one without."""
+        """Return the reader of the rows in the run's sink, or None without a sink."""
 
     def _progress(self) -> Progress: ...
 
@@ -91,8 +91,8 @@ class RunTables:
         return "" if reader is None else extent(reader.sink, self._run.id.hex())
 
     def query(self, sql: str, errors: Errors = "raise", timeout: float | str | None = None) -> pd.DataFrame:
-        """Wait for the run, then return what a query finds."""
-        if not isinstance(sql, str):  # before a wait that may be long
+        """Wait for the run, then return the rows that a query selects."""
+        if not isinstance(sql, str):  # before a wait that may take hours
             raise BadOption(option="sql", value=sql, problem="is not a query. Write one: 'select * from results'.")
         table = self._waited(errors, timeout)
         from dqlab.datasets.sql import query
@@ -117,17 +117,17 @@ class RunTables:
     def to_parquet(
         self, path: str | os.PathLike[str], errors: Errors = "raise", timeout: float | str | None = None
     ) -> str:
-        """Wait for the run, then write its results as Parquet; return where."""
+        """Wait for the run, then write its results as Parquet and return the path."""
         needs_pyarrow()
         from dqlab.datasets.files import local_target, write_parquet
 
-        local_target(path)
+        local_target(path)  # before a wait that may take hours
         table = self._waited(errors, timeout)
         with self._reading():
             return str(write_parquet(table, path, self._identity()))
 
     def publish(self, path: str | os.PathLike[str], timeout: float | str | None = None) -> Published:
-        """Wait for the run, then write what others need into a folder."""
+        """Wait for the run, then write everything that others need into a folder."""
         needs_pyarrow()
         from dqlab.datasets.files import local_target
         from dqlab.datasets.publishing import publish
@@ -138,7 +138,7 @@ class RunTables:
             return publish(table, self._run.failures(), path, self._identity(), self._facts)
 
     def compact_sink(self) -> Compaction:
-        """Merge small parts of the sink, and delete what nothing refers to; return what was done."""
+        """Merge small parts of the sink, delete files that nothing refers to, and return a summary."""
         from dqlab.datasets.sink_merging import Compaction, MergeUnderWay, compact
         from dqlab.datasets.sinks import Parquet
 
@@ -153,7 +153,8 @@ class RunTables:
         if not claim.take(wait=MERGED_WITHIN):
             raise MergeUnderWay(run=self._run.name, seconds=MERGED_WITHIN)
         try:
-            # In this order: what a retry writes and settles from here on is not among these names.
+            # List names before references. In the other order, a part that a retry writes and settles in between would
+            # be a name without a reference, and be deleted.
             names = reader.sink.target.names()
             done = self._run._progress().done
             with self._reading():
@@ -178,7 +179,7 @@ class RunTables:
         return Identity(self._run.name, self._run.id.hex())
 
     def _input(self) -> RunTable | str:
-        """Return the run's input as a table, or why it is not here."""
+        """Return the run's input as a table, or the reason why this process cannot read it."""
         from dqlab.datasets.table import RunTable
 
         if self._run.submitter is None:
@@ -189,7 +190,7 @@ class RunTables:
         return RunTable(InputRows(self._run.name, elements))
 
     def _facts(self) -> Mapping[str, Any]:
-        """Return what a manifest has about the run."""
+        """Return the facts about the run for its manifest."""
         progress = self._run._progress()
         record, counts = progress.record, progress.counts
         codes = [{part: code[part] for part in ("name", "short", "hash", "source")} for code in record.codes]
@@ -218,7 +219,7 @@ def _check_errors(errors: str) -> None:
 
 
 class RunRows:
-    """The results that a run has whenever they are read; see `dqlab.datasets.table.Source`."""
+    """The `dqlab.datasets.table.Source` of a run, with the results that it has at each reading."""
 
     reasoned, lined = False, True
 
@@ -231,20 +232,20 @@ class RunRows:
         return self._run.name
 
     def count(self) -> int:
-        """Return how many results there are now."""
+        """Return how many results the run has now."""
         return len(self._run.results_now())
 
     def now(self) -> ResultRows:
-        """Return those that there are now."""
+        """Return a source that keeps the results of this instant."""
         return ResultRows(self._run.results_now())
 
     def rows(self, most: int | None = None) -> Iterator[Rows]:
-        """Yield pages of the results that there are now."""
+        """Yield pages of the results of this instant."""
         return self.now().rows(most)
 
 
 class InputRows:
-    """The input of a run as the source of a table: what is known of documents, and the columns of rows."""
+    """The `dqlab.datasets.table.Source` of a run's input, with facts about documents and the columns of rows."""
 
     reasoned = lined = False
 
@@ -252,7 +253,7 @@ class InputRows:
         self.name, self._elements = name, elements
 
     def count(self) -> int:
-        """Return how many there are, where that is known without reading them."""
+        """Return how many elements there are, or 0 if only reading them would show it."""
         return len(self._elements) if hasattr(self._elements, "__len__") else 0
 
     def now(self) -> InputRows:
@@ -277,7 +278,7 @@ class InputRows:
 
 
 def _facts_of(element: Any) -> Any:
-    """Return a row of what is known of an element of an input."""
+    """Return the row of an element of an input."""
     if type(element) is Labelled:
         return element.value
     if type(element) is not Document:
@@ -286,11 +287,12 @@ def _facts_of(element: Any) -> Any:
         facts: dict[Any, Any] = {"version": element.version, "path": element.where}
         with suppress(DocumentError):  # a line that is not JSON has no columns, and is among the failures
             row = element.row
+            # The row first and on top: a column named "version" or "path" stays the user's.
             facts = {**row, **{name: fact for name, fact in facts.items() if name not in row}}
         return facts
     return {"size": element.size, "pages": element.n_pages, "version": element.version, "path": element.where}
 
 
 def _moment(at: float | None) -> str | None:
-    """Return seconds since 1970 UTC as ISO 8601."""
+    """Return seconds since 1970 UTC as text in ISO 8601."""
     return None if at is None else datetime.fromtimestamp(at, tz=UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""How a queue was over time, as people look at it: rows, a table, a plot."""
+"""`Timeline`: the history of a queue as rows, as a table or as a plot."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["Moment", "Timeline"]
 
 
 class Moment(NamedTuple):
-    """One point in time; None where nothing is known. Rates are per second.
+    """The state of a queue at one point in time, with None for what is unknown; rates are per second.
 
     Attributes
     ----------
     at : datetime
-        In this process's zone.
+        The time, in the time zone of this process.
     depth : float or None
         Messages waiting: ready and delayed.
     unacked, dead : float or None
-        Messages in consumers' hands, and dead.
+        Messages that consumers hold, and dead messages.
     in_rate, out_rate, failure_rate : float or None
-        Messages put, settled, and deliveries that failed.
+        Messages put, messages settled, and failed deliveries.
     cells : str
-        What people did since the moment before: ``[12] submit``.
+        What people did since the previous moment: ``[12] submit``.
     """
 
     at: datetime
@@ -47,7 +47,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Timeline(Sequence[Moment], SuggestsAttributes):
-    """A queue, or all queues, over some time; a sequence of `Moment`, oldest first.
+    """A queue, or all queues together, over some time: a sequence of `Moment`, oldest first.
 
     Attributes
     ----------
@@ -79,11 +79,11 @@ class Timeline(Sequence[Moment], SuggestsAttributes):
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """What people did, and in which cells."""
+        """What people did, with the cells in which they did it."""
         return self.history.marks
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a table with one row for each moment; needs pandas."""
+        """Return a pandas DataFrame with a row for each moment; needs pandas."""
         import_whole("pandas")
         import pandas as pd
 
@@ -91,13 +91,13 @@ class Timeline(Sequence[Moment], SuggestsAttributes):
         return frame.set_index("at")
 
     def plot(self) -> Any:
-        """Return a figure of depth, unacked, rates and failures, marked where cells ran; needs matplotlib."""
+        """Return a figure of depth, unacked, rates and failures, with marks where cells ran; needs matplotlib."""
         return import_module("dqlab.live.timelines").timeline_figure(self.history)
 
     def _moment(self, at: int) -> Moment:
         history = self.history
         when = history.t0 + history.step * at
-        until = when if at < len(self) - 1 else float("inf")
+        until = when if at < len(self) - 1 else float("inf")  # the last moment also has marks newer than all points
         ready, delayed = history.ready[at], history.delayed[at]
         cells = [
             f"[{mark.cell}] {mark.text}" if mark.cell is not None else mark.text

@@ -1,4 +1,4 @@
-"""What consumers hold of a queue now, as users see it."""
+"""`UnackedLeases`: the messages of a queue that consumers hold now."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ __all__ = ["Unacked", "UnackedLeases", "leases_of"]
 
 @dataclass(frozen=True)
 class Unacked:
-    """Messages one consumer slot holds under one lease. Times in seconds.
+    """Messages that one consumer slot holds under one lease; times are in seconds.
 
     Attributes
     ----------
     run : str or None
         The run's name; None for plain puts.
     consumer : str
-        Its name as views show it, which `Run.replace` takes.
+        The consumer's name as views show it, for `Run.replace`.
     held, ends_in : float
         Time since delivery, and until the lease ends unless it is renewed.
     document : str or None
-        What the consumer runs of them, as views name it, which `Run.give_up` takes; None where it has not reported yet.
+        The document that the consumer runs, as views name it, for `Run.give_up`; None before the consumer reports it.
     running : float or None
-        Time since the function began with that document, as views show it; None where it has not reported yet.
+        Time since the function began with that document; None before the consumer reports it.
     since : float
-        When they were delivered, seconds since 1970 UTC.
+        When the messages were delivered, in seconds since 1970 UTC.
     delivery : int
-        Which delivery it is, for a message alone.
+        The number of this delivery, if the lease has one message.
     renewals : int
         How often the lease was renewed.
     """
@@ -60,7 +60,7 @@ class Unacked:
 
 
 class UnackedLeases(list[Unacked]):
-    """What consumers hold of a queue, longest held first; a notebook shows it as a table.
+    """The messages of a queue that consumers hold, longest held first; a notebook shows them as a table.
 
     Attributes
     ----------
@@ -81,23 +81,12 @@ def leases_of(
     consumers: Iterable[ConsumerStats],
     now: float,
 ) -> UnackedLeases:
-    """Return the leases that shards have listed, with what their consumers have reported.
-
-    Parameters
-    ----------
-    rows : iterable of sequence
-        As `QueueActor.leases` returns them; those of an older version of dqlab end early.
-    runs : mapping of bytes to str
-        Names of the queue's runs by id.
-    consumers : iterable of ConsumerStats
-        The document of each is of the lease that it has had longest.
-    now : float
-        Seconds since 1970 UTC.
-    """
+    """Return the leases that `QueueActor.leases` has listed, with the documents that their consumers run."""
     runs_now = {each.name: (each.document, each.oldest_age) for each in consumers if each.queue == queue}
     held = []
-    for run, consumer, messages, age, left, *more in rows:
+    for run, consumer, messages, age, left, *more in rows:  # shards of an older dqlab send shorter rows
         held.append(Unacked(runs.get(run), short_name(consumer), messages, age, left, None, now - age, *more))
+    # A consumer runs a document of its oldest lease: sort first, so that `pop` gives the document to that lease only.
     found = sorted(held, key=lambda lease: -lease.held)
     named = ((lease, *runs_now.pop(lease.consumer, (None, None))) for lease in found)
     return UnackedLeases((replace(lease, document=name, running=age) for lease, name, age in named), queue)

@@ -1,4 +1,4 @@
-"""A caller's waits: how long they last, the warning when one stands still, and the lines that go on after Ctrl-C."""
+"""Waits of a user's call: their time limit, the warning when nothing moves, and what to type after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -30,17 +30,11 @@ __all__ = [
 ]
 
 GRACE = 0.5
-"""Seconds beyond a caller's limit to wait for the last answer."""
+"""Seconds that the last answer may take beyond the caller's time limit."""
 
 
 class Deadline:
-    """The end of a wait that begins now.
-
-    Parameters
-    ----------
-    limit : float or None
-        Seconds; None = no end.
-    """
+    """The end of a wait that begins now and lasts `limit` seconds, or for ever if it is None."""
 
     def __init__(self, limit: float | None) -> None:
         self.limit = limit
@@ -48,7 +42,7 @@ class Deadline:
 
     @property
     def left(self) -> float | None:
-        """Seconds left, not below 0; None = no limit."""
+        """Seconds left, at least 0, or None without a limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     @property
@@ -63,7 +57,7 @@ class Deadline:
         return None if left is None else left + GRACE
 
     def within(self, seconds: float) -> float:
-        """Return `seconds`, or the seconds left if those are fewer."""
+        """Return `seconds`, or the seconds left if they are fewer."""
         left = self.left
         return seconds if left is None else min(seconds, left)
 
@@ -73,7 +67,8 @@ ASKED = 2.0
 
 
 async def expects_workers(link: Link) -> bool:
-    """Return whether workers that died a moment ago may still be replaced; then a queue without consumers is served."""
+    """Return whether workers that died a moment ago may still be replaced."""
+    # Ask before raising that nobody serves a queue: consumers start again on the workers that replace dead ones.
     try:
         return bool(await link.scheduler("dq_missing", timeout=ASKED))
     except CallTimeout:
@@ -81,11 +76,11 @@ async def expects_workers(link: Link) -> bool:
 
 
 LATE = 5.0
-"""Seconds without progress after which a warning names the pause."""
+"""Seconds without progress before a warning names the pause."""
 
 
 def name_pause(run: str, queue: str, *, run_paused: bool, queue_paused: bool) -> str:
-    """Return which pauses hold a run of a queue up, and the lines that end them; "" for none."""
+    """Return which pauses stop a run and which lines end them, or "" if nothing is paused."""
     said = ""
     if run_paused:
         said += f" The run is paused: run.resume() continues it (in a notebook: %dq resume {run})."
@@ -96,31 +91,22 @@ def name_pause(run: str, queue: str, *, run_paused: bool, queue_paused: bool) ->
 
 
 class Standstill:
-    """What one wait has found out about pauses; warns once.
-
-    Parameters
-    ----------
-    what : str
-        What is waited for, as a sentence begins.
-    limit : float or None
-        Seconds that the wait lasts at most: its error names the pause then, and nothing is warned of.
-    """
+    """The state of one wait in which nothing moves, and its only warning."""
 
     def __init__(self, what: str, limit: float | None) -> None:
+        # `what` begins the warning's sentence. A wait with a limit never warns: the error at its end names the pause.
         self._what, self._silent = what, limit is not None
         self._since: float | None = None
         self._unanswered: float | None = None
 
     @property
     def begun(self) -> bool:
-        """Whether a warning may be due soon."""
+        """Whether nothing moves, so that a warning may be due soon."""
         return self._since is not None and not self._silent
 
     def unanswered(self, queue: str) -> None:
-        """Warn when calls to the queue have got no answer in their time for a while: no worker may be left to hold it.
-
-        One call is lost while a shard is made again, which ends by itself.
-        """
+        """Warn when calls to the queue have timed out for a while, perhaps because no worker is left to hold it."""
+        # Never at the first one: a call also times out while a shard is recreated, which ends by itself.
         now = time.monotonic()
         if self._unanswered is None:
             self._unanswered = now
@@ -131,7 +117,7 @@ class Standstill:
             )
 
     def look(self, why: str) -> None:
-        """Warn when a pause has held everything up for a while; `why` names it, "" when something moves."""
+        """Warn when a pause, named by `why`, has stopped everything for a while; with "", something moves."""
         now, self._unanswered = time.monotonic(), None
         if not why:
             self._since = None
@@ -147,24 +133,24 @@ class Standstill:
 
 
 ENDS_WITH_SCRIPT = "Its cluster ends with this script."
-"""Follows what was interrupted on a cluster that the script has started; closing that reports what remains."""
+"""Ends the message of a wait that Ctrl-C interrupts in a script with its own cluster.
+
+The script cannot repeat the line; closing the cluster reports what remains.
+"""
 
 
 def reading(name: str, handle: Handle) -> AbstractContextManager[None]:
-    """Report on Ctrl-C, while results of a run are read, that the run was left as it is."""
+    """Report on Ctrl-C, while results of a run are read, that the run is unchanged."""
     ends = handle.link.embedded and in_script()
     again = ENDS_WITH_SCRIPT if ends else "The same line reads them again."
     return interruptible(f"no longer reading results of run {name!r}, which was left as it is. {again}")
 
 
 def ways_back(run: object, name: str, link: Link) -> tuple[str, str]:
-    """Return a line that waits for a run, and one that cancels it, as they work where the user waited.
-
-    They name the user's own variable for the run, else one of its lab, else `%dq` where that is loaded; else they
-    connect by address, as they do in a script: its variables end with it.
-    """
+    """Return a line that waits for a run and a line that cancels it, which both work where the user waited."""
+    # By the user's variable for the run, else for its lab, else with `%dq` if that is loaded, else by address.
     names = {each: value for each, value in names_of_user().items() if not each.startswith("_")}
-    kept = {} if in_script() else names
+    kept = {} if in_script() else names  # Ctrl-C ends a script, and its variables with it
     own = [each for each, value in kept.items() if value is run]
     labs = [each for each, value in kept.items() if _is_lab_on(value, link)]
     magics = getattr(shell(), "find_line_magic", None)
@@ -181,7 +167,7 @@ def ways_back(run: object, name: str, link: Link) -> tuple[str, str]:
 
 
 def _is_lab_on(value: Any, link: Link) -> bool:
-    kind = type(value)  # a proxy may raise anything when it is asked
+    kind = type(value)  # not isinstance: a proxy among the user's variables may raise anything from __class__
     if kind.__module__ != "dqlab.lab" or kind.__name__ != "Lab" or value.closed:
         return False
     return value.session.link.client is link.client

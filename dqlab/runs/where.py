@@ -1,6 +1,6 @@
-"""Filters of failures: ``error == 'KeyError' and deliveries < 3``.
+"""Filters of failures, such as ``error == 'KeyError' and deliveries < 3``.
 
-Owns the fields of a failure that a filter may name; the language is that of `conditions`.
+Owns the fields of a failure that a filter may name; `conditions` owns the language.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIELDS: Mapping[str, type[str] | type[int]] = {
     "at": str,
     "fingerprint": str,
 }
-"""What a filter may name, and whether it is text or a number. `key` may be None; of ordinals it is their digits."""
+"""The fields that a filter may name, with their types; `key` may be None, and an ordinal as key is its digits."""
 
 _MEANT = {
     "attempts": "deliveries",
@@ -39,24 +39,8 @@ _MEANT = {
 
 
 def compile_where(where: str | Callable[[Any], object]) -> Callable[[Any], bool]:
-    """Return a filter as a function of one failure.
-
-    Parameters
-    ----------
-    where : str or callable
-        An expression over `FIELDS`, see `compile_condition`. A callable gets the failure itself; what it returns
-        counts as true or false.
-
-    Returns
-    -------
-    callable
-        Takes a mapping with the fields, or an object that has them as attributes.
-
-    Raises
-    ------
-    BadOption
-        Anything else; the error names the piece, its character (from 1), and what may have been meant.
-    """
+    """Return a filter as a function of one failure; raise `BadOption`, with the character, for a wrong expression."""
+    # A failure is a mapping with `FIELDS`, or an object that has them as attributes; a callable gets the object itself.
     if isinstance(where, str):
         return compile_condition(where, _FAILURES)
     if not callable(where):
@@ -67,17 +51,7 @@ def compile_where(where: str | Callable[[Any], object]) -> Callable[[Any], bool]
 def why_none(
     run: str, failures: Iterable[Any], where: str | Callable[[Any], object] | None, fingerprint: str | None
 ) -> str:
-    """Return why a filter chose none of a run's failures, in words, and what there is; "" for a run without any.
-
-    Parameters
-    ----------
-    run : str
-        The run's name.
-    failures : iterable
-        All of them; the fields are read as by `compile_where`.
-    where, fingerprint
-        The filter, as `Run.retry` takes it.
-    """
+    """Return in words why a filter matches none of a run's failures, or "" for a run without failures."""
     amount, classes = 0, Counter[tuple[str, str]]()
     unmet = Unmet(where, _FAILURES) if isinstance(where, str) else None
     for failure in failures:
