@@ -1,9 +1,8 @@
-"""Finds what a function changes outside itself, which it does to a copy in another process.
+"""Finds what a function changes outside itself, since in another process it changes a copy.
 
-Looks at the source alone, at what is certain: a name of the notebook that is counted up, a list, dictionary, set, array
-or object of it that is changed in place. What a process keeps for its own later calls is not lost, and is left out: a
-model loaded when it is not there yet, and values kept in a dictionary by their key. Where there is no source, nothing
-is found. Knows no queue.
+Reads the source alone, and reports only what is certain: a name of the notebook that is counted up, and a list,
+dictionary, set, array or object of the notebook that is changed in place. Values that a process keeps for its own later
+calls are no loss and are left out, such as a model that is loaded once, or a dictionary that caches by key.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from dqlab.syntax import parse
 __all__ = ["RETURN_IT", "Changed", "changes"]
 
 RETURN_IT = "Return the value from the function, and read run.results()."
-"""What to do instead."""
+"""Advice for the user."""
 
 _MUTATING: dict[type, frozenset[str]] = {
     list: frozenset({"append", "extend", "insert", "remove", "pop", "sort", "reverse"}),
@@ -37,46 +36,33 @@ _MUTATING: dict[type, frozenset[str]] = {
     bytearray: frozenset({"append", "extend", "insert", "pop"}),
     Counter: frozenset({"update", "subtract", "pop", "popitem"}),
 }
-"""Methods that change what they are called on, by the type that has them."""
+"""For each type, the methods that change their object in place."""
 _KINDS: dict[type, type] = {OrderedDict: dict, defaultdict: dict}
 _ARRAYS = ("numpy", "pandas", "polars")
 _PLACES = frozenset({"loc", "iloc", "at", "iat"})
 _MAIN = ("__main__", "__mp_main__")
 _MOST = 200
-"""Functions that are looked at."""
+"""Functions that are looked at, at most."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """One thing that a function changes outside itself.
-
-    Attributes
-    ----------
-    name : str
-        As it is written: "seen", "self.count".
-    kind : str
-        Its type; "" of a name that is given a new value.
-    function : str
-        Which function changes it.
-    """
+    """One thing that a function changes outside itself."""
 
     name: str
+    """As written in the source, such as "seen" or "self.count"."""
     kind: str
+    """The type of the changed object; "" for a name that is given a new value."""
     function: str
+    """The function that changes it."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.kind})" if self.kind else self.name
 
 
 def changes(fn: Callable[..., Any], reached: Iterable[Any]) -> list[Changed]:
-    """Return what a function of a notebook or script, and those that it reaches, change outside themselves.
-
-    Parameters
-    ----------
-    reached : iterable
-        What the function and all it reaches read; functions among it are looked at too.
-    """
+    """Return what a function of a notebook or script, and the functions among `reached`, change outside themselves."""
     sources, found, seen = Sources(), dict[str, Changed](), set[tuple[int, int]]()
     waiting = [_method(fn), *(_method(each) for each in reached if type(innermost(each)) is FunctionType)]
     while waiting and len(seen) < _MOST:
@@ -92,7 +78,7 @@ def changes(fn: Callable[..., Any], reached: Iterable[Any]) -> list[Changed]:
 
 
 def _method(value: object) -> tuple[FunctionType | None, object]:
-    """Return the function that a call of a value runs, if it is of a notebook or script, and what it is bound to."""
+    """Return the function that a call of a value runs, with its owner, if a notebook or script defines it."""
     owner = value.__self__ if type(value) is MethodType else None
     function = innermost(value)
     if type(function) is not FunctionType and _is_users(value) and not isinstance(value, type):
@@ -108,13 +94,7 @@ def _is_users(value: object) -> bool:
 
 
 class _Look:
-    """One function: its names that stand for something outside it, and what is done to them.
-
-    Parameters
-    ----------
-    owner : object
-        What a method is bound to; its first parameter stands for that.
-    """
+    """Looks in one function for names that stand for something outside it, and for changes of those."""
 
     def __init__(self, function: FunctionType, owner: object, sources: Sources) -> None:
         self._function = function
@@ -124,11 +104,12 @@ class _Look:
         """Methods of objects outside the function that it calls, with what they are bound to."""
         self._self: dict[str, Any] = {}
         names = function.__code__.co_varnames
+        # The first parameter of a method stands for the object that the method is bound to.
         if owner is not None and not isinstance(owner, type) and function.__code__.co_argcount:
             self._self = {names[0]: owner}
 
     def found(self) -> Iterator[Changed]:
-        """Yield what the function changes."""
+        """Yield the changes that are no cache of the process."""
         if self._tree is None:
             return
         marks = list(self._marks(self._tree, frozenset(), guards=()))
@@ -138,7 +119,7 @@ class _Look:
                 yield Changed(path, kind, self._function.__qualname__.rpartition("<locals>.")[2])
 
     def _outside(self, name: str, local: frozenset[str]) -> tuple[bool, Any]:
-        """Return whether a name stands for something outside the function, and what it is."""
+        """Return whether a name stands for something outside the function, and that thing."""
         if name in self._self:
             return True, self._self[name]
         if name in local:
@@ -153,7 +134,7 @@ class _Look:
         if isinstance(node, _Function):
             local = local | _bound(node)
         elif isinstance(node, ast.ClassDef):
-            return
+            return  # names in its body are attributes of the class, which is made in each call
         elif isinstance(node, ast.If | ast.While):
             guards = (*guards, *_asked_for(node.test))
         yield from self._change(node, local, guards)
@@ -177,7 +158,7 @@ class _Look:
     def _assigned(
         self, target: ast.expr, local: frozenset[str], guards: tuple[str, ...], value: ast.expr | None
     ) -> Iterator[tuple[str, str, str]]:
-        """Yield what an assignment changes; `value` is None where it counts up."""
+        """Yield what an assignment changes, where `value` is None for one that counts up (`+=`)."""
         grows = value is None
         match target:
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
@@ -223,26 +204,26 @@ class _Look:
             return
         kind = _KINDS.get(type(held), type(held))
         if method == "clear" or (kind is dict and method == "setdefault" and self._is_used(on)):
-            yield path, "kept", ""  # a place for notes while it runs, or for values to be found again
+            yield path, "kept", ""  # a scratch value of one call, or a cache
         elif method in _MUTATING.get(kind, ()):
             yield path, "changed", type_text(type(held))
         elif _is_users(held) and type(found := inspect.getattr_static(held, method, None)) is FunctionType:
             self.methods.append((found, held))
 
     def _path(self, on: ast.expr, local: frozenset[str]) -> tuple[str, bool, Any]:
-        """Return how something is written, whether it is outside the function, and what it is."""
+        """Return how an expression is written, whether it stands for something outside, and that thing."""
         match on:
             case ast.Name(id=name):
                 return name, *self._outside(name, local)
             case ast.Attribute(value=ast.Name(id=root), attr=attr):
                 there, owner = self._outside(root, local)
                 if there and _is_users(owner):
-                    held = inspect.getattr_static(owner, attr, None)
+                    held = inspect.getattr_static(owner, attr, None)  # runs no property of the user
                     return f"{root}.{attr}", held is not None, held
         return "", False, None
 
     def _looks_up(self, path: str) -> bool:
-        """Return whether the function reads values of a dictionary by key: then it keeps them for later calls."""
+        """Return whether the function reads the dictionary by key, and so keeps values in it for later calls."""
         for node in ast.walk(self._tree) if self._tree is not None else ():
             match node:
                 case ast.Subscript(value=on, ctx=ast.Load()) if ast.unparse(on) == path:
@@ -252,7 +233,7 @@ class _Look:
         return False
 
     def _is_used(self, on: ast.expr) -> bool:
-        """Return whether the value of ``d.setdefault(...)`` is read, rather than changed where it lies."""
+        """Return whether the value of ``d.setdefault(...)`` is read, rather than changed in place."""
         for node in ast.walk(self._tree) if self._tree is not None else ():
             match node:
                 case ast.Return(value=ast.Call(func=ast.Attribute(value=held))) if held is on:
@@ -303,7 +284,8 @@ def _bound(function: _Function) -> frozenset[str]:
 
 
 def _asked_for(test: ast.expr) -> Iterator[str]:
-    """Yield what a condition asks to be missing: ``not MODELS``, ``model is None``, ``len(MODELS) == 0``."""
+    """Yield names that a condition finds empty or missing, as ``not MODELS`` and ``model is None`` do."""
+    # A value that is set only while it is missing is loaded once in each process, so nothing is lost.
     for node in ast.walk(test):
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=ast.Name() | ast.Attribute() as missing):
@@ -315,7 +297,8 @@ def _asked_for(test: ast.expr) -> Iterator[str]:
 
 
 def _returned_early(function: _Function) -> Iterator[str]:
-    """Yield what is returned when it is there: ``if MODELS: return MODELS[0]``."""
+    """Yield names that a condition finds set, before a ``return``."""
+    # As in `if MODELS: return MODELS[0]`, where the process keeps what it has loaded.
     for node in ast.walk(function):
         match node:
             case ast.If(test=ast.Name() | ast.Attribute() as there, body=[*_, ast.Return()]):
@@ -328,7 +311,7 @@ def _returned_early(function: _Function) -> Iterator[str]:
 
 
 def _counts(value: ast.expr | None, *paths: str) -> bool:
-    """Return whether a value is computed from what it replaces: ``total + 1``, ``max(best, score)``."""
+    """Return whether a value is computed from the one it replaces, as ``total + 1`` and ``max(best, score)`` are."""
     match value:
         case ast.BinOp() | ast.Call(func=ast.Name(id="max" | "min" | "sum")):
             return any(
@@ -339,7 +322,7 @@ def _counts(value: ast.expr | None, *paths: str) -> bool:
 
 
 def _longer(node: ast.AST, paths: tuple[str, ...]) -> bool:
-    """Return whether a name only begins as a path does: `totals` of `total`."""
+    """Return whether a name only begins with a path, as `totals` does with `total`."""
     return isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node) not in paths
 
 

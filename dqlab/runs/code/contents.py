@@ -1,7 +1,7 @@
-"""Arrays, frames and tensors by their content, for code versions.
+"""Describes arrays, frames and tensors by their content, for code versions.
 
-Libraries are found among the loaded modules and never imported: a value of a library that is not loaded cannot exist.
-Values up to 64 MB are read whole; evenly spaced blocks of a larger one add up to as much. Independent of functions.
+A library is looked up among the loaded modules and never imported: without it, no value of it can exist. Values up to
+64 MB are read whole; of a larger one, evenly spaced blocks of the same size in all.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dqlab.texts import kept
 __all__ = ["WHOLE", "Content", "content_of", "flat"]
 
 WHOLE = 64 << 20
-"""Bytes up to which a value is read whole; of a larger one, this much is read."""
+"""Bytes up to which a value is read whole, and bytes that are read of a larger one."""
 BLOCKS = 1024
-"""Evenly spaced stretches of a larger value that are read, the first and the last included."""
+"""Evenly spaced stretches that are read of a larger value, including its start and its end."""
 _OBJECT = 4
-"""How many times longer than its pointer an object takes to read; texts are some 30 bytes long."""
+"""How many times as long as its pointer an object takes to read; texts have some 30 bytes."""
 _FLAT = frozenset({str, bytes, int, float, bool, type(None)})
 _SORTED = frozenset({str, bytes, int})
 
@@ -34,31 +34,18 @@ Look = Callable[[object], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a value holds.
-
-    Attributes
-    ----------
-    digest : bytes
-        Equal for equal content, in every process.
-    size : int
-        Its bytes in memory, as its library counts them.
-    sampled : bool
-        It was too large to be read whole.
-    """
+    """The digest of what a value holds."""
 
     digest: bytes
+    """Equal for equal content, in every process."""
     size: int
+    """Bytes in memory, as the value's library counts them."""
     sampled: bool = False
+    """Whether the value was too large to be read whole."""
 
 
 def content_of(value: Any, look: Look) -> Content | None:
-    """Return the content of an array, a frame or a tensor; None for anything else.
-
-    Raises
-    ------
-    Exception
-        What the library raises for a value that it cannot read.
-    """
+    """Return the content of an array, frame or tensor, None for anything else, or raise as its library does."""
     kind = type(value)
     if isinstance(value, array):
         data = value.tobytes()
@@ -75,13 +62,8 @@ def content_of(value: Any, look: Look) -> Content | None:
 
 
 def flat(items: Iterable[object], *, ordered: bool = True) -> bytes | None:
-    """Return the digest of many plain values at once, or None if one of them is not plain.
-
-    Parameters
-    ----------
-    ordered : bool
-        Whether their order counts; if not, they must be of one sortable type.
-    """
+    """Return the digest of many plain values at once, or None if one of them is not plain."""
+    # Without `ordered`, the values must have one sortable type: sorting makes the digest independent of set order.
     values = list(items)
     kinds = set(map(type, values))
     if not ordered and (len(kinds) > 1 or not kinds <= _SORTED):
@@ -90,7 +72,7 @@ def flat(items: Iterable[object], *, ordered: bool = True) -> bytes | None:
         return None
     hash = _Digest()
     pickler = pickle.Pickler(hash, 5)
-    pickler.fast = True  # no memo: equal texts give the same bytes, whether they are one object or two
+    pickler.fast = True  # no memo: equal texts give the same bytes, as one object or as two
     pickler.dump(values if ordered else sorted(values))
     return hash.digest()
 
@@ -115,13 +97,14 @@ def _digest(*parts: str | bytes | memoryview) -> bytes:
     hash = blake2b(digest_size=16)
     for part in parts:
         data = kept(part) if isinstance(part, str) else part
+        # The length first: "ab" + "c" must differ from "a" + "bc".
         hash.update(len(data).to_bytes(8, "little"))
         hash.update(data)
     return hash.digest()
 
 
 def _stretches(count: int, whole: int) -> Iterator[tuple[int, int]]:
-    """Yield the stretches to read of `count` elements when `whole` may be read: all, or evenly spaced blocks."""
+    """Yield the stretches to read of `count` elements when `whole` may be read, all or evenly spaced blocks."""
     if count <= whole:
         yield 0, count
         return
@@ -129,12 +112,12 @@ def _stretches(count: int, whole: int) -> Iterator[tuple[int, int]]:
     blocks, end = min(BLOCKS, whole, count), 0
     for number in range(blocks):
         first = (count - length) * number // max(1, blocks - 1)
-        yield max(first, end), first + length
+        yield max(first, end), first + length  # rounding may make neighbours overlap
         end = first + length
 
 
 def _rows(count: int, size: int) -> Any:
-    """Return the numbers of the rows of a frame to read, as a list or an array; None = all."""
+    """Return the numbers of the rows of a frame to read, or None to read all."""
     if size <= WHOLE:
         return None
     stretches = list(_stretches(count, min(count, max(BLOCKS, count * WHOLE // size))))
@@ -169,7 +152,7 @@ def _numpy(np: Any, value: Any, look: Look) -> Content | None:
     if isinstance(value, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(value)
         more = _values(np, mask, look) + look([value.fill_value, value.hardmask])
-        value = np.where(mask, np.zeros((), value.dtype), value.data)  # masked values do not count
+        value = np.where(mask, np.zeros((), value.dtype), value.data)  # a masked element may hold any value
     elif type(value) not in (np.ndarray, np.memmap):
         more = look(vars(value)) if hasattr(value, "__dict__") else b""
     plain = value.view(np.ndarray) if type(value) is not np.ndarray else value
@@ -177,16 +160,16 @@ def _numpy(np: Any, value: Any, look: Look) -> Content | None:
 
 
 def _weight(values: Any) -> int:
-    """Return the cost of reading an array: an object takes longer than its pointer."""
+    """Return the cost of reading an array, in bytes."""
     dtype = values.dtype
     return int(values.nbytes) * (_OBJECT if getattr(dtype, "hasobject", False) or dtype.kind == "T" else 1)
 
 
 def _values(np: Any, values: Any, look: Look) -> bytes:
-    """Describe a plain array: its shape, its type and its bytes in C order, whatever its layout in memory."""
+    """Describe a plain array by its shape, type and bytes in C order, whatever its layout in memory."""
     dtype = values.dtype
     head = f"{dtype!r} {values.shape}"
-    if dtype.fields is not None:  # padding between fields means nothing
+    if dtype.fields is not None:  # padding between fields holds arbitrary bytes
         return _digest(head, *(_values(np, values[name], look) for name in dtype.names))
     if dtype.hasobject or dtype.kind == "T":
         each = max(1, dtype.itemsize) * _OBJECT
@@ -252,13 +235,13 @@ def _pandas_part(pd: Any, value: Any, look: Look) -> bytes:
     if isinstance(value, pd.arrays.IntervalArray):
         return _digest("interval", value.closed, part(value.left), part(value.right))
     dtype = str(value.dtype)
-    numbers = getattr(value, "asi8", None)  # times, as stored
+    numbers = getattr(value, "asi8", None)  # times, as pandas stores them
     if numbers is not None:
         return _digest(dtype, _values(np, numbers, look))
     if isinstance(value, pd.arrays.NumpyExtensionArray | np.ndarray):
         return _digest(dtype, _values(np, value.to_numpy(), look))
     missing = np.asarray(value.isna(), dtype=bool)
-    items = np.array(value.to_numpy(dtype=object), dtype=object)  # a copy
+    items = np.array(value.to_numpy(dtype=object), dtype=object)  # a copy: to_numpy may return the user's own array
     items[missing] = None
     return _digest(dtype, _values(np, missing, look), _items(items.tolist(), look))
 
@@ -283,12 +266,13 @@ def _pyarrow(pa: Any, value: Any, look: Look) -> Content | None:
     rows = _rows(len(value), size)
     tabular = isinstance(value, pa.Table | pa.RecordBatch)
     names = value.schema.names if tabular else [""]
-    kind = value.schema.serialize().to_pybytes() if tabular else str(value.type)  # its text leaves out long metadata
+    kind = value.schema.serialize().to_pybytes() if tabular else str(value.type)  # its text shortens metadata
     head = f"{type(value).__qualname__} {len(value)}"
     if rows is not None:
         value = value.take(pa.array(rows))
     columns = [
-        pa.chunked_array([column]) if isinstance(column, pa.Array) else column  # else only numbers become NumPy's
+        # Array.to_numpy() refuses what it would have to copy, such as booleans; that of a ChunkedArray copies.
+        pa.chunked_array([column]) if isinstance(column, pa.Array) else column
         for column in (value.columns if tabular else [value])
     ]
     parts = [
@@ -299,7 +283,7 @@ def _pyarrow(pa: Any, value: Any, look: Look) -> Content | None:
 
 
 def _column(kind: str, name: str, column: Any, missing: int, look: Look) -> bytes:
-    """Describe a column of polars or Arrow: as numbers if it holds only numbers, else by its values."""
+    """Describe a column of polars or Arrow by its numbers, or by its values where it holds other things."""
     np = sys.modules.get("numpy")
     if np is not None and not missing:
         values = np.asarray(column.to_numpy())

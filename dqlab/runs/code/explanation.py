@@ -30,15 +30,15 @@ class Captured:
     Attributes
     ----------
     name : str
-        The variable and the function that reads it, as in "table of score".
+        The variable, and the function that reads it, as in "table of score".
     kind : str
         Its type.
     size : int or None
-        Bytes of its pickle; None where it cannot be pickled.
+        Bytes of its pickle; None if it cannot be pickled.
     serializer : str
-        "pickle", "cloudpickle", "by name" for what is imported, or "none".
+        "pickle", "cloudpickle", "by name" for an import, or "none".
     compared : str
-        "content", "samples" or "type only".
+        "content", "samples", "type only" or "release".
     """
 
     name: str
@@ -50,7 +50,7 @@ class Captured:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What a function takes along, and what its version depends on; shows itself as text.
+    """What a function takes along and what its version depends on, displayed as text.
 
     Attributes
     ----------
@@ -58,11 +58,11 @@ class Explanation:
     values : tuple of Captured
         Largest first.
     size : int or None
-        Bytes of the whole function as it is sent; None if it cannot be sent.
+        Bytes of the function as it is sent; None if it cannot be sent.
     problem : str
-        Why it cannot be sent; "" otherwise.
+        Why it cannot be sent; "" if it can.
     changed : tuple of Changed
-        What it changes of this process's, which it does to a copy.
+        What it changes outside itself; in a consumer's process it changes a copy.
     """
 
     version: CodeVersion

@@ -1,4 +1,4 @@
-"""Seal a function as a run sends and records it, and warn of what it takes along."""
+"""Seals a function as a run sends and records it, and warns about large or changed values."""
 
 from __future__ import annotations
 
@@ -35,42 +35,24 @@ __all__ = [
 def sealed_function(
     fn: Callable[..., Any], *, durable: bool = False, options: Sequence[str] = ()
 ) -> tuple[bytes, bytes, CodeVersion]:
-    """Return a function's blob hash, its blob and its code version.
-
-    Parameters
-    ----------
-    options : sequence of str
-        What its run's documents are opened with, as `documents.options_of` returns it; the blob brings it along.
-
-    Raises
-    ------
-    NotPicklable
-        The function, or something it captured, cannot be pickled.
-    FunctionTooLarge
-        It is for a `durable` queue, which cannot keep it.
-    """
-    sealed = function_bytes(fn)  # first: what cannot be pickled, such as a client, can take long to describe
+    """Return a function's blob hash, blob and code version, or raise NotPicklable or FunctionTooLarge."""
+    sealed = function_bytes(fn)  # first: an unpicklable value, such as a client, can take long to describe
     version, values = version_and_values(fn)
     blob = pack_function(sealed, code=version.short)
     check_weight(version.name, len(blob), values, durable=durable)
     warn_of_changes(version, changes(fn, (value for _, value in values)))
+    # The options that documents are opened with travel in the blob, so its hash covers them.
     blob = with_options(blob, options) if options else blob
     return blob_hash(blob), blob, version
 
 
 def function_bytes(fn: Callable[..., Any], *, remember: bool = False) -> bytes:
-    """Return a function's pickle, including what it uses of local modules; see `seal_function`.
-
-    Raises
-    ------
-    NotPicklable
-        As `sealed_function`.
-    """
+    """Return a function's pickle, with what it uses of local modules, or raise NotPicklable."""
     return seal_function(fn, version=exact_version, fingerprint=fingerprint, remember=remember)
 
 
 def code_record(version: CodeVersion, blob: bytes) -> CodeRecord:
-    """Return a code version as the queue keeps it."""
+    """Return a code version as the queue stores it."""
     return {
         "name": version.name,
         "hash": version.hash,
@@ -83,15 +65,15 @@ def code_record(version: CodeVersion, blob: bytes) -> CodeRecord:
 
 
 class ChangesACopy(DqlabWarning):
-    """The function changes a value of the notebook; each process of consumers changes its own copy."""
+    """The function changes a value of the notebook, but each consumer's process changes its own copy."""
 
 
 _warned: set[tuple[str, str | None]] = set()
-"""Functions about which `warn_of_changes` has warned."""
+"""Name and source of functions that `warn_of_changes` has warned about."""
 
 
 def warn_of_changes(version: CodeVersion, changed: list[Changed]) -> None:
-    """Warn once about each function, until it is edited, that changes values which only look shared."""
+    """Warn about a function that changes values which only look shared, once until it is edited."""
     if not changed or (version.name, version.source) in _warned:
         return
     _warned.add((version.name, version.source))
@@ -108,11 +90,11 @@ def _warn(changed: list[Changed]) -> None:
 
 
 _looked: WeakSet[CodeType] = WeakSet()
-"""Code of single calls that `warn_of_changes_in_call` has looked at: a call costs less than a look."""
+"""Code that `warn_of_changes_in_call` has looked at. A look costs more than the call itself."""
 
 
 def warn_of_changes_in_call(fn: Callable[..., Any]) -> None:
-    """Warn as `warn_of_changes` does about a function that is called singly; what it calls is not looked at."""
+    """Warn as `warn_of_changes` does, about a function that is called singly, without what it calls."""
     inner = innermost(fn)
     code = attribute(inner, "__code__")
     if type(code) is not CodeType or code in _looked:
@@ -127,13 +109,13 @@ class Uncomparable(DqlabWarning):
 
 
 def warn_of_uncertain(run: str, version: CodeVersion) -> None:
-    """Warn about values that may have changed since the run was made without changing its code version."""
+    """Warn about values that may have changed since the run was made without changing the code version."""
     for values, problem in ((version.uncertain, "cannot compare {}"), (version.sampled, "compared {} by 64 MB of it")):
         if values:
             named, them = _named(values)
             text = f"run {run!r}: {problem.format(named)}: use on_existing='new' if {them} changed."
             frame = sys._getframe(level_of_user() - 1)
-            # Each time: `warnings.warn` warns once a line, and a cell is run again because something changed.
+            # Not `warnings.warn`, which warns once per line: a cell is run again just because something changed.
             warnings.warn_explicit(text, Uncomparable, frame.f_code.co_filename, frame.f_lineno, registry={})
 
 
@@ -143,7 +125,7 @@ def _named(values: tuple[str, ...]) -> tuple[str, str]:
 
 
 HEAVY = 50_000_000
-"""Bytes above which a function is warned about: each shard keeps it, and each consumer's process has a copy."""
+"""Bytes above which a function causes a warning: each shard keeps it, and each consumer's process has a copy."""
 
 
 class HeavyFunction(DqlabWarning):
@@ -151,22 +133,8 @@ class HeavyFunction(DqlabWarning):
 
 
 def check_weight(name: str, nbytes: int, values: Iterable[tuple[str, Any]], *, durable: bool) -> None:
-    """Refuse a function that a durable queue cannot keep; warn of one that is large.
-
-    Parameters
-    ----------
-    name : str
-        The function's.
-    nbytes : int
-        Size of its blob.
-    values : iterable of tuple of str and object
-        What it reads, by name; see `version_and_values`.
-
-    Raises
-    ------
-    FunctionTooLarge
-        Shards would refuse it, but only when its run has its name.
-    """
+    """Raise FunctionTooLarge if a durable queue cannot keep the blob, and warn about a large one."""
+    # Shards refuse it too, but only after the run has its name.
     if durable and nbytes > MAX_FUNCTION:
         raise FunctionTooLarge(size=nbytes, limit=MAX_FUNCTION, largest=_largest(values))
     if nbytes > HEAVY:
@@ -179,7 +147,7 @@ def check_weight(name: str, nbytes: int, values: Iterable[tuple[str, Any]], *, d
 
 
 def _largest(values: Iterable[tuple[str, Any]]) -> str:
-    """Return which value is the largest, in words; "" where none can be measured."""
+    """Return the largest value in words, or "" if none can be measured."""
     sizes: dict[str, int] = {}
     for name, value in values:
         if issubclass(type(value), FunctionType | type | ModuleType):

@@ -1,4 +1,4 @@
-"""Whether a function can be called with a document, or other arguments, as far as its signature shows otherwise."""
+"""Checks by its signature whether a function can be called with a document, or with other arguments."""
 
 from __future__ import annotations
 
@@ -16,20 +16,10 @@ __all__ = ["check_function", "check_takes", "check_takes_one", "own_signature"]
 
 
 def check_function(value: object, call: str, *, option: str = "fn") -> None:
-    """Refuse what cannot be called; most often it is what a call of the function returned.
-
-    Parameters
-    ----------
-    call : str
-        How the function is passed, with `{fn}` in the place of its name: ``map({fn}, documents)``.
-
-    Raises
-    ------
-    BadOption
-        It is not a function.
-    """
+    """Raise BadOption for a value that cannot be called."""
     if callable(value):
         return
+    # Most often the user passed what a call of the function returned. In `call`, {fn} stands for the function's name.
     if inspect.iscoroutine(value) or inspect.isgenerator(value):
         kind, name = "coroutine" if inspect.iscoroutine(value) else "generator", value.__name__
         name = name if name.isidentifier() else "fn"
@@ -41,17 +31,9 @@ def check_function(value: object, call: str, *, option: str = "fn") -> None:
 
 
 def check_takes_one(fn: Callable[..., Any]) -> None:
-    """Refuse a function, a method or a partial of these that one positional argument certainly cannot be bound to.
-
-    All others are let through: classes and callables of other kinds may have a signature that is not theirs.
-
-    Raises
-    ------
-    BadOption
-        Every call would be a `TypeError`.
-    """
+    """Raise BadOption for a function, method or partial that certainly cannot take one positional argument."""
     signature = own_signature(fn)
-    if signature is None:
+    if signature is None:  # let through: classes and other callables may show a signature that is not their own
         return
     try:
         signature.bind(None)
@@ -71,20 +53,7 @@ def check_takes(
     kwargs: dict[str, Any],
     position: int,
 ) -> None:
-    """Refuse a single call whose arguments certainly cannot be bound to its function.
-
-    Parameters
-    ----------
-    signature : Signature or None
-        That of `own_signature`.
-    position : int
-        Of the call among those that are put together.
-
-    Raises
-    ------
-    BadOption
-        The call would be a `TypeError`.
-    """
+    """Raise BadOption for a single call whose arguments certainly cannot be bound, naming its `position`."""
     if signature is None:
         return
     try:
@@ -100,7 +69,7 @@ def check_takes(
 
 
 def own_signature(fn: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature of a function, a method or a partial of these; None if it may not be what a call binds."""
+    """Return the signature of a function, method or partial, or None if calls may bind by another one."""
     inner: Any = fn
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -108,7 +77,7 @@ def own_signature(fn: Callable[..., Any]) -> inspect.Signature | None:
     if not isinstance(own, FunctionType) or hasattr(own, "__signature__"):
         return None
     try:
-        # Not that of what a decorator wraps: the wrapper may add arguments.
+        # Not the signature of the wrapped function: the wrapper may add arguments.
         return inspect.signature(fn, follow_wrapped=False)
     except (TypeError, ValueError):
         return None

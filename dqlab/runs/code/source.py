@@ -1,7 +1,7 @@
-"""What a user wrote: a function's syntax and text, its notebook cell, a class's own attributes.
+"""Reads what a user wrote: a function's syntax and text, its notebook cell, a class's own attributes.
 
-Reads sources the way tracebacks do, through `linecache`, where IPython puts its cells. Independent of
-versions. Everything here may find nothing: code made by ``exec`` or in C has no source.
+Sources are read as tracebacks read them, through `linecache`, where IPython puts its cells. Any of them may be missing:
+code from ``exec`` or C has no source.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WITHOUT_MEANING = frozenset(
         *("__pydantic_parent_namespace__", "__pydantic_generic_metadata__", "__mapper__", "__table__"),
     }
 )
-"""Attributes of classes that say where a class stands, or that follow from the others and differ between processes."""
+"""Attributes that locate a class, or that Python and libraries derive from the others, differently in each process."""
 _OF_TYPED_DICTS = frozenset({"__required_keys__", "__optional_keys__", "__total__"})
 _OF_ENUMS = frozenset(
     {
@@ -64,29 +64,23 @@ _OF_ENUMS = frozenset(
 )
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _IMMUTABLE = 1 << 8
-"""Flag of classes that are written in C and cannot be changed: Py_TPFLAGS_IMMUTABLETYPE."""
-# A metaclass may answer anything for its classes, or raise.
+"""Py_TPFLAGS_IMMUTABLETYPE, the flag of classes that are written in C and cannot be changed."""
+# Not `kind.__dict__` and so on: a metaclass may return anything for its classes, or raise.
 _names_of, _flags_of, _qualname_of = (type.__dict__[name].__get__ for name in ("__dict__", "__flags__", "__qualname__"))
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A function as it was written.
-
-    Attributes
-    ----------
-    tree : str
-        Its syntax, without file names, lines, columns and comments.
-    text : str
-        Its source, from the first decorator on, unindented.
-    """
+    """A function as it was written."""
 
     tree: str
+    """Its syntax, without file names, lines, columns and comments."""
     text: str
+    """Its source, from the first decorator on, unindented."""
 
 
 class _Parsed:
-    """A file or cell as Python reads it."""
+    """A file or cell, parsed."""
 
     def __init__(self, source: str, filename: str) -> None:
         self.source, self._filename = source, filename
@@ -94,7 +88,8 @@ class _Parsed:
 
     @cached_property
     def functions(self) -> dict[tuple[str, int], list[_Function]]:
-        """The functions by name and first line: thousands of one file may be asked for."""
+        """The functions by name and first line."""
+        # Cached, since thousands of functions of one file may be looked up.
         return _by_place(self.tree)
 
     @cached_property
@@ -105,20 +100,13 @@ class _Parsed:
 
 @dataclass(slots=True)
 class Sources:
-    """Definitions by code object; looks at each file or cell once."""
+    """Finds definitions by code object, and reads each file or cell once."""
 
     _files: dict[str, _Parsed | None] = field(default_factory=dict)
 
     def definition(self, code: CodeType, namespace: dict[str, Any] | None = None) -> Definition | None:
-        """Return how a function was written, or None when its source is not at hand.
-
-        Parameters
-        ----------
-        code : code
-            The function's ``__code__``.
-        namespace : dict, optional
-            Its globals, which are needed to read a module from an archive.
-        """
+        """Return how a function was written, or None if its source is not available."""
+        # `namespace` (the function's globals) has the loader, which reads a module from an archive.
         parsed = self._read(code.co_filename, namespace)
         if parsed is None:
             return None
@@ -127,11 +115,11 @@ class Sources:
             return None
         try:
             return Definition(ast.dump(node), _text(node, parsed.source))
-        except RecursionError:  # an expression of a thousand terms; its bytecode is used
+        except RecursionError:  # an expression of a thousand terms: the caller uses its bytecode
             return None
 
     def module(self, module: ModuleType | None) -> str | None:
-        """Return the syntax of a whole module, or None when its source is not at hand."""
+        """Return the syntax of a whole module, or None if its source is not available."""
         filename = getattr(module, "__file__", None)
         parsed = self._read(filename, vars(module)) if module is not None and isinstance(filename, str) else None
         try:
@@ -162,6 +150,7 @@ def cell_number(code: CodeType) -> int | None:
 
 
 def _parse(filename: str, namespace: dict[str, Any] | None) -> _Parsed | None:
+    # A script may have been edited since linecache read it.
     linecache.checkcache(filename)
     given = _GIVEN.get(filename)
     source = given() if given is not None else "".join(linecache.getlines(filename, namespace))
@@ -173,17 +162,19 @@ def _parse(filename: str, namespace: dict[str, Any] | None) -> _Parsed | None:
         return None
 
 
-# Each run looks at the file of its function: that of a script is parsed once for all of them.
+# Each run reads the file of its function: the cache parses a script once for all runs.
 _MOST_KEPT = 100_000
-"""Characters of a file; its syntax takes fifty bytes for each."""
+"""Characters of the largest file that is cached: its syntax takes fifty bytes for each."""
 _parsed_once = lru_cache(maxsize=4)(_Parsed)
 
 
 def _is_of(code: CodeType, parsed: _Parsed) -> bool:
-    """Return whether the code was compiled from this source: a file may be edited while its process runs."""
+    """Return whether the code was compiled from this source."""
+    # A file may be edited while its process runs; the new text is not what the function does.
     filename = code.co_filename
     kept: Any = linecache.cache.get(filename, (0, None))
-    if kept[1] is None and filename not in _GIVEN:  # no modification time: a notebook cell, which never changes
+    # linecache has no modification time for a notebook cell, which never changes.
+    if kept[1] is None and filename not in _GIVEN:
         return True
     try:
         return _unplaced(code) in parsed.compiled
@@ -192,7 +183,7 @@ def _is_of(code: CodeType, parsed: _Parsed) -> bool:
 
 
 def _command() -> str:
-    """Return the source that Python was started with by ``-c``, "" without one."""
+    """Return the source that Python was started with by ``-c``, or ""."""
     words = iter(sys.orig_argv[1:])
     for word in words:
         if not word.startswith("-") or word == "-":
@@ -207,7 +198,7 @@ def _command() -> str:
                 return ""
             if letter == "c":
                 source = value or next(words, "")
-                return textwrap.dedent(source) if source[:1].isspace() else source  # since Python 3.14
+                return textwrap.dedent(source) if source[:1].isspace() else source  # as Python 3.14 does
             if letter in "WX":
                 if not value:
                     next(words, "")
@@ -216,7 +207,7 @@ def _command() -> str:
 
 
 def _standard_input() -> str:
-    """Return the script on standard input, "" where it cannot be read again, as from a pipe."""
+    """Return the script on standard input, or "" if it cannot be read again, as from a pipe."""
     try:
         status = os.fstat(0)
         return os.pread(0, status.st_size, 0).decode() if stat.S_ISREG(status.st_mode) else ""
@@ -225,7 +216,7 @@ def _standard_input() -> str:
 
 
 _GIVEN = {"<string>": _command, "<stdin>": _standard_input}
-"""Sources that are not files, by the name that Python gives their code; `exec` gives the first one as well."""
+"""Sources that are not files, by the file name in their code. Code from `exec` has the first name too."""
 
 
 def _compiled(source: str, filename: str) -> set[CodeType]:
@@ -240,7 +231,7 @@ def _compiled(source: str, filename: str) -> set[CodeType]:
 
 
 def _unplaced(code: CodeType) -> CodeType:
-    """Return code without its line numbers."""
+    """Return code without its place in a file, so that equal functions compare equal."""
     constants = tuple(_unplaced(part) if isinstance(part, CodeType) else part for part in code.co_consts)
     return code.replace(co_flags=0, co_firstlineno=1, co_linetable=b"", co_filename="", co_consts=constants)
 
@@ -263,7 +254,8 @@ def _node(nodes: list[_Function], code: CodeType) -> _Function | None:
 
 
 def _fits(node: _Function, code: CodeType) -> bool:
-    """Compare parameters: the file may have changed since it was imported."""
+    """Return whether the parameters are the same."""
+    # The file may have changed since it was imported, and have another function at this place.
     arguments = node.args
     return (
         len(arguments.posonlyargs) == code.co_posonlyargcount
@@ -278,12 +270,12 @@ def _first_line(node: _Function) -> int:
 
 
 def _around(nodes: list[_Function], code: CodeType) -> Iterator[_Function]:
-    """Yield those lambdas of one line whose body holds every instruction of the code."""
+    """Yield the lambdas of one line whose body contains every instruction of the code."""
     instructions = [i.positions for i in dis.get_instructions(code) if i.opname != "RESUME"]
     spans = [
         ((place.lineno, place.col_offset), (place.end_lineno, place.end_col_offset))
         for place in instructions
-        if place is not None and None not in place and place.end_col_offset  # those of the compiler have none
+        if place is not None and None not in place and place.end_col_offset  # the compiler's own have no place
     ]
     for node in nodes:
         if isinstance(node, ast.Lambda) and spans:
@@ -332,7 +324,7 @@ def _kept(kind: type, names: Mapping[str, Any], name: str, value: object) -> boo
             or (name, value) == ("__doc__", None)
         ):
             return False
-    # Named tuples and typed dictionaries are made by functions, and say what follows from their annotations.
+    # The functions NamedTuple and TypedDict also set attributes that follow from the annotations.
     if name == "__orig_bases__" and isinstance(value, tuple) and all(type(base) is FunctionType for base in value):
         return False
     if name in _OF_TYPED_DICTS and "__total__" in names and (not value or name != "__optional_keys__"):
@@ -343,7 +335,7 @@ def _kept(kind: type, names: Mapping[str, Any], name: str, value: object) -> boo
 
 
 def _generated(kind: type, name: str, value: object) -> bool:
-    """Return whether a dataclass or a named tuple made an attribute of its fields."""
+    """Return whether an attribute was made by a dataclass or a named tuple, from its fields."""
     if name == "__doc__":
         return isinstance(value, str) and value.startswith(f"{qualname(kind).rpartition('.')[2]}(")
     if name == "__match_args__":
@@ -355,7 +347,7 @@ def _generated(kind: type, name: str, value: object) -> bool:
 
 
 def names_of(kind: type) -> Mapping[str, Any]:
-    """Return what a class itself holds, without asking its metaclass."""
+    """Return the attributes of a class itself, without asking its metaclass."""
     names: Mapping[str, Any] = _names_of(kind)
     return names
 
@@ -366,7 +358,7 @@ def qualname(kind: type) -> str:
 
 
 def type_text(kind: type) -> str:
-    """Return a class as errors name it, without the module of one that is well known."""
+    """Return a class as errors name it, without the module of a well-known one."""
     module = attribute(kind, "__module__")
     if type(module) is not str or module in ("builtins", "__main__", "__mp_main__"):
         return qualname(kind)
@@ -374,7 +366,7 @@ def type_text(kind: type) -> str:
 
 
 def compiled(kind: type) -> bool:
-    """Return whether a class is written in C: its name and its module's version say all there is to say."""
+    """Return whether a class is written in C, so that its name and its module's version describe it."""
     return bool(_flags_of(kind) & _IMMUTABLE)
 
 
@@ -386,7 +378,7 @@ def hint_text(hint: object) -> str:
 
 
 def innermost(function: Any) -> Any:
-    """Return the function a user wrote, inside partials, methods and decorators."""
+    """Return the function that a user wrote, inside partials, methods and decorators."""
     for _ in range(_MAX_WRAPPERS):
         if issubclass(type(function), partial):
             function = function.func
@@ -401,10 +393,10 @@ def innermost(function: Any) -> Any:
 
 
 def attribute(value: object, name: str) -> Any:
-    """Return an attribute, or None when there is none or reading it fails."""
+    """Return an attribute, or None if there is none or reading it fails."""
     try:
         return getattr(value, name, None)
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 - a proxy may raise anything; then no module defines it
+    except BaseException:  # noqa: BLE001 - a proxy may raise anything; its attribute counts as missing
         return None

@@ -1,16 +1,14 @@
-"""Code versions: a fingerprint of what a function does, the same in every process.
+"""Computes code versions: a fingerprint of what a function does, the same in every process.
 
-Two functions have the same version when their syntax trees agree, and so do the trees of the functions and
-classes of ``__main__`` and of local modules they name, the values they read, and the versions of the
-packages they import. File names, lines, comments and the order of dictionaries do not count. A pickle
-cannot be used: its bytes differ between processes. Independent of runs; transport has its own hash
-(`cluster.sealed`).
+Two functions have the same version if their syntax trees are equal, and so are the trees of the functions and classes
+of ``__main__`` and of local modules that they name, the values that they read, and the versions of the packages that
+they import. File names, lines, comments and the order of dictionaries do not count. A hash of the pickle would not do:
+its bytes differ between processes.
 
-Every definition reached from a function is described by itself and refers to the others by name; the
-sorted descriptions are hashed. So neither cycles nor the order of the search matter. Values are
-described by their content: frames and arrays by `contents`, other objects by the state they would pickle,
-walked part by part, so that neither identity nor the order of a set counts. Values are read again each
-time: nothing is cached by identity, since a frame can be changed in place.
+Every definition that is reached is described by itself and refers to others by name; the sorted descriptions are
+hashed. So neither cycles nor the order of the walk matter. Values are described by their content: frames and arrays by
+`contents`, other objects by the state they would pickle, part by part, so that identity and the order of a set do not
+count.
 """
 
 from __future__ import annotations
@@ -85,24 +83,24 @@ __all__ = [
 _MAIN = ("__main__", "__mp_main__")
 _MAX_NESTING = 100
 _MOST_PARTS = 100_000
-"""Most parts of values that are described one by one, which takes a second or two."""
+"""Parts of values that are described one by one, at most; that takes a second or two."""
 _MOST_DEFINITIONS = 10_000
-"""Most functions and classes that are described, which takes as long."""
+"""Functions and classes that are described, at most; that takes as long."""
 _MANY = 64
-"""Plain values from which on they are described all at once."""
+"""Number of plain values from which on they are described all at once."""
 _LARGE = 1 << 20
 _KEPT_PARTS = 100
-"""Parts of a version that are kept by name, to report which of them has changed."""
+"""Parts of a version that are kept by name, at most, to report which of them changed."""
 _BY_REPR = (bool, float, complex, range, Decimal, Fraction, date, timedelta, UUID, type(None), type(...))
 _DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
 _OWN_ATTRIBUTES = frozenset({"__wrapped__", "__cell_lines__"})
-"""Attributes of functions that name their origin."""
+"""Attributes of functions that only name their origin."""
 _OF_MEMBERS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 _OF_WRAPPERS = _OWN_ATTRIBUTES | {
     *("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__", "__dict__"),
     *("cache_parameters", "func", "attrname", "lock", "_attrname", "__isabstractmethod__"),
 }
-"""Attributes of wrappers that those of Python set."""
+"""Attributes that Python's own wrappers set."""
 _BY_NAME = {
     getattr(typing, name)
     for name in ("TypeVar", "ParamSpec", "TypeVarTuple", "NewType", "TypeAliasType")
@@ -124,36 +122,23 @@ _PLACE = frozenset({"__builtins__", "__file__", "__loader__", "__name__", "__spe
 
 @dataclass(frozen=True, slots=True)
 class CodeVersion:
-    """Fingerprint of what a function does.
-
-    Attributes
-    ----------
-    name : str
-        The function's name.
-    hash : str
-        32 hex digits; functions with equal versions do the same, as far as can be detected.
-    short : str
-        The first six of them, for people.
-    source : str or None
-        Its text, decorators included; None where there is none.
-    cell : int or None
-        Number of the notebook cell that defined it.
-    uncertain : tuple of str
-        Values it depends on that count only by their type: "model of score (_thread.lock)".
-    sampled : tuple of str
-        Values above 64 MB, which count by evenly spaced blocks: "table of score (1.2 GB)".
-    parts : dict of str to str
-        What it depends on: eight hex digits for each function, class and value, by name.
-    """
+    """Fingerprint of what a function does."""
 
     name: str
     hash: str
+    """32 hex digits; functions with equal hashes do the same, as far as dqlab can detect."""
     short: str
+    """The first six digits, for people."""
     source: str | None = None
+    """The function's text, with decorators; None if it has no source."""
     cell: int | None = None
+    """Number of the notebook cell that defined it."""
     uncertain: tuple[str, ...] = ()
+    """Values that count only by their type, such as "model of score (_thread.lock)"."""
     sampled: tuple[str, ...] = ()
+    """Values above 64 MB, which count by evenly spaced blocks, such as "table of score (1.2 GB)"."""
     parts: dict[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    """Eight hex digits for each function, class and value that the version depends on, by name."""
 
     def explain(self) -> str:
         """Describe what the version depends on."""
@@ -166,7 +151,7 @@ class CodeVersion:
         return f"{text}."
 
     def changed_since(self, earlier: dict[str, str]) -> list[str]:
-        """Return the names of the parts that differ from another version's; empty if that has no parts."""
+        """Return the names of the parts that differ from another version's, or [] if that has no parts."""
         if not earlier:
             return []
         names = sorted(self.parts.keys() | earlier.keys())
@@ -174,20 +159,17 @@ class CodeVersion:
 
 
 def code_version(function: Callable[..., Any]) -> CodeVersion:
-    """Return the version of a function or any other callable.
-
-    Functions of ``__main__`` and of local modules, lambdas and nested functions count by their code; other
-    imported ones by module, name and the version of their distribution. Functions of local modules, and those
-    without source, count by their bytecode: it is what is loaded, even if the file has changed since, and differs
-    between versions of Python.
-    """
+    """Return the version of a function or any other callable."""
+    # Functions of __main__ count by their syntax, other imported ones by module, name and version of their
+    # distribution. Functions of local modules, and those without source, count by their bytecode: that is what is
+    # loaded, even if the file has changed since. Bytecode differs between versions of Python.
     return version_and_values(function)[0]
 
 
 def version_and_values(function: Callable[..., Any]) -> tuple[CodeVersion, list[tuple[str, Any]]]:
-    """Return a function's version, and by name what it and all it reaches read: globals, captured values, defaults."""
+    """Return a function's version, and by name the globals, captured values and defaults that it reads."""
     inner = innermost(function)
-    walk = _Walk(inner)
+    walk = _Walk(inner)  # `walk.held`: also what the functions that it reaches read
     digest = walk.version(function)
     body = inner if attribute(inner, "__code__") else attribute(type(inner), "__call__")
     code = attribute(body, "__code__")
@@ -206,11 +188,9 @@ def version_and_values(function: Callable[..., Any]) -> tuple[CodeVersion, list[
 
 
 def exact_version(function: Callable[..., Any]) -> str | None:
-    """Return a name for a function and the exact bytes of all it reads; None if that cannot be determined.
-
-    Two functions with the same code version may still give different results: a version ignores the order of
-    dictionaries, and compares only parts of large values. Caches that outlive a run use this name as their key.
-    """
+    """Return a name for a function and the exact bytes of all it reads, or None if they cannot be determined."""
+    # For caches that outlive a run. A code version does not suffice: it ignores the order of dictionaries and parts of
+    # large values, and the results may differ.
     walk = _Walk(innermost(function), exact=True)
     digest = walk.version(function)
     return digest.hex() if walk.whole else None
@@ -218,13 +198,14 @@ def exact_version(function: Callable[..., Any]) -> str | None:
 
 def fingerprint(values: list[Any]) -> Reached:
     """Return the exact version of some functions, classes and modules, and what they depend on."""
-    walk = _Walk(values, exact=True, files=False)  # those are compared by themselves, each time
+    walk = _Walk(values, exact=True, files=False)  # the caller compares files itself, each time
     digest = walk.version_of(values)
     return Reached(digest if walk.whole else None, walk.imports, list(walk.homes.values()), walk.mutable)
 
 
 def can_run_here(name: str) -> bool:
-    """Return whether the notebook has a function of that name, and what it calls: a new kernel has neither at first."""
+    """Return whether the notebook has a function of that name and all that it calls."""
+    # A new kernel has neither until its cells are run.
     function = innermost(getattr(sys.modules.get("__main__"), name, None))
     if type(function) is not FunctionType:
         return callable(function)
@@ -235,20 +216,18 @@ def can_run_here(name: str) -> bool:
 
 
 class Redefined:
-    """The function that the notebook has under a name now, while its code is not a run's newest.
-
-    A version is computed once for each definition and each cell that was run: a large value takes a while to read,
-    and a view looks once a second.
-    """
+    """Finds the function that the notebook now has under a name, if its code is not the run's newest."""
 
     def __init__(self) -> None:
+        # A version is computed once per definition and cell that was run: a view looks every second, and reading a
+        # large value takes longer.
         self._looked: tuple[int, int | None, str] | None = None
         self._function: object = None
-        """Kept, so that its id is not given to another one."""
+        """Kept alive, so that no other function gets its id."""
         self._found: Callable[..., Any] | None = None
 
     def newer(self, name: str, short: str) -> Callable[..., Any] | None:
-        """Return the function, if its version does not start with `short`; None also where none can be compared."""
+        """Return the function if its version does not start with `short`, else None."""
         function = getattr(sys.modules.get("__main__"), name, None) if name.isidentifier() else None
         looked = id(function), running_cell(), short
         if looked != self._looked:
@@ -259,21 +238,13 @@ class Redefined:
 def _if_other(function: Any, short: str) -> Callable[..., Any] | None:
     if not short or not callable(function) or isinstance(function, type):
         return None
-    with suppress(Exception):  # what a function reads may raise anything when it is compared
+    with suppress(Exception):  # values that it reads run their own code, which may raise anything
         return function if code_version(function).short != short else None
     return None
 
 
 class _Walk:
-    """Describes a function and everything it reaches in ``__main__`` and in local modules.
-
-    Parameters
-    ----------
-    exact : bool
-        Distinguish all that differs, where a version treats some values as equal: describe values by their pickle.
-    files : bool
-        Include the files of modules that functions import when they are called.
-    """
+    """Describes a function and everything that it reaches in ``__main__`` and in local modules."""
 
     def __init__(self, root: Any, *, exact: bool = False, files: bool = True) -> None:
         self.sources = Sources()
@@ -285,21 +256,28 @@ class _Walk:
         self.imports: set[str] = set()
         """Local modules that functions import when they are called."""
         self.homes: dict[int, dict[str, Any]] = {}
-        """The namespaces of the modules that define the functions."""
+        """Namespaces of the modules that define the functions, by identity."""
         self.mutable = False
-        """Something reached can change without a name being rebound."""
+        """Whether something reached can change without a name being rebound."""
         self.whole = True
         """Whether no part of a value was left out."""
+        # _exact: distinguish also values that a version treats as equal, by their pickles. _files: include the files of
+        # modules that functions import when they are called.
         self._exact, self._files = exact, files
         self._pickler: _Exact | None = None
         self._user = _name(root)
         self._waiting: list[FunctionType | type | ModuleType] = []
         self._reached: dict[int, tuple[int, FunctionType | type | ModuleType]] = {}
+        """Definitions by identity, with their numbers; they are kept alive too."""
         self._open: dict[int, int] = {}
+        """Depth of each value whose description is under way, by identity."""
         self._described: dict[int, tuple[object, bytes]] = {}
-        """Values by identity during one walk; kept alive, so that no identity is reused."""
+        """Descriptions by identity, for one walk only, since values change in place. Values are kept alive, so that no
+        identity is reused."""
         self._back = 0
+        """Depth of the outermost open value that the current one refers back to."""
         self._count = 0
+        """Values described so far."""
         self._shapes: dict[CodeType, bytes] = {}
 
     def version(self, function: Callable[..., Any]) -> bytes:
@@ -327,7 +305,7 @@ class _Walk:
                 self.whole = False
                 self.uncertain.add(f"{self._user} ({type_text(type(definition))})")
                 parts.append(_pack("unknown", self._user))
-        self._pickler = None  # it refers to this walk, and neither would be freed
+        self._pickler = None  # breaks the cycle with this walk, which would keep both and their values
         return _pack("version", root, *self._sorted(parts))
 
     def _defined(self, definition: Any) -> bytes:
@@ -342,7 +320,7 @@ class _Walk:
         return digest
 
     def _sorted(self, parts: list[bytes]) -> list[bytes]:
-        """Return parts sorted when their order does not count, else as they are."""
+        """Return parts sorted, or as they are where their order counts."""
         return parts if self._exact else sorted(parts)
 
     def _keep(self, what: str, digest: bytes) -> None:
@@ -361,7 +339,7 @@ class _Walk:
         home = function.__globals__.get("__name__")
         module = sys.modules.get(home) if isinstance(home, str) and home not in _MAIN else None
         if module is not None and vars(module) is function.__globals__ and not is_local(module):
-            # The body of an imported decorator: what it reads comes with its module.
+            # The body of an imported decorator: the version of its module covers what it reads.
             parts.append(_pack("home", module.__name__, self._pin(module.__name__)))
         else:
             self.homes[id(function.__globals__)] = function.__globals__
@@ -372,7 +350,7 @@ class _Walk:
         return _pack("def", *parts)
 
     def _told(self, function: FunctionType) -> Iterator[bytes]:
-        """Describe what a function has about itself, where its syntax or bytecode does not hold it."""
+        """Describe a function's own attributes where its syntax or bytecode does not contain them."""
         code, wrapped = function.__code__, function.__dict__.get("__wrapped__")
         doc = code.co_consts[0] if code.co_consts and type(code.co_consts[0]) is str else None
         if function.__doc__ != doc and function.__doc__ != attribute(wrapped, "__doc__"):
@@ -380,12 +358,12 @@ class _Walk:
         if function.__name__ != code.co_name and function.__name__ != function.__qualname__.rpartition(".")[2]:
             yield _pack("name", function.__name__)
         if type(wrapped) is FunctionType:
-            self._known(wrapped)  # as a part of its own: decorators reach it anyway
+            self._known(wrapped)  # not yielded: its description is a part of its own
         elif wrapped is not None and all(wrapped is not value for value in captured(function).values()):
             yield _pack("wraps", self._value(wrapped, "__wrapped__"))
         hints = function.__annotations__
         if hints and hints is not attribute(wrapped, "__annotations__"):
-            written = self._definition(code, function.__globals__) is not None  # then its syntax holds them
+            written = self._definition(code, function.__globals__) is not None  # then its syntax contains them
             for name, hint in hints.items() if self._exact else sorted(hints.items()):
                 yield from [] if written else [_pack("annotation", str(name), hint_text(hint))]
                 yield from self._hinted(hint, function.__globals__)
@@ -403,12 +381,12 @@ class _Walk:
         """Describe a value that a function reads by name, and keep its digest under that name."""
         digest = self._value(value, name)
         self.held.append((f"{name} of {self._user}", value))
-        if not _is(value, FunctionType | type | ModuleType):  # those are kept as definitions
+        if not _is(value, FunctionType | type | ModuleType):  # `_defined` keeps these
             self._keep(f"{name} of {self._user}", digest)
         return digest
 
     def _lazy(self, function: FunctionType) -> Iterator[tuple[str, str]]:
-        """Yield the local modules that a function imports when it is called, and the current content of their files."""
+        """Yield local modules that a function imports when it is called, with the current content of their files."""
         names = lazy_imports(function.__code__, package_of(function.__globals__))
         self.imports |= names
         for name, file in sorted(imported_files(names).items()) if self._files else ():
@@ -418,7 +396,7 @@ class _Walk:
                 yield name, tree
 
     def _module(self, module: ModuleType) -> bytes:
-        """Describe all that a local module holds now, including attributes set after its import."""
+        """Describe all that a local module holds now, with attributes that were set after its import."""
         self.homes[id(vars(module))] = vars(module)
         held = {name: value for name, value in vars(module).items() if not name.startswith("__")}
         parts = [_pack("holds", name, self._value(value, name)) for name, value in sorted(held.items())]
@@ -464,13 +442,9 @@ class _Walk:
         return _pack("field", field.name, hint_text(field.type), flags, *values)
 
     def _hinted(self, hint: Any, names: Mapping[str, Any]) -> Iterator[bytes]:
-        """Describe what the text of an annotation does not hold: the user's own classes, and metadata.
-
-        Parameters
-        ----------
-        names : dict
-            The globals that an annotation in quotes refers to.
-        """
+        """Describe the user's classes and the metadata in an annotation, which its text does not contain."""
+        # `names` are the globals that an annotation in quotes refers to. It is not evaluated: that may fail, and runs
+        # users' code.
         waiting, seen = [hint], set[int]()
         while waiting and len(seen) < _MANY:
             each = waiting.pop()
@@ -494,7 +468,7 @@ class _Walk:
                     yield self._value(metadata, "an annotation")
 
     def _by_attributes(self, value: Any, name: str) -> bytes:
-        """Describe what pickle takes by name alone, such as a type variable, by all that it has."""
+        """Describe by all its attributes what pickle takes by name alone, such as a type variable."""
         more = [attribute(value, each) for each in _SAID]
         parts = [_pack(each, self._value(part, name)) for each, part in zip(_SAID, more, strict=True) if part]
         if not parts:
@@ -518,7 +492,7 @@ class _Walk:
             return self._unseen(value, name)
 
     def named(self, value: Any, name: str) -> bytes | None:
-        """Describe definitions, their wrappers and members of enums; return None for anything else."""
+        """Describe definitions, their wrappers and members of enums, and return None for anything else."""
         if type(value) in _BY_NAME and self._imported(value) is None:
             return self._by_attributes(value, name)
         if _is(value, Enum):
@@ -528,7 +502,7 @@ class _Walk:
         return self._bytecode(value) if _is(value, CodeType) else self._callable(value)
 
     def _once(self, value: Any, name: str, describe: Callable[[Any, str], bytes]) -> bytes:
-        """Describe a value with parts: each once, and a value inside itself by how far up it is."""
+        """Describe a value with parts once, and a value inside itself by how many levels up it is."""
         if self._exact:
             fixed = _is(value, tuple | frozenset) and all(type(part) in _FIXED for part in value)
             self.mutable |= not (fixed and type(value) in _CONTAINERS)
@@ -543,7 +517,7 @@ class _Walk:
             return _pack("cycle", str(depth - self._open[identity]))
         self._count += 1
         if depth >= _MAX_NESTING or self._count > _MOST_PARTS:
-            self._back = -1  # elsewhere it may be described in full
+            self._back = -1  # not remembered: less deep inside, the value may be described in full
             self.whole = False
             return self._unseen(value, name)
         self._open[identity] = depth
@@ -552,20 +526,20 @@ class _Walk:
             digest = describe(value, name)
         finally:
             del self._open[identity]
-        if self._back >= depth:  # it refers to nothing around it, so it is the same anywhere
+        if self._back >= depth:  # refers to nothing around it, so its description is valid anywhere
             self._described[identity] = value, digest
         self._back = min(outer, self._back)
         return digest
 
     def _pickled(self, value: Any) -> bytes | None:
         """Describe a value by its pickle, or return None if it has none."""
-        # One pickler distinguishes parts that are the same object from equal ones. A set gets its own pickler, since
-        # its order does not count.
+        # One pickler for the walk: its memo distinguishes parts that are the same object from equal ones. The parts of
+        # a set get their own (`_pickler` is None meanwhile), since the order of a set does not count.
         pickler, self._pickler = self._pickler or _Exact(self), None
         try:
             digest = pickler.digest(value)
         except Exception:  # noqa: BLE001 - pickling runs the value's own code, which may raise anything
-            return None  # what this pickler has seen must not count: the next value gets another one
+            return None  # the failed pickler has half a value in its memo, so the next value gets a new one
         self._pickler = pickler
         return digest
 
@@ -590,7 +564,7 @@ class _Walk:
         return (self._value(value, name) for value in values)
 
     def _object(self, value: Any, name: str) -> bytes:
-        """Describe an object by its content, or by the state it would pickle."""
+        """Describe an object by its content, or by the state that it would pickle."""
         kind = type(value)
         try:
             if _is_live(kind):
@@ -600,7 +574,7 @@ class _Walk:
                 return self._content(kind, content, name)
             if _is(value, MappingProxyType):
                 return _pack("proxy", self._value(dict(value), name))
-            if _is(value, set | frozenset):  # pickled in the order of its hashes
+            if _is(value, set | frozenset):  # its pickle has the order of hashes, which differs between processes
                 return _pack("set", self._known(kind), *sorted(self._each(value, name)), self._state(value, name))
             token = getattr(kind, "__dask_tokenize__", None)  # the object's own description of its content
             if token is not None and not self._exact:
@@ -608,7 +582,7 @@ class _Walk:
             return self._reduced(value, name)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001 - it runs the object's own code, which may raise anything; then it is unknown
+        except BaseException:  # noqa: BLE001 - runs the object's own code, which may raise anything
             return self._unseen(value, name)
 
     def _content(self, kind: type, content: Content, name: str) -> bytes:
@@ -644,19 +618,20 @@ class _Walk:
         kind = type(value)
         self.uncertain.add(f"{name} of {self._user} ({type_text(kind)})")
         if self._exact and self.whole:
-            with suppress(SealError):  # what cannot be sent does not depend on where it is
+            with suppress(SealError):  # an object that cannot be sent counts by its type
                 return _pack("sealed", self._known(kind), seal_value(value))
         return _pack("other", self._known(kind))
 
     def _called(self, value: Any) -> bytes:
-        """Describe a callable, its state included: a callable object is the function."""
+        """Describe a callable with its state."""
+        # A callable object is the function, so its state is a part of the version.
         known = self._callable(value)
         if known is not None:
             return known
         return self._value(value, type(value).__name__)
 
     def _callable(self, value: Any) -> bytes | None:  # noqa: C901 - one line for each kind
-        """Describe classes, functions and their wrappers; return None for anything else."""
+        """Describe classes, functions and their wrappers, and return None for anything else."""
         if _is(value, type | FunctionType):
             return self._known(value)
         if _is(value, MethodType):
@@ -692,7 +667,7 @@ class _Walk:
         return imported
 
     def _more(self, value: Any, base: type) -> Iterator[bytes]:
-        """Describe what a user has added to a wrapper of Python: a class of their own, attributes."""
+        """Describe a user's subclass of a Python wrapper, and attributes that were added to it."""
         if type(value) is not base:
             yield _pack("kind", self._known(type(value)))
         own = {name: part for name, part in (attribute(value, "__dict__") or {}).items() if name not in _OF_WRAPPERS}
@@ -721,7 +696,7 @@ class _Walk:
     def _imported(self, value: Any) -> bytes | None:
         module = attribute(value, "__module__")
         names = (attribute(value, "__qualname__"), attribute(value, "__name__"))
-        name = next((name for name in names if isinstance(name, str) and name), None)  # a proxy may return anything
+        name = next((name for name in names if isinstance(name, str) and name), None)  # a proxy may return any type
         if not isinstance(module, str) or name is None or module in _MAIN:
             return None
         found: Any = sys.modules.get(module)
@@ -752,7 +727,7 @@ class _Walk:
         return self._shapes[code]
 
     def _definition(self, code: CodeType, names: dict[str, Any]) -> Definition | None:
-        """Return a function's syntax; None where its bytecode counts, as in local modules."""
+        """Return a function's syntax, or None if its bytecode counts, as in local modules."""
         home = sys.modules.get(names.get("__name__", ""))
         local = home is not None and home.__name__ not in _MAIN and is_local(home)
         return None if local else self.sources.definition(code, names)
@@ -768,20 +743,20 @@ class _Walk:
 
 
 class _Exact(pickle.Pickler):
-    """Describes values by their pickle; definitions and sets by a walk."""
+    """Describes values by their pickle, and definitions and sets by a walk."""
 
     def __init__(self, walk: _Walk) -> None:
         self._bytes, self._walk = _Bytes(), walk
         super().__init__(self._bytes, 5, buffer_callback=self._bytes.take)
 
     def digest(self, value: object) -> bytes:
-        """Return the digest of a value; parts that an earlier value had are references."""
+        """Return the digest of a value, in which parts of earlier values are references."""
         self._bytes.hash = blake2b(digest_size=16)
         self.dump(value)
         return self._bytes.hash.digest()
 
     def persistent_id(self, value: Any) -> bytes | None:
-        """Return the description of a value that is not pickled."""
+        """Return the description of a value that is not pickled, or None."""
         kind = type(value)
         if kind in _PICKLED:
             return None
@@ -791,7 +766,7 @@ class _Exact(pickle.Pickler):
 
 
 class _Bytes:
-    """Collects what a pickler writes."""
+    """A file that hashes what a pickler writes."""
 
     def __init__(self) -> None:
         self.hash = blake2b(digest_size=16)
@@ -810,6 +785,7 @@ def _pack(tag: str, *parts: bytes | bytearray | str) -> bytes:
     digest = blake2b(tag.encode(), digest_size=16)
     for part in parts:
         encoded = kept(part) if isinstance(part, str) else part
+        # The length first: "ab" + "c" must differ from "a" + "bc".
         digest.update(len(encoded).to_bytes(8, "little"))
         digest.update(encoded)
     return digest.digest()
@@ -833,7 +809,8 @@ def _plain(value: Any) -> bytes | None:
 
 
 def _is(value: object, kind: Any) -> bool:
-    """Return whether a value is of a class; `isinstance` believes the value's own `__class__`."""
+    """Return whether a value is of a class by its real type."""
+    # `isinstance` believes the value's own `__class__`, which a proxy sets as it likes.
     return issubclass(type(value), kind)
 
 
@@ -853,7 +830,7 @@ _LIVE = frozenset(
         "threading.Thread",
     }
 )
-"""Classes of objects that hold on to this process: each leads to all that runs in it."""
+"""Classes whose objects refer to all that runs in this process."""
 
 
 def _is_live(kind: type) -> bool:

@@ -1,4 +1,4 @@
-"""Decides when the class of the elements travels with each of them: one of a notebook is known nowhere else."""
+"""Warns when the class of the elements is sent along with each of them, as a class of a notebook is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dqlab.user_frames import level_of_user
 __all__ = ["ClassTravels", "tell_class"]
 
 WORTH = 5_000
-"""Elements from which on it costs a second or so, here and on the consumers."""
+"""Elements from which on the classes cost about a second, here and on the consumers."""
 _MAIN = ("__main__", "__mp_main__")
 
 
@@ -24,11 +24,12 @@ class ClassTravels(DqlabWarning):
 
 
 _told: set[str] = set()
-"""Classes about which it was said."""
+"""Classes that the user was warned about."""
 
 
 def tell_class(elements: Iterable[Any]) -> None:
-    """Warn once about a class of the notebook whose objects are mapped, where there are many of them."""
+    """Warn once about a class of the notebook when many of its objects are mapped."""
+    # Only these have a first element that can be looked at: reading an iterator would consume it.
     if not isinstance(elements, tuple | list) or len(elements) < WORTH:
         return
     kind = type(elements[0])
@@ -36,7 +37,7 @@ def tell_class(elements: Iterable[Any]) -> None:
         return
     try:
         each = size(len(seal_value(elements[0])))
-    except SealError:  # an error of the submission, which names it
+    except SealError:  # the submission raises it, with the element's position
         return
     _told.add(kind.__qualname__)
     name = kind.__qualname__

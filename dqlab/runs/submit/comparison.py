@@ -1,4 +1,4 @@
-"""An input mapped under the name of a run that is still being submitted: compared with it, and never put."""
+"""Compares an input with a run that is still being submitted under the same name, and puts nothing."""
 
 from __future__ import annotations
 
@@ -23,27 +23,13 @@ from dqlab.runs.submit.sender import RunSender
 __all__ = ["Comparison"]
 
 LOOK_EVERY = 0.2
-"""Seconds between two checks how far the run was submitted."""
+"""Seconds between two looks at the run's progress."""
 LOOKS_LEFT = 15
-"""Checks after which it is asked whether a client still submits it."""
+"""Looks after which the scheduler is asked whether a client still submits the run."""
 
 
 class Comparison(Submitter):
-    """Reads an input as far as the run's record goes, and follows the record to its end.
-
-    A difference ends it at once, while the run is still being submitted; the submission continues.
-
-    Parameters
-    ----------
-    progress : callable
-        Returns the queue's progress of the run.
-    earlier : Submitter or None
-        The run's submitter in this process; None when another client submits it.
-    there : int
-        Documents the queue holds now; `then` is called when all of them have been compared.
-    left : callable
-        Seals the run, given its progress, if no client submits it any more.
-    """
+    """Reads an input as far as the run's record goes, and follows the record until the run is submitted."""
 
     def __init__(
         self,
@@ -58,8 +44,11 @@ class Comparison(Submitter):
         then: Callable[[], object] | None,
     ) -> None:
         super().__init__(name, elements, sender, verify=True)
-        self.digest = Digest(lambda: ENDLESS)  # no digest is needed further back than it has read
+        self.digest = Digest(lambda: ENDLESS)  # confirms all: only the digest of what was read last is asked for
+        # The run's submitter in this process; None when another client submits the run.
         self.earlier = earlier
+        # _there: documents that the queue holds now; when all of them have been compared, _due is called. _left: seals
+        # the run if no client submits it any more.
         self._progress, self._there, self._left, self._due = progress, there, left, then
         self._given_up = threading.Event()
 
@@ -70,7 +59,8 @@ class Comparison(Submitter):
 
     @property
     def undecided(self) -> bool:
-        """Whether it has not compared all that the queue held when it began; what comes later takes its time."""
+        """Whether documents that the queue held at the start are still to be compared."""
+        # Documents that are put later do not count: nobody waits for a decision about them.
         return super().undecided and self.count < max(1, self._there)
 
     @property
@@ -85,13 +75,14 @@ class Comparison(Submitter):
         self._give_up(error)
 
     def end(self) -> None:
-        """End both."""
+        """End the comparison and the submission."""
         if self.earlier is not None:
             self.earlier.end()
         super().end()
 
     def supersede(self, error: BaseException) -> None:
-        """Stop comparing: the run was mapped again. `then` is still called."""
+        """Stop comparing, because the run was mapped again."""
+        # An earlier `map` may still wait to have failures retried, which `_due` does once the inputs are the same.
         if self._due is None:
             self._give_up(error)
 
@@ -108,15 +99,18 @@ class Comparison(Submitter):
             if self.count < known.through:
                 amount = many(known.through, "document") + ("" if ended else " or more")
                 raise self._differing(f"{amount}, these are {self.count:,}")
-            if self.count > compared:  # the digest covers all that was read
+            if self.count > compared:  # only what was read since: computing a digest joins the elements
                 compared = self.count
                 if known.digest and self.digest.at(compared) != known.digest:
+                    # A difference ends the comparison at once; the submission itself continues.
                     raise self._differing("other documents")
             whole = progress.sealed and progress.incomplete is None and not progress.cancelled
+            # Of an input that was cut off, nobody knows whether it had more elements.
             if ended and whole and next(elements, None) is not None:
                 raise self._differing(f"{many(known.through, 'document')}, these are more")
             if ended or compared >= max(1, self._there):
                 self._raise_given_up()
+                # Cleared first: from here on `supersede` may give up, and the next pass must not call it again.
                 due, self._due = self._due, None
                 if due is not None and not progress.cancelled:
                     due()
@@ -129,11 +123,11 @@ class Comparison(Submitter):
             self._given_up.wait(LOOK_EVERY)
             looks += 1
             if looks % LOOKS_LEFT == 0:
-                with suppress(CallTimeout):  # a shard does not answer now; the next look may find that it does
+                with suppress(CallTimeout):  # a shard does not answer now; the next look asks again
                     self._left(progress)
 
     def _known(self) -> tuple[Submitted, Progress, bool]:
-        """Return what the queue holds of the run's input, the progress, and whether no more input comes."""
+        """Return what the queue holds of the run's input, the run's progress, and whether no more input follows."""
         while True:
             self._raise_given_up()
             over = self.earlier is not None and self.earlier.finished.is_set()  # read first: it seals, then ends
@@ -146,6 +140,7 @@ class Comparison(Submitter):
     def _taken(self) -> Iterator[tuple[Any]]:
         """Yield the elements as they are read and hashed."""
         seal = sealer_of_rows(self.sealer())
+        # True only while the input's own code runs, so that an error of the queue is never blamed on the input.
         self.by_input = True
         elements = iter(self.reading())
         while True:
@@ -167,7 +162,8 @@ class Comparison(Submitter):
             yield (element,)
 
     def _raise_cut_off(self, progress: Progress) -> None:
-        """Raise why the run lacks part of its input, as far as that is known: these may be more documents."""
+        """Raise why the run lacks part of its input, if that is known."""
+        # These elements may continue where the run was cut off, so agreement so far is no success.
         earlier = self.earlier
         if earlier is not None and earlier.error is not None and not isinstance(earlier, Resubmission):
             self.count, self.by_input = earlier.count, earlier.by_input

@@ -1,4 +1,4 @@
-"""A hash of a run's input, to recognise what a queue holds of it."""
+"""A hash of a run's input, to recognise which part of it a queue holds."""
 
 from __future__ import annotations
 
@@ -17,36 +17,32 @@ from dqlab.texts import kept
 __all__ = ["Digest"]
 
 BLOCK = 500
+"""Elements that are hashed at once."""
 
 
 class Digest:
-    """Rolling hash of an input: documents by key and version, else by key and place; other elements by their pickle.
-
-    Parameters
-    ----------
-    confirmed : callable
-        Returns how many elements from the first on the queue holds; no digest is needed further back.
-    """
+    """Rolling hash of an input, which identifies documents by key and version, and other elements by their pickle."""
 
     def __init__(self, confirmed: Callable[[], int]) -> None:
+        # Returns how many of the first elements the queue holds; `at` is not asked about fewer.
         self._confirmed = confirmed
         self._lock = threading.Lock()
-        """Guards what is folded: elements come in one thread, and another records them while the input gives none."""
+        """Guards folding: one thread adds elements, and another one records them while the input yields none."""
         self._hash = hashlib.blake2b(digest_size=16)
         self._folded = 0
         self._pending: list[bytes] = []
-        """Elements that are not folded yet. The list is never replaced, so elements are added without the lock."""
+        """Elements that are not folded yet. The list is never replaced, so `update` appends without the lock."""
         self._blocks: deque[tuple[int, Any, list[bytes]]] = deque()
-        """Elements that are in the hash but perhaps not in the queue: position, hash before them, what was hashed."""
+        """Elements that are hashed but not confirmed: position, hash before them, hashed bytes."""
         self._back_to: int | None = None
-        """While it is set, elements from here on are kept, whatever is confirmed meanwhile."""
+        """While set, elements from here on are kept, even if they are confirmed meanwhile."""
         self.marks: list[tuple[int, str]] = []
-        """Digests of the first elements, every few hundred, for comparison with a second reading of the input."""
+        """Digests of the first elements, one per block, to compare a second reading of the input with."""
 
     def update(self, element: Any, payload: bytes) -> None:
         """Add the next element."""
         if type(element) is Document:
-            # Without a version, only the place distinguishes it from another document of that key.
+            # Without a version, only the place tells two documents with the same key apart.
             payload = kept(f"{element.key}\0{element.version or element.where}\n")
         self._pending.append(payload)
         if len(self._pending) > BLOCK:
@@ -60,7 +56,7 @@ class Digest:
             return self._folded + len(self._pending)
 
     def at(self, count: int) -> str:
-        """Return the digest of the first `count` elements: all so far, or at least those that are confirmed."""
+        """Return the digest of the first `count` elements, which must not be fewer than the confirmed ones."""
         with self._lock:
             self._fold()
             for first, before, inputs in self._blocks:
@@ -73,9 +69,11 @@ class Digest:
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Forget no element that is not confirmed now, while what the queue holds is looked up."""
+        """Keep all elements that are not confirmed now, while the queue is asked what it holds."""
         with self._lock:
             self._fold()
+            # The answer may be older than the next confirmation: `at` then asks about fewer elements than are
+            # confirmed.
             self._back_to = self._confirmed()
         try:
             yield
@@ -86,9 +84,9 @@ class Digest:
     def _fold(self) -> None:
         if not self._pending:
             return
-        # One update of a joined block costs a tenth of one update an element.
+        # One update with a joined block costs a tenth of one update per element.
         inputs = self._pending[:]
-        del self._pending[: len(inputs)]  # what the other thread adds meanwhile stands behind them
+        del self._pending[: len(inputs)]  # in place: the other thread may append behind them meanwhile
         self._blocks.append((self._folded, self._hash.copy(), inputs))
         self._hash.update(b"".join(inputs))
         self._folded += len(inputs)
@@ -98,18 +96,11 @@ class Digest:
             self._blocks.popleft()
 
     def submitted(self, held: Ranges, before: Submitted) -> Submitted:
-        """Return what the queue holds of the input, as far as it was read.
-
-        Parameters
-        ----------
-        held : Ranges
-            The ordinals that the queue holds.
-        before : Submitted
-            What it held before that; the input need not have reached its end again.
-        """
+        """Return the record of what the queue holds of the input, given the ordinals it holds and the record before."""
         through = min(held.gaps(0, ENDLESS)[0][0], self.count)
         beyond = Ranges(held.within(through, ENDLESS))
         if not beyond:
             return Submitted(through, self.at(through), beyond)
         end = max(hi for _, hi in beyond)
+        # The input may not have been read that far again: then the earlier record knows the digest at the end.
         return Submitted(through, self.at(through), beyond, self.at(end) if end <= self.count else before.end_digest)

@@ -1,6 +1,6 @@
-"""Turns a run's input into messages: one thread iterates it and keeps none of it.
+"""Turns a run's input into messages, in one thread that iterates the input and keeps none of it.
 
-The elements are those that the input had when it was mapped: a user may change a list before it is read.
+The elements are those at the time of the call: the user may change a list before it is read.
 """
 
 from __future__ import annotations
@@ -51,46 +51,18 @@ from dqlab.stats.runs import UNREAD
 __all__ = ["Submitter", "as_mapped"]
 
 NOTE_EVERY = 1.0
-"""Seconds between two records of how far the input was submitted."""
+"""Seconds between two records of how much of the input the queue holds."""
 INPUT_PATIENCE = 0.5
 """Seconds that a stopped input may take to give its next element before it is abandoned."""
 ENDING = 5.0
-"""Seconds to wait while the end of a submission is reported to the queue."""
+"""Seconds to wait while another thread reports the end of a submission to the queue."""
 REFUSED_AGAIN = 1.0, 5.0
-"""Seconds until a storage that refuses to be listed is tried again, at first and later. Each time its run is reported
-to be held up, which lasts half a minute."""
+"""Seconds until a storage that refuses a listing is tried again, at first and at most. Each try also reports the run as
+held up; such a report expires after half a minute."""
 
 
 class Submitter:
-    """The only thread that iterates a run's input.
-
-    Parameters
-    ----------
-    before : Submitted, optional
-        What an earlier submission has put; it is only hashed.
-    verify : bool
-        Put nothing: the run is complete, and the input must only be the same.
-    reopen : bool
-        The run's input was cut off; what the queue does not hold is put now.
-    then : callable, optional
-        Called when all of the input has been read and is unchanged; what it raises is the submission's error.
-
-    Attributes
-    ----------
-    count : int
-        Elements taken from the input so far.
-    error : BaseException or None
-        Why the input ended early: what it raised, or what could not be sent. None of one that was stopped, or that the
-        queue refused because the run was cancelled: the queue knows what became of the run.
-    by_input : bool
-        The input itself raised that error, so it is not an error of the queue, whatever its class.
-    elements : iterable
-        The input.
-    digest : Digest
-        Digest of the elements read.
-    verifies : bool
-        It is only compared with what was put earlier.
-    """
+    """The only thread that iterates a run's input."""
 
     def __init__(
         self,
@@ -103,31 +75,36 @@ class Submitter:
         reopen: bool = False,
         then: Callable[[], object] | None = None,
     ) -> None:
-        self.name, self.count = name, 0
+        self.name, self.count = name, 0  # elements taken from the input so far
+        # Hashes the elements that are read.
         self.digest = Digest(lambda: sender.through)
         self.elements, self.sender = elements, sender
         self._had = length_of(elements)
+        # _before: what an earlier submission put; those elements are only hashed. verifies: put nothing, the input must
+        # only be the same. _reopen: the input was cut off; put what the queue does not hold.
         self._before, self.verifies, self._reopen = before or Submitted(), verify, reopen
         # A message above its lane's bound would wait forever for room that never comes.
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
+        # Called when all of the input has been read and is unchanged; its exception is the submission's error.
         self._then = then
         self._error: BaseException | None = None
         self.by_input = False
+        """Whether the input itself raised the error: such an error is not the queue's, whatever its class."""
         self.finished = threading.Event()
         self._stopped: BaseException | None = None
         """Why it was stopped, if it was."""
         self._looked = 0.0
+        """When the thread last looked up from the input, in monotonic seconds."""
         self._held_up = False
-        """The run was reported to be held up, since its input cannot be listed."""
-        """When the thread looked up from the input the last time, monotonic seconds."""
+        """Whether the run was last reported as held up, because its input cannot be listed."""
         self._noted = 0
         """Elements that the queue held at the last record."""
         self._noting = threading.Lock()
-        """Held while the record is sent: the one of the end must be the last."""
+        """Held while a record is sent, so that no record arrives after the one of the end."""
         self._ended = threading.Event()
         self._ending = threading.Lock()
-        """Held for good by the reporter of the end to the queue: the thread, or `end` in its place."""
+        """Never released, so that one thread reports the end: the submitting one, or a caller of `end` or `leave`."""
         self._thread = threading.Thread(target=self._run, name=f"dqlab-submit-{name}", daemon=True)
 
     @property
@@ -137,12 +114,12 @@ class Submitter:
 
     @property
     def undecided(self) -> bool:
-        """Whether its input is still being compared with what was put earlier."""
+        """Whether the input is still being compared with what was put earlier."""
         return self.verifies and not self.finished.is_set()
 
     @property
     def chain(self) -> list[Submitter]:
-        """What reads an input of the run in this process: this one, and what it waits for."""
+        """The submitter itself, and those in this process that it waits for."""
         return [self]
 
     def start(self) -> None:
@@ -151,35 +128,34 @@ class Submitter:
         try:
             self._thread.start()
         except BaseException as error:
-            if not self.began:  # it never began, so nothing must wait for its end
+            if not self.began:  # no thread will set `finished`, and callers would wait forever
                 self.error = error
                 self.finished.set()
             raise
 
     @property
     def began(self) -> bool:
-        """Whether it iterates, or has done so."""
+        """Whether the thread was started."""
         return self._thread.ident is not None
 
     def join(self, timeout: float = 5.0) -> bool:
-        """Wait for the thread to end; return whether it did. The input may block it for as long as it likes."""
+        """Wait for the submission to end, and return whether it did."""
+        # Bounded: the input may block its thread for as long as it likes.
         return self.finished.wait(timeout)
 
     def stop(self, error: BaseException) -> None:
-        """Iterate no further: the run was cancelled, or left, as `error` has it; `end` brings it to its end."""
+        """Stop iterating because of `error`, without waiting for the end."""
         if not self.finished.is_set():
             self._stopped = error
             self.sender.close(error)
-            self._looked = float("-inf")  # what the input gives from now on is not even looked at
+            self._looked = float("-inf")  # the thread looks up at the very next element
 
     def end(self) -> None:
-        """Bring a submission that was stopped to its end, within about a second.
-
-        An input that does not give its next element is abandoned: its thread cannot be ended from outside, so the
-        end is reported to the queue here, and the thread ends silently when the input lets it.
-        """
+        """Bring a stopped submission to its end, within about a second."""
         if self.finished.wait(INPUT_PATIENCE):
             return
+        # The input still blocks its thread, which nothing can end from outside. This reports the end in its place; the
+        # thread finds `_ending` taken when the input lets it go, and ends silently.
         if self._ending.acquire(blocking=False):
             self._error = self._error or self.sender.failure
             self._end()
@@ -187,14 +163,16 @@ class Submitter:
             self.join(ENDING)
 
     def leave(self) -> None:
-        """Do not report that a stopped submission has ended: its queue is gone, and a new one may have its name."""
-        self._ended.set()  # without `_noting`: a record under way must not hold up the close of its queue
+        """Abandon a stopped submission without reporting its end."""
+        # The queue is gone, and a new one may have its name: a late report would reach that one.
+        self._ended.set()  # without `_noting`: a record in flight would delay the close of the queue
         if self._ending.acquire(blocking=False):
             self.finished.set()
 
     @property
     def error(self) -> BaseException | None:
-        """Why the input ended early; None of one that was stopped or refused."""
+        """Why the input ended early, or None where it was stopped or refused."""
+        # The queue knows what became of a run that was stopped or refused; the client must not add an error of its own.
         return None if self._stopped is not None or self.refused else self._error
 
     @error.setter
@@ -203,12 +181,13 @@ class Submitter:
 
     @property
     def refused(self) -> bool:
-        """Whether the queue refused the rest: another client has cancelled the run, or cut it off."""
+        """Whether the queue refused the rest, because another client cancelled the run or cut it off."""
         return isinstance(self._error, RunCancelled) and not self.by_input
 
     @property
     def unsent(self) -> bool:
         """Whether `error` is about the input, or one element of it, rather than about the queue."""
+        # An error of the input's own code counts too, so dqlab's errors are about the queue unless listed here.
         about_one = isinstance(self.error, NotPicklable | MessageTooLarge)
         return self.error is not None and (self.by_input or about_one or not isinstance(self.error, DqlabError))
 
@@ -218,26 +197,26 @@ class Submitter:
                 self._submit()
                 if self._then is not None and self._stopped is None:
                     self._then()
-            except BaseException as error:  # noqa: BLE001 - reported by wait() and results(), see Run
+            except BaseException as error:  # noqa: BLE001 - wait() and results() raise it, see Run
                 self.error = self._closed_error() or error
         finally:
             if self._ending.acquire(blocking=False):
                 self._end()
 
     def _end(self) -> None:
-        """Report the end to the queue; called once, holding `_ending`."""
-        with self._noting:
+        """Report the end to the queue, holding `_ending`."""
+        with self._noting:  # waits for a record in flight: it must not arrive after the end
             self._ended.set()
         try:
             if not self.verifies and not self._same_end():
                 self._finish()
-        except Exception as error:  # noqa: BLE001 - likewise; without it the run is never sealed, and waiting clients get no error
+        except Exception as error:  # noqa: BLE001 - likewise; otherwise waiting clients get no error
             self.error = self.error or self._closed_error() or error
         finally:
             self.finished.set()
 
     def _closed_error(self) -> DqlabError | None:
-        """Return what everything here ends with when its lab was closed; None while it is open."""
+        """Return the error of a closed lab, or None while the lab is open."""
         link = self.sender.handle.of_run(self.name).link
         return link.closed_error() if link.closed else None
 
@@ -247,13 +226,13 @@ class Submitter:
         skip, beyond = before.through, before.beyond
         kind, seal = type(None), plain
         self.by_input = True
-        with suppress(RuntimeError):  # no thread to be had: then it is recorded with the next element
+        with suppress(RuntimeError):  # no thread available: then the next element records it
             threading.Thread(target=self._note_while_it_rests, name=f"dqlab-note-{self.name}", daemon=True).start()
         for element in self.reading():
             try:
                 if time.monotonic() > self._looked + NOTE_EVERY:
                     self._look_up()
-                if type(element) is not kind:  # here rather than in a function: it is done for each element
+                if type(element) is not kind:  # inline rather than a function: it runs for each element
                     kind = type(element)
                     seal = sealer_for(kind, plain)
                 try:
@@ -262,6 +241,7 @@ class Submitter:
                     payload = seal_or_explain(element, f"element {self.count}")
                 if len(payload) > limit:
                     raise MessageTooLarge(position=self.count, size=len(payload), limit=limit)
+                # Hashed before it is sent: the queue may record the digest as soon as it holds the element.
                 update(element, payload)
                 self.count += 1
                 if self.count <= skip or self.verifies:
@@ -279,21 +259,19 @@ class Submitter:
         self._check_end()
 
     def sealer(self) -> Callable[[object], bytes]:
-        """Return what pickles the elements, as messages of the run have them."""
+        """Return the function that pickles the elements as messages of the run contain them."""
         return naming(make_sealer(), self.sender.opening.record.get("options", ()))
 
     def reading(self) -> Iterable[Any]:
-        """Return the input, to be iterated again; raise `InputResized` if it is not what was mapped."""
+        """Return the input to iterate, which raises InputResized if its length changed since it was mapped."""
         if lists_remotely(self.elements):
             return self._listing(self.elements)
         return watched(self.elements, self._had)
 
     def _listing(self, documents: Any) -> Iterator[Any]:
-        """Yield the documents of a listing; where credentials expire in its middle, wait until they are renewed.
-
-        It is then listed again from its start, and what was yielded before is only compared. A folder that is
-        forbidden by itself ends the listing, as any other error does: what was listed first can be listed again.
-        """
+        """Yield the documents of a listing, and wait where its storage refuses in the middle, as with expired keys."""
+        # After a refusal the listing begins at its start, and what was yielded before is only compared. A folder that
+        # is forbidden by itself ends the listing as any other error does: its first document can still be listed.
         yielded, whole, tried = 0, Digest(lambda: ENDLESS), -1
         while True:
             again, at = Digest(lambda: ENDLESS), 0
@@ -312,10 +290,10 @@ class Submitter:
                     raise self._changed(f"it had {yielded:,} or more, these are {at:,}")
                 return
             except Exception as error:
-                if not yielded or not is_refusal(error):  # what gives nothing from the start is known at once
+                if not yielded or not is_refusal(error):  # a listing that never worked fails at once
                     raise
                 waited = self._wait_for_storage(documents)
-                if not waited and tried == at:
+                if not waited and tried == at:  # refused here twice, while the storage lists its start
                     raise
                 tried = at
 
@@ -324,7 +302,7 @@ class Submitter:
         return ListingChanged(run=self.name, difference=difference)
 
     def _wait_for_storage(self, documents: Any) -> bool:
-        """Wait while a storage refuses to list its first document; return whether it did."""
+        """Wait while a storage refuses to list its first document, and return whether it refused."""
         pause, waited = REFUSED_AGAIN[0], False
         try:
             while reason := refused_now(documents):
@@ -336,7 +314,7 @@ class Submitter:
                 self._hold(why)
                 until = time.monotonic() + pause
                 while time.monotonic() < until:
-                    if self.sender.failure is not None:  # cancelled, or left: the input has nothing to do with it
+                    if self.sender.failure is not None:  # cancelled or left: not an error of the input
                         self.by_input = False
                         raise self.sender.failure
                     time.sleep(0.1)
@@ -347,7 +325,7 @@ class Submitter:
         return waited
 
     def _hold(self, why: str) -> None:
-        """Report why the run gets no more documents, "" when it does; while it has some it goes on, and is not held."""
+        """Report why the run gets no more documents, or "" once it gets some."""
         sender = self.sender
         calls = [partial(sender.handle.call, at, timeout=RPC_TIMEOUT) for at in range(sender.handle.shards)]
 
@@ -355,9 +333,10 @@ class Submitter:
             reporting = hold(calls, sender.run, f"input/{sender.producer.hex()}", Blocked.INPUT, reason)
             return sender.handle.link.sync(reporting).wanted
 
-        # As it was reported last: cleared each time, it would be seen without its reason now and then.
+        # A run that still has documents continues, so it is not held up (`wanted`): the first report only asks. Where
+        # the run was held up last time, it repeats the reason: an empty one would make views flicker.
         held, self._held_up = self._held_up, False
-        with suppress(DqlabError):  # the next try reports it again
+        with suppress(DqlabError):  # the next try reports again
             wanted = is_wanted(why if held else "")
             holds = bool(why) and not wanted
             if why and holds != held:
@@ -365,7 +344,7 @@ class Submitter:
             self._held_up = holds
 
     def _check_end(self) -> None:
-        """Check that the input has not ended earlier than the first time."""
+        """Raise if the input ended earlier than the first time."""
         end = self._before.end
         if self.count < end:
             raise self._differing(f"{many(end, 'document')}, these are {self.count:,}")
@@ -373,67 +352,69 @@ class Submitter:
             self._open_again()
 
     def _is_there(self) -> bool:
-        """Return whether the queue holds this element, after a gap."""
+        """Return whether the queue holds this element, which follows a gap."""
         before = self._before
         if self.count == before.end:
             self._compare(before.end_digest)
         return self.count - 1 in before.beyond
 
     def _look_up(self) -> None:
-        """Raise if the submission was stopped; record how far it is."""
+        """Raise if the submission was stopped, and record how far the queue holds the input."""
         self._looked = time.monotonic()
-        self._raise_given_up()  # behind that: `stop` may have come in between
+        self._raise_given_up()  # after the assignment: `stop` changes `_looked` last
         self._note()
 
     def _raise_given_up(self) -> None:
-        """Raise why nothing more is sent, if so."""
+        """Raise the reason if nothing more is sent."""
         if self.sender.failure is not None:
             raise self.sender.failure
 
     def _note(self) -> None:
-        """Record how far the queue holds the input: should this process die, the next one knows it again."""
+        """Record how far the queue holds the input."""
         with self._noting:
+            # If this process dies, the next one recognises the input by this record.
             self._send_note()
 
     def _note_while_it_rests(self) -> None:
-        """Record it beside the submitting thread, which waits for an input that may give nothing for hours."""
+        """Record it from a second thread, since an input may yield nothing for hours."""
         while not self._ended.wait(max(NOTE_EVERY, 0.05)):
             if time.monotonic() < self._looked + NOTE_EVERY or self.sender.held.size == self._noted:
                 continue
-            with self._noting, suppress(DqlabError):  # the submitting thread meets it too, and has it raised
+            with self._noting, suppress(DqlabError):  # the submitting thread raises the same error
                 if not self._ended.is_set():
                     self._send_note()
 
     def _send_note(self) -> None:
         if not (self.verifies or self._reopen):
             handle = self.sender.handle
-            with self.digest.keeping():  # the submitting thread may go on, and more be confirmed, before it is asked
+            with self.digest.keeping():  # more may be confirmed between the two lines, and forgotten by the digest
                 held = handle.link.sync(self._held())
                 order = self._submitted(held)
             with suppress(CallTimeout, DiskFull):  # puts decide whether the submission continues
                 handle.link.sync(handle.order(order))
-                self._noted = held.size  # only now: what did not arrive is sent again
+                self._noted = held.size  # only after it arrived, or a lost record would not be sent again
 
     async def _held(self) -> Ranges:
-        return Ranges(self.sender.held)  # on the loop, where it changes
+        return Ranges(self.sender.held)  # a copy made on the loop, where `held` changes
 
     def _submitted(self, held: Ranges) -> orders.RecordSubmitted:
         """Return the order that records what the queue holds."""
         return orders.RecordSubmitted(self.sender.run, self.digest.submitted(held, self._before), self.sender.producer)
 
     def _open_again(self) -> None:
-        """Take documents again: the input is that of the run so far."""
-        self._raise_given_up()  # a run that was cancelled stays so
-        self._reopen = False  # at once: one shard may take it although another one does not, and is sealed again then
+        """Reopen the run, since the input so far is the run's."""
+        self._raise_given_up()  # a cancelled run must not be reopened
+        self._reopen = False  # before the call: if only one shard reopens, `_finish` must seal it again
         sender, handle = self.sender, self.sender.handle
         handle.link.sync(handle.order(orders.Reopen(sender.run, handle.link.client.id, sender.producer)))
 
     def _same_end(self) -> bool:
-        """Whether the input of a run that was cut off ended again before anything new; its record stays."""
+        """Return whether the input of a run that was cut off ended again before anything new."""
+        # Nothing was reopened, so the run's record is still right; another report would change it.
         return self._reopen and self._error is not None
 
     def _check(self) -> None:
-        """Compare what an earlier submission put with what the input holds now."""
+        """Compare the input with what an earlier submission put."""
         through = self._before.through
         if self.count > through:
             raise self._differing(f"{many(through, 'document')}, these are more")
@@ -445,7 +426,7 @@ class Submitter:
             raise self._differing("other documents")
 
     def _differing(self, difference: str) -> RunExists:
-        """Return the error of an input that is not that of the run."""
+        """Return the error of an input that is not the run's."""
         elements = self.elements
         if isinstance(elements, Iterator) or (isinstance(elements, Documents) and not elements.repeats):
             difference += (
@@ -455,8 +436,10 @@ class Submitter:
         return RunExists(run=self.name, difference=difference)
 
     def _finish(self) -> None:
-        """Confirm what was sent, then report to each shard that no more will come."""
+        """Confirm what was sent, then report to each shard that no more documents follow."""
         self._confirm()
+        # Compared with what shards confirmed: a document that no shard holds must become an error, never a shorter
+        # run.
         held = sum(self.sender.here)
         if self._error is None and held != self.count:
             self.error = DocumentsNotPut(run=self.name, read=self.count, held=held, missing=self.count - held)
@@ -474,27 +457,28 @@ class Submitter:
             self.sender.land()
 
     def _tell(self, incomplete: str | None) -> None:
-        """Report to each shard, for as long as one is out of reach: otherwise the run would never end."""
+        """Report the end to each shard, and retry while one is out of reach."""
         handle = self.sender.handle
         while True:
             try:
                 handle.link.sync(self._seal(handle, incomplete))
                 return
             except CallTimeout:
+                # Retried without a limit: an unsealed run never ends. A caller of `end` waits, so it gets the error.
                 if self._stopped is not None:
                     raise
 
     async def _seal(self, handle: Handle, incomplete: str | None) -> None:
         sender, why = self.sender, incomplete
         for shard in range(len(sender.here)):
-            if self._stopped is None and not self.refused:  # one that was dropped stays so
+            if self._stopped is None and not self.refused:  # a dropped run must stay dropped
                 await handle.order(sender.opening.where_missing, shard=shard)
             if why is not None:
                 answer, _ = await handle.ask(shard, calls.Watch(sender.run))
                 lane = answer.lane
                 sender.recount(shard, sum(lane.counts))
                 if shard == 0 and self.refused and self._stopped is None:
-                    incomplete = lane.incomplete  # the queue knows why it ended
+                    incomplete = lane.incomplete  # the queue knows why the run ended
         opening = sender.opening if self._stopped is None and not self.refused else None
         submitted = self._submitted(sender.held)
         await handle.order(orders.Seal(sender.run, list(sender.here), incomplete, submitted, opening))
@@ -504,11 +488,11 @@ _LASTING = (tuple, range, frozenset)
 _DICTS: tuple[Any, ...] = ({}, OrderedDict())
 _VIEWS = [type(view) for each in _DICTS for view in (each.keys(), each.values(), each.items())]
 _COPIED = (list, deque, *_VIEWS)
-"""Builtin types whose copy costs one reference per element. Copies of others may load elements, or never end."""
+"""Builtin types whose copy costs one reference per element. Copying others may load elements, or never end."""
 
 
 def as_mapped(elements: Iterable[Any]) -> Iterable[Any]:
-    """Return a copy of a builtin container, safe from later changes, and anything else as it is."""
+    """Return a copy of a builtin container, so that later changes do not matter, and anything else as it is."""
     if type(elements) in _COPIED:
         return tuple(elements)
     if type(elements) in (array, bytearray):
@@ -517,32 +501,21 @@ def as_mapped(elements: Iterable[Any]) -> Iterable[Any]:
 
 
 def length_of(elements: Iterable[Any]) -> int | None:
-    """Return how many elements there are; None if that is unknown, slow to compute or cannot change."""
+    """Return the number of elements, or None if it is unknown, slow to compute or cannot change."""
     if type(elements) in _LASTING or isinstance(elements, Iterator | Documents):
         return None
-    if hasattr(elements, "__dask_graph__"):  # it would compute them
+    if hasattr(elements, "__dask_graph__"):  # its len() computes the collection
         return None
     try:
         return len(elements)  # type: ignore[arg-type]
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 - it has none, or its own code fails
+    except BaseException:  # noqa: BLE001 - no len(), or the user's own one fails
         return None
 
 
 def watched(elements: Iterable[Any], had: int | None) -> Iterable[Any]:
-    """Return the elements, or a generator that also checks that their number has not changed.
-
-    Parameters
-    ----------
-    had : int or None
-        What `length_of` returned when they were mapped.
-
-    Raises
-    ------
-    InputResized
-        While they are iterated: there are fewer, or more.
-    """
+    """Return the elements, or a generator of them that raises InputResized when `had` is no longer their number."""
     return elements if had is None else _counted(elements, had)
 
 
@@ -553,6 +526,6 @@ def _counted(elements: Iterable[Any], had: int) -> Iterator[Any]:
             raise InputResized(had=had, read="more")
         read += 1
         yield element
-    # A length may be an estimate, what is left, or wrong. One that changed and was not the number read shows it.
+    # A user's len() may be an estimate, or count what is left: only one that changed and is not `read` proves it.
     if read != had and length_of(elements) != had:
         raise InputResized(had=had, read=f"{read:,}")

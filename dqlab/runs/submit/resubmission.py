@@ -1,4 +1,4 @@
-"""The lost documents of a run, read again from its input and put again under the same ordinals."""
+"""Reads the lost documents of a run again from its input, and puts them again with the same ordinals."""
 
 from __future__ import annotations
 
@@ -20,26 +20,7 @@ __all__ = ["Resubmission", "claim_of"]
 
 
 class Resubmission(Submitter):
-    """Sends the lost documents of a run, once an earlier submission has ended.
-
-    An element is put when the input up to some hundred elements behind it is what it was the first time.
-
-    Parameters
-    ----------
-    earlier : Submitter
-        Has read all of the input in this process.
-    entry : Entry
-        The function that the documents run.
-    lost : callable
-        Returns the ordinals that are lost, as half-open ranges, and how many documents each shard has lost.
-    claim : Claim
-        What allows it; given back at the end.
-
-    Attributes
-    ----------
-    source : Submitter
-        Whose reading of the input the run was mapped with, or was found to be the same: this one is compared with it.
-    """
+    """Sends the lost documents of a run, once the earlier submission has ended."""
 
     def __init__(
         self,
@@ -48,8 +29,11 @@ class Resubmission(Submitter):
         lost: Callable[[], tuple[list[tuple[int, int]], list[int]]],
         claim: Claim,
     ) -> None:
+        # `earlier` has read all of the input in this process. `lost` returns the lost ordinals as half-open ranges, and
+        # how many documents each shard has lost. `claim` allows this; it is given back at the end.
         super().__init__(earlier.name, earlier.elements, earlier.sender.successor(entry))
         self._had = earlier._had
+        # The first reading of the input, which this one is compared with: a resubmission reads only as far as it must.
         self.source: Submitter = earlier.source if isinstance(earlier, Resubmission) else earlier
         self.digest = self.source.digest
         self._earlier, self._lost, self._claim = earlier, lost, claim
@@ -60,19 +44,21 @@ class Resubmission(Submitter):
         super().stop(error)
 
     def end(self) -> None:
-        """End both."""
+        """End both submissions."""
         self._earlier.end()
         super().end()
 
     def _submit(self) -> None:
         self._earlier.finished.wait()
         self._raise_given_up()
+        # Where the source found another input, its digest is not the run's, so nothing read now can be compared with
+        # it.
         found = self.source.error
         if found is not None and (self.source.verifies or isinstance(found, RunExists)):
             raise found
-        self.digest.at(self.source.count)  # the last elements are hashed too
+        self.digest.at(self.source.count)  # folds the last elements, so that a mark stands at the input's end
         sender, number = self.sender, self._claim.number
-        # From here on no shard accepts anything from an earlier holder of the claim.
+        # Before asking what is lost: from here on no shard accepts documents from an earlier holder of the claim.
         sender.handle.link.sync(sender.handle.ask_all(calls.Claim(sender.run, number)))
         lost, room = self._lost()
         if not lost or self._stopped is not None:
@@ -82,8 +68,10 @@ class Resubmission(Submitter):
             sender.append(element, payload)
 
     def _read(self, lost: Ranges, end: int) -> Iterator[tuple[Any, bytes]]:
-        """Yield the lost elements and their payloads, each after the input around it was compared."""
+        """Yield the lost elements and their payloads, once the input around them has been compared."""
         seal, digest, marks = sealer_of_rows(self.sealer()), Digest(lambda: ENDLESS), deque(self.digest.marks)
+        # An element is put only when the input up to the next mark is the same as the first time: a document that moved
+        # would get the result of another one.
         checked, waiting = 0, list[tuple[Any, bytes]]()
         for ordinal, element in enumerate(self.reading()):
             self._raise_given_up()
@@ -109,13 +97,14 @@ class Resubmission(Submitter):
             raise InputChanged(run=self.name, difference=difference)
 
     def _finish(self) -> None:
-        """Confirm what was sent; no shard is sealed again."""
+        """Confirm what was sent, and give the claim back."""
         try:
+            # Unlike a submission, this seals no shard: the run's input has ended already.
             self._confirm()
         finally:
             self._claim.give_back()
 
 
 def claim_of(run: bytes) -> str:
-    """Return the name of the claim, at the scheduler, to send a run's lost documents again."""
+    """Return the name, at the scheduler, of the claim to send a run's lost documents again."""
     return f"lost/{run.hex()}"

@@ -1,9 +1,8 @@
-"""Messages on their way into a queue: gathered into frames, numbered, confirmed.
+"""Sends messages to a queue: gathers them into frames, numbers these, and waits until they are confirmed.
 
-Users' threads append; one coroutine on the client's loop takes. An idle sender sends at once;
-while puts are in flight the next frame gathers, at most 2 ms. Frames are numbered per shard
-without gaps, so a put that is repeated counts once, and each producer's messages stay in order.
-There are two producers: plain puts, and the documents of a run. The caller of a put holds a `Ticket`.
+Users' threads append; one coroutine on the client's loop takes. An idle sender sends at once; while puts are in flight,
+the next frame gathers for at most 2 ms. Frames are numbered per shard without gaps, so a repeated put counts once, and
+each producer's messages stay in order. There are two kinds of producers: plain puts, and the documents of a run.
 """
 
 from __future__ import annotations
@@ -65,48 +64,40 @@ logger = logging.getLogger("dqlab.sender")
 FRAME_MESSAGES = 1000
 FRAME_BYTES = 256 << 10
 WINDOW = 4
-"""Frames of a run in flight. Plain puts have one: a refused frame leaves no gap behind which others wait."""
+"""Frames of a run in flight. Plain puts have one, so that a refused frame leaves no gap that later frames wait for."""
 LINGER = 0.002
-"""Seconds a frame gathers at most while others are in flight."""
+"""Seconds that a frame gathers at most while others are in flight."""
 FRAMES_PER_CALL = 4
-"""Frames of a run in one call, when so many wait: a call costs a millisecond of CPU, whatever it carries."""
+"""Frames of a run in one call, if that many wait: each call costs a millisecond of CPU, whatever its size."""
 BUFFER_MESSAGES = 16 * FRAME_MESSAGES
 BUFFER_BYTES = 16 * FRAME_BYTES
 ROOM_WAIT = 5.0
-"""Seconds a put waits at the queue for room before the sender checks the queue's state."""
+"""Seconds that a put waits at the queue for room before the queue answers with its state."""
 CONFIRM_WAIT = 30.0
+"""Seconds that a plain put waits for an answer."""
 _UNBOUNDED = 1 << 62
 
 
 @dataclass(eq=False)
 class Ticket:
-    """Where one put's messages went; done when all are confirmed.
-
-    Attributes
-    ----------
-    ranges : list of (int, int)
-        Half-open ranges of ids, in the order of the messages.
-    actors : list of str or None
-        For each range, the key of the actor in memory that confirmed it; another actor may reuse the ids.
-    read : bool
-        The caller has read what became of them, so a refusal is not news.
-    handed : float
-        When the caller made it, on the monotonic clock.
-    refused : bool
-        It has failed, and nothing more of it is sent.
-    """
+    """Tracks one put, and is done when all its messages are confirmed."""
 
     count: int
     done: concurrent.futures.Future[list[tuple[int, int]]] = field(default_factory=concurrent.futures.Future)
     ranges: list[tuple[int, int]] = field(default_factory=list)
+    """Half-open ranges of ids, in the order of the messages."""
     actors: list[str | None] = field(default_factory=list)
+    """For each range, the key of the actor in memory that confirmed it: another actor may use the same ids."""
     confirmed: int = 0
     read: bool = False
+    """Whether its caller has asked for the result, so that `flush` need not raise a refusal."""
     handed: float = field(default_factory=time.monotonic)
+    """When the caller made it, on the monotonic clock."""
     refused: bool = False
+    """Whether it has failed; the rest of it is not sent."""
 
     def confirm(self, first: int, n: int, actor: str | None = None) -> None:
-        """Record that `n` messages got ids from `first` on."""
+        """Record that `n` messages have the ids from `first` on."""
         if self.ranges and self.ranges[-1][1] == first and self.actors[-1] == actor:
             self.ranges[-1] = (self.ranges[-1][0], first + n)
         else:
@@ -117,10 +108,10 @@ class Ticket:
             self.done.set_result(self.ranges)
 
     async def landed(self) -> list[tuple[int, int]]:
-        """Wait, on the client's loop, until all are confirmed; raises why they were refused."""
+        """Wait on the client's loop until all messages are confirmed, or raise why they were refused."""
         if not self.done.done():
             news = asyncio.Event()
-            self.done.add_done_callback(lambda _: news.set())  # on that loop too: there senders confirm and refuse
+            self.done.add_done_callback(lambda _: news.set())  # an Event suffices: senders confirm on this loop
             await news.wait()
         return self.done.result(0)
 
@@ -133,11 +124,12 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """What a frame's messages share: the kind of their payloads, and the function with its blob."""
+    """What the messages of one frame share."""
 
     kind: Kind
     function: bytes = NO_ID
     blob: bytes = b""
+    """The pickled function."""
 
     def joins(self, other: Entry) -> bool:
         """Whether messages of both may share a frame."""
@@ -146,7 +138,7 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class UnsentFrame:
-    """A frame before it has bytes: it is numbered when it is taken."""
+    """A frame without bytes, which are encoded when it is sent."""
 
     entry: Entry
     payloads: list[bytes] = field(default_factory=list)
@@ -156,26 +148,11 @@ class UnsentFrame:
     ordinal: int = 0
     sequence: int = 0
     opens: bool = False
-    """Its first message is the first one of a group in its shard."""
+    """Whether its first message begins a row group in its shard."""
 
 
 class Sender:
-    """Puts of one producer: what `PutSender` and `RunSender` have in common.
-
-    Parameters
-    ----------
-    run : bytes
-        Lane to put into; `NO_ID` for plain puts.
-    producer : bytes
-        Who numbers the frames.
-    opening : Open, optional
-        Opens the run's lane; sent with frames until one is confirmed.
-    patient : bool
-        Wait for room and for an answer as long as it takes (a run), or raise `QueueFull` when no consumer makes room,
-        and `PutTimeout` when the queue does not answer.
-    maxsize, max_bytes : int or None
-        Bounds of the lane.
-    """
+    """Sends the messages of one producer, for PutSender and RunSender."""
 
     def __init__(
         self,
@@ -188,20 +165,24 @@ class Sender:
         maxsize: int | None = None,
         max_bytes: int | None = None,
     ) -> None:
+        # run: the lane, NO_ID for plain puts. producer: under whose name frames are numbered. A patient sender (a
+        # run's) waits for room and answers as long as it takes; another one raises QueueFull when no consumer makes
+        # room, and PutTimeout when the queue does not answer.
         self.handle, self.run, self.producer, self.patient = handle, run, producer, patient
         self.max_bytes = max_bytes
         self.sent = 0
         self.why = ""
+        # Opens the run's lane; sent with frames until one is confirmed.
         self.opening = opening
-        # A frame goes in whole: of a bounded lane it takes a part, or the lane would have to be empty first.
+        # A lane takes a frame whole or not at all: a frame as large as the lane would wait until the lane is empty.
         self.frame_messages = max(1, min((maxsize or _UNBOUNDED) // WINDOW, FRAME_MESSAGES))
         self.frames_per_call = FRAMES_PER_CALL if patient and (maxsize or _UNBOUNDED) >= BUFFER_MESSAGES * WINDOW else 1
         self.frame_bytes = max(1, min((max_bytes or _UNBOUNDED) // WINDOW, FRAME_BYTES))
         self.buffer: deque[Any] = deque()
         self.handed_bytes = self.taken_bytes = 0
-        """Bytes that entered the buffer, counted by the appending thread, and that left it, counted on the loop."""
+        """Bytes put into the buffer and taken from it; two counters, since the loop does not take `_appending`."""
         self.on_unserved: Callable[[], None] | None = None
-        """Called on the loop when the queue has taken calls and knows no consumer."""
+        """Called on the loop when the queue took calls and knows no consumer."""
         self._room = threading.Condition()
         self.awake = False
         self._pump: asyncio.Task[None] | None = None
@@ -211,26 +192,21 @@ class Sender:
         self._opened = [opening is None] * len(handle.refs)
         self._functions: list[set[bytes]] = [set() for _ in handle.refs]
         self._places: list[Place | None] = [None] * len(handle.refs)
-        """For which actor of each shard in memory frames are numbered; it knows nothing of the ones before."""
+        """For each shard in memory, the actor that frames are numbered for: a new one does not know earlier numbers."""
         self._numbered: list[set[UnsentFrame]] = [set() for _ in handle.refs]
-        """Frames of each shard that are neither confirmed nor refused."""
+        """For each shard, frames that are neither confirmed nor refused."""
         self.here = [0] * len(handle.refs)
-        """Messages of the run in each shard, as far as confirmed."""
+        """For each shard, how many messages of the run it has confirmed."""
         self.failure: BaseException | None = None
         self._unread: Ticket | None = None
 
     # --- users' threads ---------------------------------------------------------------------
 
     def hand_over(self) -> None:
-        """Notify the sender that its buffer holds something; wait while it holds too much.
-
-        Raises
-        ------
-        DqlabError
-            What made the sender give up, if it did.
-        """
+        """Start sending what the buffer holds, wait while it holds too much, and raise why the sender gave up."""
         if self.failure is not None:
             raise self.failure
+        # Read without the lock, for speed: `_run` looks at the buffer again after it clears the flag.
         if not self.awake:
             self._wake()
         if len(self.buffer) > BUFFER_MESSAGES or self.handed_bytes - self.taken_bytes > BUFFER_BYTES:
@@ -242,23 +218,16 @@ class Sender:
         return self.handed_bytes - self.taken_bytes
 
     def _has_room(self) -> bool:
+        # Half, so that the waiting thread then fills a good part of the buffer, rather than waking for every frame.
         return len(self.buffer) <= BUFFER_MESSAGES // 2 and self.buffered_bytes <= BUFFER_BYTES // 2
 
     def flush(self, timeout: float | None) -> None:
-        """Wait until everything handed over is confirmed.
-
-        Raises
-        ------
-        PutTimeout
-            `timeout` seconds are over; what is in flight may still be confirmed.
-        DqlabError
-            What made the sender give up, or why a put was refused whose result was not read.
-        """
+        """Wait until all is confirmed, or raise PutTimeout, why the sender gave up, or an unread refusal."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._room:
             while self.busy and self.failure is None:
                 left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
-                if left <= 0:
+                if left <= 0:  # what is in flight may still be confirmed
                     raise PutTimeout(queue=self.handle.name, count=len(self.buffer), seconds=timeout)
                 self._room.wait(left)
                 self.handle.link.check_scheduler()
@@ -269,7 +238,7 @@ class Sender:
             unread.done.result(0)
 
     def land(self) -> None:
-        """Wait until no put is in flight any more, whatever became of them."""
+        """Wait until no put is in flight, whether confirmed or refused."""
         with self._room:
             while self._flying or self.awake:
                 self._room.wait(0.2)
@@ -277,11 +246,11 @@ class Sender:
 
     @property
     def busy(self) -> bool:
-        """Something was handed over and is not confirmed."""
+        """Whether something was handed over and is not confirmed yet."""
         return bool(self.buffer or self._flying or self.awake)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Accept no more; give up what is not sent."""
+        """Accept no more messages, and drop those that are not sent."""
         self.failure = self.failure or error or QueueClosed(queue=self.handle.name)
         with self._room:
             self._room.notify_all()
@@ -314,7 +283,7 @@ class Sender:
                     await asyncio.wait(self._flying, return_when=asyncio.FIRST_COMPLETED)
                 elif self._flying and len(self.buffer) < self.frame_messages:
                     await asyncio.wait(self._flying, timeout=LINGER, return_when=asyncio.FIRST_COMPLETED)
-                    if self._has_more() and self.failure is None:  # a refused number must not be given to another frame
+                    if self._has_more() and self.failure is None:  # a refused number must not go to another frame
                         self._send(self._parcel())
                 else:
                     self._send(self._parcel())
@@ -323,6 +292,7 @@ class Sender:
             if not isinstance(error, Exception):
                 raise
         finally:
+            # Before the look at the buffer: a thread that appends after it must find the sender asleep, and wake it.
             self.awake = False
             if self.buffer and self.failure is None:
                 self._wake()
@@ -336,7 +306,7 @@ class Sender:
         return bool(self.buffer)
 
     def _parcel(self) -> list[UnsentFrame]:
-        """Take what one call carries: a frame, and more of them while the buffer holds whole ones."""
+        """Take the frames of one call, which are several while the buffer holds whole ones."""
         self.shard = shard = self.choose()
         parcel = [self._number(self.gather(), shard)]
         while len(parcel) < self.frames_per_call and len(self.buffer) >= self.frame_messages:
@@ -347,7 +317,7 @@ class Sender:
         return parcel
 
     def choose(self) -> int:
-        """Return the shard that the next frame goes to: each in turn."""
+        """Return the shard for the next frame, each in turn."""
         shard = self._next_shard
         self._next_shard = (shard + 1) % len(self.handle.refs)
         return shard
@@ -360,7 +330,7 @@ class Sender:
         return batch
 
     def gather(self) -> UnsentFrame:
-        """Take one frame's messages out of the buffer, which holds at least one."""
+        """Take the messages of one frame out of the buffer, which is not empty."""
         raise NotImplementedError
 
     def _send(self, parcel: list[UnsentFrame]) -> None:
@@ -378,7 +348,7 @@ class Sender:
                 self._room.notify_all()
 
     async def _deliver(self, parcel: list[UnsentFrame]) -> None:
-        """Put a call's frames until all are confirmed or one is refused."""
+        """Put the frames of one call until all are confirmed or one is refused."""
         try:
             while parcel:
                 answer = await self._put(parcel)
@@ -388,7 +358,7 @@ class Sender:
                     self._confirmed(batch, first)
                 del parcel[: len(answer.firsts)]
                 if parcel and answer.verdict == Verdict.NO_FUNCTION.name and parcel[0].entry.blob:
-                    self._functions[parcel[0].shard].clear()  # it was forgotten with the last message that named it
+                    self._functions[parcel[0].shard].clear()  # it was dropped with its last message
                 elif parcel:
                     self._judge(answer)
         except DqlabError as error:
@@ -398,11 +368,11 @@ class Sender:
             failure = self._unforeseen(error)
             for batch in parcel:
                 self._refused(batch, failure)
-            if not isinstance(error, Exception):  # the loop ends, and means to
+            if not isinstance(error, Exception):  # KeyboardInterrupt and the like end the loop, as they must
                 raise
 
     def _unforeseen(self, error: BaseException) -> DqlabError:
-        """Return the error that all waiting callers get for an error that is not dqlab's."""
+        """Return the error that waiting callers get in place of an unexpected exception."""
         link = self.handle.link
         if link.closed:
             return link.closed_error()
@@ -431,37 +401,35 @@ class Sender:
                     put, parts = self._encode(parcel, None if place is None else place.epoch)
                     there = self.handle.of_actor(shard, None if place is None else place.key)
                     answer, _ = await there.ask(shard, put, *parts, wait=ROOM_WAIT)
-                    opened = opened or answer.opened  # a frame that is put again opens nothing
-                    if place == self._places[shard]:  # else what it confirmed is lost already
+                    opened = opened or answer.opened  # kept over retries: a repeated frame opens nothing
+                    if place == self._places[shard]:  # else it is replaced, and its messages are lost
                         if opened:
                             await self._note_opened()
                         return answer
-                except Replaced:  # it is gone, with whatever it took
+                except Replaced:  # the actor is gone, with all that it took: put again to its successor
                     continue
                 except CallTimeout:
                     if self.failure is not None:
                         raise self.failure from None
-                    # A run waits as it does for room: its cluster may come back, and what waits for it warns of that.
+                    # A run waits on, as it does for room: its cluster may come back, and `wait` warns meanwhile.
                     if not self.patient and limit.over:
                         count = sum(len(batch.payloads) for batch in parcel)
                         raise PutTimeout(queue=self.handle.name, count=count, seconds=CONFIRM_WAIT) from None
 
     async def _note_opened(self) -> None:
-        """Have the run known beside a shard in memory that did not have it, before what it holds is confirmed.
-
-        Another client closed the queue, and opened it again: what was noted went with the queue before.
-        """
+        """Note the run beside a shard in memory that did not know it."""
+        # Another client may have closed the queue and opened it again, which dropped the notes. Without this note, what
+        # is confirmed next would be lost with the actor, and nobody would know.
         if self.opening is not None and self.handle.promise == TRANSIENT:
             await self.handle.keep_note(self.run, self.opening.where_unknown)
 
     async def _place(self, shard: int) -> Place | None:
-        """Return where a shard in memory is. A new one has none of what was numbered: that begins again from 0.
-
-        The epoch alone does not suffice: a queue that was closed, and opened again by another client, is at its first.
-        """
+        """Return where a shard in memory is, after numbering its frames from 0 if the actor is a new one."""
         if self.handle.promise != TRANSIENT:
             return None
         place = await self.handle.refs[shard].place()
+        # The whole place, not only its epoch: a queue that another client closed and opened again is at its first
+        # epoch.
         if place != self._places[shard]:
             self._places[shard] = place
             self._opened[shard] = self.opening is None
@@ -472,7 +440,7 @@ class Sender:
         return place
 
     def _judge(self, answer: calls.PutAnswer) -> None:
-        """Decide after a put that was not taken: return to try again, or raise."""
+        """Return if a put that was not taken is to be tried again, else raise why not."""
         verdict, full = answer.verdict, answer.full
         if self.failure is not None:
             raise self.failure
@@ -530,9 +498,10 @@ class Sender:
         return put, [*parts, entry.blob] if brings else parts
 
     def _refused(self, batch: UnsentFrame, error: DqlabError) -> None:
-        """Give up a batch; its number is free again, so everything behind it is refused too."""
+        """Give up a frame, and free its number."""
         if self.patient or isinstance(error, ActorGone):
             self.failure = self.failure or error
+        # The shard expects this number next, so all frames behind it are refused too.
         self._numbered[batch.shard].discard(batch)
         self._next_sequence[batch.shard] = min(self._next_sequence[batch.shard], batch.sequence)
         for ticket in batch.tickets:
@@ -545,13 +514,13 @@ class Sender:
             while self.buffer:
                 for ticket in self.gather().tickets:
                     ticket.fail(error)
-        except Exception:  # the failure of before is what its caller gets, and must not be lost for this one
+        except Exception:  # callers must get the first failure, and this one must not replace it
             logger.exception("event=buffer_abandoned sender=%s left=%d", self.handle.name, len(self.buffer))
             self.buffer.clear()
 
 
 class PutSender(Sender):
-    """Plain puts of one client: each message with its function and its ticket."""
+    """Sends the plain puts of one client, each message with its own function and ticket."""
 
     buffer: deque[tuple[Entry, bytes, Ticket]]
 
@@ -560,14 +529,14 @@ class PutSender(Sender):
         self._appending = threading.Lock()
 
     def append(self, entry: Entry, payload: bytes, ticket: Ticket) -> None:
-        """Hand over one message; waits while the buffer is full."""
-        with self._appending:  # any number of threads may put
+        """Hand over one message, and wait while the buffer is full."""
+        with self._appending:  # any number of threads may put, and `+=` is not atomic
             self.buffer.append((entry, payload, ticket))
             self.handed_bytes += len(payload)
         self.hand_over()
 
     def gather(self) -> UnsentFrame:
-        """Take neighbours with the same function."""
+        """Take neighbouring messages with the same function."""
         buffer, size = self.buffer, 0
         batch = UnsentFrame(buffer[0][0])
         while buffer and len(batch.payloads) < self.frame_messages:
@@ -584,11 +553,12 @@ class PutSender(Sender):
 
     def _refused(self, batch: UnsentFrame, error: DqlabError) -> None:
         super()._refused(batch, error)
-        if isinstance(error, PutTimeout | PutFailed):  # the queue may have it, so its number must not be reused
+        # The queue may have the frame: another frame with its number would be dropped as a repetition.
+        if isinstance(error, PutTimeout | PutFailed):
             self.producer, self._next_sequence = uuid.uuid4().bytes, [0] * len(self.handle.refs)
-        if isinstance(error, PutTimeout | QueueFull | DiskFull):  # waited for an answer, or for room
+        if isinstance(error, PutTimeout | QueueFull | DiskFull):
             seconds = error.seconds if isinstance(error, PutTimeout) else ROOM_WAIT
-            # What was handed over before it was sent has waited as long, for the same.
+            # Messages that were handed over before that frame was sent have waited as long, for the same.
             while self.buffer and self.buffer[0][2].handed <= time.monotonic() - seconds:
                 ticket, why = self._skip(), error
                 if isinstance(error, PutTimeout):
@@ -596,69 +566,62 @@ class PutSender(Sender):
                 ticket.fail(why)
 
     def _has_more(self) -> bool:
-        while self.buffer and self.buffer[0][2].refused:  # its caller has the error; a rest would run all the same
+        while self.buffer and self.buffer[0][2].refused:  # its caller has the error, so the rest must not run
             self._skip()
         return bool(self.buffer)
 
     def _skip(self) -> Ticket:
-        """Take a message out of the buffer that is not sent."""
+        """Drop a message from the buffer, and return its ticket."""
         _, payload, ticket = self.buffer.popleft()
         self.taken_bytes += len(payload)
         return ticket
 
 
 class RunSender(Sender):
-    """The documents of one run: one function, no tickets, weights in the unit of its record.
-
-    Without a unit they are pages, if the first document has some. One thread appends them.
-
-    Attributes
-    ----------
-    held : Ranges
-        Ordinals that the queue holds, as far as confirmed.
-    through : int
-        The first ordinal that is not among them.
-    room : list of int or None
-        Of documents that were lost: how many of them each shard still takes, in the place of its lost ones.
-    claim : int or None
-        Number of the claim to send those.
-    """
+    """Sends the documents of one run, which have one function and no tickets."""
 
     buffer: deque[bytes]
     opening: Open
 
     def __init__(self, handle: Handle, entry: Entry, **options: Any) -> None:
         super().__init__(handle, patient=True, **options)
+        # One thread appends, so nothing here is locked, unlike plain puts.
         self._options = options
         self.entry = entry
         self.room: list[int] | None = None
+        """For lost documents, how many more each shard takes, in the place of those it lost."""
         self.claim: int | None = None
+        """Number of the claim to send lost documents."""
         self._weight: Callable[[Any], int] | None = None
-        """What weighs an element; None where nothing does."""
+        """The function that weighs an element; None where all weigh the same."""
         self._weighs = False
-        """Whether that is decided: by the unit in the run's record, else by the first element."""
+        """Whether `_weight` is decided: by the unit in the run's record, else by the first element."""
         self._weights: deque[int] = deque()
         """Weights of the messages in the buffer."""
         self._grouped: bool | None = None
-        """Whether documents are rows of row groups; the first document decides."""
+        """Whether documents are rows of row groups; None before the first document, which decides."""
         self._group: tuple[str, int] = "", 0
-        """File and row group of the last one that was appended."""
+        """File and row group of the last appended row."""
         self._appended = self._gathered = self._opened_at = 0
-        """How many were appended, how many of these are in frames, and how many were where the last group begins."""
+        """Documents appended, documents in frames, and documents appended before the last border."""
         self._borders: deque[int] = deque()
-        """How many were appended where each group begins that no frame begins with yet."""
+        """For each group that is to begin a frame, the number of documents appended before it."""
         self._begun, self._begun_in = 0, [0] * len(handle.refs)
-        """How many groups frames have begun with, and how many that were at the last frame of each shard."""
+        """How many groups have begun a frame, in all and when each shard got its last frame."""
         self.held, self.through = Ranges(), 0
+        """Ordinals that the queue has confirmed, and the first one that it has not."""
         self._refusals: list[UnsentFrame] = []
+        """Frames that were refused; `recount` may find that the queue holds them."""
         self._gaps: deque[tuple[int, int]] = deque([(0, ENDLESS)])
+        """Ordinals for the next documents, as half-open ranges."""
 
     def successor(self, entry: Entry) -> RunSender:
-        """Return a sender for the same run, with a function of its own and numbers of its own."""
+        """Return a sender for the same run with another function, which numbers its frames from 0."""
+        # A producer of its own: under the old name, shards would take its first frames for repetitions.
         return RunSender(self.handle, entry, **self._options | {"producer": uuid.uuid4().bytes})
 
     def append(self, element: Any, payload: bytes) -> None:
-        """Hand over one element with its pickle; waits while the buffer is full."""
+        """Hand over one element with its pickle, and wait while the buffer is full."""
         if not self._weighs:
             unit = "" if self.opening is None else self.opening.record.get("unit", "")
             self._weight, self._weighs = weigher(unit, element), True
@@ -673,37 +636,40 @@ class RunSender(Sender):
         self.hand_over()
 
     def _note_group(self, element: Any) -> None:
-        """Note where a row group begins, before its first row is in the buffer; small ones go with those before."""
+        """Note the border of a row group, before its first row is in the buffer."""
         part = element.part if type(element) is Document else None
         if type(part) is Row and self._group != (element.where, part.group):
             self._group = element.where, part.group
+            # Smaller groups share a frame: a frame for each would multiply the calls.
             if self._appended - self._opened_at >= self.frame_messages:
                 self._opened_at = self._appended
                 self._borders.append(self._appended)
         self._appended += 1
 
     def go_on(self, here: Sequence[int], held: Iterable[tuple[int, int]]) -> None:
-        """Continue a run whose shards hold so many documents each, and all of them these ordinals."""
+        """Continue a run, given how many documents each shard holds, and which ordinals the queue holds."""
         self.here, self.held = list(here), Ranges(held)
         self._gaps = deque(self.held.gaps(0, ENDLESS))
         self.through = self._gaps[0][0]
 
     def replace(self, lost: Iterable[tuple[int, int]], room: Sequence[int], claim: int) -> None:
-        """Put documents that were lost, with these ordinals, in the place of as many in each shard."""
+        """Put lost documents with these ordinals, at most `room` into each shard, under this claim."""
         self._gaps, self.room, self.claim = deque(lost), list(room), claim
         self.frames_per_call = 1
 
     def recount(self, shard: int, holds: int) -> None:
-        """Count the refused frames that a shard holds after all; it took what it took in their order."""
+        """Count the refused frames that a shard holds after all, given how many messages it holds."""
+        # A shard takes frames in the order of their numbers, so it holds the first ones.
         for batch in sorted(self._refusals, key=lambda batch: batch.sequence):
             if batch.shard == shard and self.here[shard] + len(batch.payloads) <= holds:
                 self._confirmed(batch, None)
 
     def gather(self) -> UnsentFrame:
-        """Take as many as fit a frame: about that many by their mean size, then no more than fit by their own."""
+        """Take as many messages as fit a frame."""
         buffer, batch = self.buffer, UnsentFrame(self.entry)
         mean = self.buffered_bytes / max(1, len(buffer))
         self.sent, stop = self._gaps.popleft()
+        # First about as many as fit by their mean size, which costs no look at each; below, no more than really fit.
         n = max(1, min(len(buffer), self.frame_messages, int(self.frame_bytes / max(1.0, mean)), stop - self.sent))
         if self.room is not None:
             n = max(1, min(n, self.room[self.shard]))
@@ -733,7 +699,7 @@ class RunSender(Sender):
         return batch
 
     def choose(self) -> int:
-        """Return the shard that the next frame goes to: of lost documents, one that has lost some."""
+        """Return the shard for the next frame, which for lost documents is one that lost some."""
         shard = super().choose()
         if self.room is None or self.room[shard] > 0:
             return shard
@@ -751,7 +717,7 @@ class RunSender(Sender):
     def _confirmed(self, batch: UnsentFrame, first: int | None) -> None:
         super()._confirmed(batch, first)
         self.held.add(batch.ordinal, batch.ordinal + len(batch.payloads))
-        lo, hi = next(iter(self.held))
+        lo, hi = next(iter(self.held))  # the first range: gaps behind it are not confirmed
         self.through = 0 if lo else hi
 
     def _refused(self, batch: UnsentFrame, error: DqlabError) -> None:

@@ -1,6 +1,6 @@
-"""What a document weighs in bars and estimates: its pages where they are known, else its bytes, else 1.
+"""What a document weighs in progress bars and estimates: its pages, else its bytes, else 1.
 
-Owns which of these a whole input is weighed in, decided before its first document is listed: a run counts one unit.
+A run has one unit, so it is decided for the whole input, before its first document is listed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,19 @@ __all__ = ["BYTES", "unit_of", "weigher"]
 
 BYTES = "bytes"
 _MOST = (1 << 32) - 1
-"""Limit of the 32 bits that frames have for a weight: what is larger weighs as much."""
+"""Largest weight that fits the 32 bits of a frame; larger documents weigh as much."""
 
 
 def unit_of(elements: Any) -> str:
-    """Return "bytes" of an input whose documents all have sizes and no pages; "" of any other.
-
-    Costs no look at a listing, and one at each document of a list.
-    """
+    """Return "bytes" if all documents of an input have sizes and none has pages, else ""."""
+    # A listing is judged by its source: looking at its documents would list the storage.
     if isinstance(elements, Documents):
         return BYTES if _is_sized(elements._source) else ""
     return BYTES if _are_sized(elements) else ""
 
 
 def _is_sized(source: Source) -> bool:
-    """Return whether what a listing is read from gives a size with each document, and pages with none."""
+    """Return whether the source of a listing gives a size with each document, and pages with none."""
     while isinstance(source, Window | Where | Sample | LongestFirst):
         source = source.source
     if isinstance(source, Given):
@@ -50,15 +48,13 @@ def _has_size(element: Any) -> bool:
 
 
 def weigher(unit: str, first: Any) -> Callable[[Any], int] | None:
-    """Return what weighs each element of a run with that unit and first element; None where nothing does.
-
-    Nothing weighs less than 1: what is left would vanish from bars and estimates before it is done.
-    """
+    """Return the function that weighs the elements of a run, given its unit and first element, or None."""
     if unit == BYTES:
         return _bytes_of
     return _pages_of if type(first) is Document and first.page_count else None
 
 
+# At least 1: documents without weight would vanish from bars and estimates before they are done.
 def _bytes_of(element: Any) -> int:
     return min(max((type(element) is Document and element.size) or 1, 1), _MOST)
 
