@@ -312,10 +312,9 @@ class ConsumerPool:
 
     def nb_consumed(self) -> int:
         """Return how many messages these consumers have settled, including earlier starts."""
-        with self._lock:
-            names = self._names()
-        self._done.update(self._link.sync(self._ask_done(names)))
-        return self._retired + sum(self._done.values())
+        with self._lock:  # until they are added: a `cancel` in between adds the same messages to `_retired`
+            self._done.update(self._link.sync(self._ask_done(self._names())))
+            return self._retired + sum(self._done.values())
 
     async def _ask_done(self, names: list[str]) -> dict[str, int]:
         asked = (_report_of(name, self._link.client) for name in names)
@@ -349,8 +348,8 @@ def _choose_actor(kind: Any, options: dict[str, Any]) -> bytes:
     if inspect.isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise BadOption(option="ConsumerClass", value=kind, problem=f"does not define {missing}.")
-    # Compare the method, not the class: a subclass that keeps it runs calls as they are, in threads or processes.
-    if kind.process_item is GeneralConsumer.process_item:
+    # Compare what it defines, not the class: a subclass that keeps both runs calls as they are, in processes too.
+    if kind.process_item is GeneralConsumer.process_item and kind.__init__ is GeneralConsumer.__init__:
         return b""  # the registry then takes its own consumer class
     options["sealed"] = seal_or_explain(kind, f"class {kind.__qualname__}")
     return seal_value(CustomConsumer)

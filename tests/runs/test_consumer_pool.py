@@ -104,6 +104,18 @@ def test_object_is_made_once_for_each_consumer(client: Client, pool: QueuePool) 
     assert len({key for _, key, _ in values}) == len({name for name, _, _ in values})
 
 
+def test_a_general_consumer_that_only_makes_things_ready_is_made(pool: QueuePool, tmp_path: Path) -> None:
+    """Its `__init__` was never called, without a word: what it opens was missing in the functions."""
+    mark = tmp_path / "ready"
+
+    class Ready(GeneralConsumer):
+        def __init__(self) -> None:
+            mark.touch()
+
+    pool.submit(mark.exists).ids  # noqa: B018 - waits until it is in
+    assert list(joined(pool, Ready).results().values()) == [True]
+
+
 def test_class_that_cannot_be_made_fails_messages_and_not_the_worker(client: Client, pool: QueuePool) -> None:
     """Users' constructors run where users' functions run; the next class finds the worker alive."""
 
