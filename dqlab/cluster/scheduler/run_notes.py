@@ -156,6 +156,7 @@ class RunNotes:
         lanes = [_lane(run, index, reported.get(run), known.get(run, NotedRun()), entry.last) for run in runs]
         ordered = known.get(NO_ID, NotedRun())  # wins: it may be newer than the last report
         paused, draining = report.state == QueueState.PAUSED, report.state == QueueState.DRAINING
+        # A lane without its opening is left out: it cannot be opened again, and nobody can ask for its run.
         return {
             "first_sequence": self._began[entry.name],
             "paused": paused if ordered.queue_paused is None else ordered.queue_paused,

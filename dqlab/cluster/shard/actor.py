@@ -300,7 +300,7 @@ class QueueActor:
         asked, _ = calls.Lease.unpack(body)
         loop = asyncio.get_running_loop()
         call = ParkedLease(asked.consumer, asked.session, asked.credit, loop.create_future(), loop.time())
-        self._returning.discard(call.consumer.split("#")[0])  # a consumer that asks for work has nothing left to report
+        self._returning.discard(call.consumer.split("#")[0])  # it has reported what it held, or is new
         self._recalls.answered(call.consumer)  # it has carried out every order, even if it returned nothing
         self._lot.park(call)
         self._dispatch()
@@ -559,7 +559,7 @@ class QueueActor:
         if self._compacting is None:
             self._compacting = asyncio.get_running_loop().create_task(self._upkeep.compact(), name="dqlab-compact")
         task = self._compacting
-        await asyncio.wait([task], timeout=asked.wait)
+        await asyncio.wait([task], timeout=asked.wait)  # unlike wait_for, it does not cancel the task
         copied, of = self._upkeep.copied
         if not task.done():
             return calls.CompactAnswer(copied, of).pack()
@@ -592,7 +592,7 @@ class QueueActor:
         left = self.shard.unsettled(run, lo, hi)  # counted again: the wait may have run out
         paused = self.shard.paused or self.shard.lanes[run].paused
         if not left and not self._are_safe(run, lo, hi) and not await self._is_safe(run, asked.wait):
-            left = hi - lo
+            left = hi - lo  # a result that is not safe may be lost, so it is none yet
         parts = [] if left or lost else await page(book.results, self._store.read, lo, hi)
         return calls.SettledAnswer(
             left=left,

@@ -71,7 +71,7 @@ class _Codec(NamedTuple):
     nested: Sequence[tuple[str, _Nested]]
 
 
-@cache
+@cache  # resolving type hints takes much longer than packing a message
 def _codec(kind: Any) -> _Codec:
     hints = get_type_hints(kind)
     found = [(each.name, _nested(hints[each.name])) for each in fields(kind)]

@@ -684,6 +684,7 @@ class _Walk:
             self._reached[id(definition)] = len(self._reached), definition
             self._waiting.append(definition)
         name = self._by_name(definition)
+        # Two definitions may have one name: the exact version tells them apart by the order of the walk.
         return _pack("one", name, str(self._reached[id(definition)][0])) if self._exact else name
 
     def _by_name(self, definition: Any) -> bytes:
@@ -704,6 +705,7 @@ class _Walk:
             return None
         for part in name.split("."):
             found = attribute(found, part)
+        # Only if the name still holds this object: a patched function is not the one of the release.
         return _pack("import", module, name, self._pin(module)) if found is value else None
 
     def _pin(self, module: str) -> bytes:
@@ -849,6 +851,6 @@ def _release(module: str) -> str | None:
     return None
 
 
-@cache
+@cache  # reads the metadata of every installed package
 def _distributions() -> dict[str, list[str]]:
     return dict(packages_distributions())

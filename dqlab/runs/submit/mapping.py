@@ -252,7 +252,7 @@ class Submitter:
                 if beyond and self._is_there():
                     continue
                 append(element, payload)
-            except BaseException:
+            except BaseException:  # not raised by the input: its errors come from the `for` itself
                 self.by_input = False
                 raise
         self.by_input = False
