@@ -114,10 +114,10 @@ class RunNotes:
         if facts.get("paused"):
             known.unpaused = set()
         if "goes_on" in facts:
-            self._go_on(queue, runs if run == NO_ID else {run: known}, facts["goes_on"])
+            self._end_pauses(queue, runs if run == NO_ID else {run: known}, facts["goes_on"])
         known.keep(facts)
 
-    def _go_on(self, queue: str, runs: dict[bytes, NotedRun], shards: Collection[int] | None) -> None:
+    def _end_pauses(self, queue: str, runs: dict[bytes, NotedRun], shards: Collection[int] | None) -> None:
         """Note that an order ends the pause of runs that paused themselves, in some shards or in all."""
         for run, known in runs.items():
             halted = self._halted(queue, run) - known.went_on
@@ -169,7 +169,7 @@ def _lane(run: bytes, index: int, last: LaneReport | None, notes: NotedRun, work
     """Join a shard's last report of a lane with the client's notes about the run."""
     if last is not None and last.halted and index in notes.went_on:
         last = replace(last, halted="", paused=False)  # the report is older than the order that ended the pause
-    gone, units = _gone(last, cancelled=notes.cancelled)
+    gone, units = _lost_and_cancelled(last, cancelled=notes.cancelled)
     died = [*(last.died if last is not None and last.counts[State.LOST] else ()), worker]
     lane = PastLane(run=run, lost=gone[0], cancelled=gone[1], units=units, died=died)
     if notes.open is not None:
@@ -214,7 +214,7 @@ def _seal(index: int, last: LaneReport | None, notes: NotedRun, had: int) -> dic
     return {"here": had, "total": None, "incomplete": CANCELLED} if notes.cancelled else None
 
 
-def _gone(last: LaneReport | None, *, cancelled: bool) -> tuple[tuple[int, int], tuple[int, int]]:
+def _lost_and_cancelled(last: LaneReport | None, *, cancelled: bool) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return the lost and the cancelled messages, and the same in units."""
     none = [0] * len(State)
     counts, units = (none, none) if last is None else (last.counts, last.units or none)

@@ -13,7 +13,7 @@ from dqlab.failures.records import NO_ANSWER
 __all__ = ["dead_page", "described"]
 
 MOST = 100
-_UNSAID = {
+_NO_FAILURE = {
     "error": NO_ERROR,
     "at": "",
     "traceback": "",
@@ -78,10 +78,10 @@ def described(row: DeadRow, record: bytes) -> dict[str, Any]:
             failure = Failure.from_bytes(record)
         except FrameCorrupt as error:
             reason = f"{reason}; {error}"
-    said = {"id": id, "key": ordinal, "deliveries": deliveries, "reason": reason}
+    known = {"id": id, "key": ordinal, "deliveries": deliveries, "reason": reason}
     if failure is None:
-        return _UNSAID | said | {"message": reason}
-    return said | {
+        return _NO_FAILURE | known | {"message": reason}
+    return known | {
         "key": failure.key if failure.key is not None else ordinal,
         "error": shown_name(failure.error),
         "message": failure.message,

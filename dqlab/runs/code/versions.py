@@ -106,7 +106,7 @@ _BY_NAME = {
     for name in ("TypeVar", "ParamSpec", "TypeVarTuple", "NewType", "TypeAliasType")
     if hasattr(typing, name)
 }
-_SAID = (
+_OF_TYPE_VARIABLES = (
     *("__bound__", "__constraints__", "__covariant__", "__contravariant__", "__infer_variance__"),
     *("__supertype__", "__value__"),
 )
@@ -344,12 +344,12 @@ class _Walk:
         else:
             self.homes[id(function.__globals__)] = function.__globals__
             self.mutable |= bool(function.__closure__)
-            parts += self._told(function)
+            parts += self._about_itself(function)
             parts += self._globals(function)
             parts += [_pack("imports", name, tree) for name, tree in self._lazy(function)]
         return _pack("def", *parts)
 
-    def _told(self, function: FunctionType) -> Iterator[bytes]:
+    def _about_itself(self, function: FunctionType) -> Iterator[bytes]:
         """Describe a function's own attributes where its syntax or bytecode does not contain them."""
         code, wrapped = function.__code__, function.__dict__.get("__wrapped__")
         doc = code.co_consts[0] if code.co_consts and type(code.co_consts[0]) is str else None
@@ -469,10 +469,8 @@ class _Walk:
 
     def _by_attributes(self, value: Any, name: str) -> bytes:
         """Describe by all its attributes what pickle takes by name alone, such as a type variable."""
-        more = [attribute(value, each) for each in _SAID]
-        parts = [_pack(each, self._value(part, name)) for each, part in zip(_SAID, more, strict=True) if part]
-        if not parts:
-            return _pack("object", self._known(type(value)), _name(value))
+        held = [(each, part) for each in _OF_TYPE_VARIABLES if (part := attribute(value, each))]
+        parts = [_pack(each, self._value(part, name)) for each, part in held]
         return _pack("object", self._known(type(value)), _name(value), *parts)
 
     # --- references: by name, or by content -------------------------------------------------------

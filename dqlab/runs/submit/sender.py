@@ -209,7 +209,7 @@ class Sender:
         # Read without the lock, for speed: `_run` looks at the buffer again after it clears the flag.
         if not self.awake:
             self._wake()
-        if len(self.buffer) > BUFFER_MESSAGES or self.handed_bytes - self.taken_bytes > BUFFER_BYTES:
+        if len(self.buffer) > BUFFER_MESSAGES or self.buffered_bytes > BUFFER_BYTES:
             self._wait_for_room()
 
     @property
