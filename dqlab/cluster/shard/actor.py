@@ -1,7 +1,7 @@
 """The actor that holds one shard of a queue: a thin asynchronous shell around the rules.
 
-Every method is async, and takes and returns one `bytes` (see `wire`); state is touched on the
-worker's event loop only, so no locks. Payloads and results are never unpickled here.
+Every method is async, and takes and returns one `bytes` (see `wire`). State is touched only on the worker's event loop,
+so there are no locks. Payloads and results are never unpickled here.
 
 Between reading the rules and changing them there must be no `await`: another call would change them meanwhile.
 """
@@ -59,47 +59,20 @@ from dqlab.store.values import Compacted
 __all__ = ["SWITCH_S", "QueueActor"]
 
 SWITCH_S = 0.0005
-"""Seconds another thread may hold the interpreter while messages wait; it packs checkpoints and compaction."""
+"""Seconds that the thread for checkpoints and compaction may hold the interpreter while messages wait."""
 RETURN_S = 5.0
-"""Seconds a recreated shard waits for its consumers; one may be in a function that holds the interpreter."""
+"""Seconds that a recreated shard waits for its consumers: a function may hold the interpreter of one."""
 BESIDE_S = 10.0
 """Seconds that a recreated shard leases nothing to consumers in its own process."""
 CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
 WAITS = frozenset({Verdict.FULL, Verdict.EARLY})
-"""Verdicts on frames that may be accepted later."""
+"""Verdicts on frames that the shard may accept later."""
 logger = logging.getLogger("dqlab.queue")
 
 
 class QueueActor:
-    """One shard of one queue.
-
-    Parameters
-    ----------
-    name : str
-        The queue's name.
-    index : int
-        Which shard, from 0.
-    epoch : int
-        Grows each time the shard is recreated.
-    options : dict
-        Fields of `QueueOptions`; `results_memory`, `results_maxsize` in bytes; and `store`, for a durable
-        queue: see `open_durable`.
-    clients : collection of str
-        Clients that are alive: what others were submitting is cut off.
-    past : Past, optional
-        What is known of the earlier epochs, which were in memory.
-    consumers : collection of str
-        Live consumers of the epoch before: nothing is leased until they have reported what they have in hand,
-        for at most five seconds.
-    beside : collection of str
-        Consumers in this very process, which others are about to replace: nothing is leased to them meanwhile.
-
-    Attributes
-    ----------
-    closed : bool
-        It no longer answers calls.
-    """
+    """One shard of one queue."""
 
     def __init__(
         self,
@@ -112,12 +85,17 @@ class QueueActor:
         consumers: Collection[str] = (),
         beside: Collection[str] = (),
     ) -> None:
-        self._identity = name, index, epoch
+        self._identity = name, index, epoch  # the epoch grows each time the shard is recreated
         self._past = past
+        """What is known of earlier epochs, which were in memory."""
         self._clients = clients
+        """Clients that are alive; what others were submitting is cut off."""
         self._returning = set(consumers)
+        """Consumers of the epoch before: nothing is leased until they have reported what they hold, or for RETURN_S."""
         self._beside = set(beside)
+        """Consumers in this process, which others are about to replace: nothing is leased to them meanwhile."""
         self._options = options
+        """Fields of QueueOptions; `results_memory` and `results_maxsize`, in bytes; and `store`, see `open_durable`."""
         self._clock = SystemClock()
         self._lot = ParkingLot()
         self._recalls = Recalls()
@@ -126,28 +104,23 @@ class QueueActor:
         self._compacting: asyncio.Task[Compacted] | None = None
         self._puts_waiting = 0
         self._without_room: set[bytes] = set()
-        """Runs that were stopped because there was no room for results: they continue when there is."""
+        """Runs that were stopped for lack of room for results; they continue when there is room."""
         self._blocks = Blocks()
         self._blocked: set[bytes] = set()
-        """Runs that are held up."""
+        """Runs that consumers reported as held up."""
         self._reports, self._whole = 0, True
         self._reported: set[bytes] = set()
-        """Runs that were reported to the scheduler."""
+        """Runs that the scheduler knows from reports."""
         self.closed = self._begun = False
         self._born = self._begin = 0
-        """Epoch and first id of a shard without a log, which starts without history; 0 for a durable one."""
+        """Epoch and first id of a shard in memory, which starts without history; 0 for a durable one."""
 
     async def start(self, body: bytes) -> bytes:
-        """Open what was stored, and bind to this worker's event loop; the constructor ran in a thread.
-
-        Raises
-        ------
-        NoSuchActor
-            It was handed over before it could begin; its log is closed.
-        """
+        """Open what was stored and bind to this worker's event loop, or raise NoSuchActor if it was handed over."""
+        # Not in the constructor, which Dask runs in a thread.
         await self._open()
         try:
-            if self.closed:  # its worker leaves, and handed it over while it was opened
+            if self.closed:  # its worker leaves, and handed the shard over while the log was opened
                 raise NoSuchActor(self.shard.name)
             sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
             self._worker = get_worker()
@@ -157,7 +130,7 @@ class QueueActor:
             self._cut_off(self.ledger.submitting().difference(self._clients))
             self._dispatch()
         except BaseException:
-            await self._store.close()  # it would never be used
+            await self._store.close()  # nobody else would close it
             raise
         return calls.Done().pack()
 
@@ -193,12 +166,9 @@ class QueueActor:
     # --- messages in ------------------------------------------------------------------------
 
     async def put(self, body: bytes) -> bytes:
-        """Accept frames of one producer, in order, until one is not accepted.
-
-        A frame waits for room, and for earlier frames of its producer.
-        """
+        """Accept frames of one producer in order, until one is not accepted."""
         asked, parts = calls.Put.unpack(body)
-        if asked.epoch not in (None, self._born):
+        if asked.epoch not in (None, self._born):  # numbered for an actor whose producers this one does not know
             return calls.PutAnswer([], "MOVED").pack()
         opened = asked.open is not None and asked.open["run"] not in self.books
         if opened:
@@ -207,6 +177,7 @@ class QueueActor:
         firsts, verdict, full = list[int | None](), "", None
         for part in parts[: asked.frames]:
             frame = Frame.decode(bytes(part))
+            # Waits for room, and for earlier frames of the producer.
             put = await self._put_frame(frame, asked.wait, asked.lost, function)
             verdict = put.verdict.name
             if put.verdict not in (Verdict.ACCEPTED, Verdict.DUPLICATE):
@@ -216,10 +187,10 @@ class QueueActor:
             firsts.append(put.first)
         if function is not None:
             self.ledger.forget_unnamed(function[0])
-        # The client that asked for consumers may not know that the queue was closed and opened again.
+        # The client started consumers once, and may not know that the queue was closed and opened again.
         unserved = not self._lot.known
         self._dispatch()
-        await asyncio.sleep(0)  # calls that wait for these messages are answered first
+        await asyncio.sleep(0)  # calls that get these messages answer before this one waits for the log
         await self._store.durable()
         return calls.PutAnswer(firsts, verdict, full, opened, unserved).pack()
 
@@ -244,7 +215,7 @@ class QueueActor:
             try:
                 self._dispatch()
                 if await self._changed.until(judged, wait):
-                    put = attempt()  # without an await in between: what was judged still holds
+                    put = attempt()  # no await in between, so the verdict still holds
             finally:
                 self._puts_waiting -= 1
         if lost is not None and put.verdict is Verdict.ACCEPTED:
@@ -252,12 +223,12 @@ class QueueActor:
         return put
 
     def _takes_lost(self, run: bytes, claim: int) -> bool:
-        """Return whether a claim may resend lost documents: it is the newest, and the run is not cancelled."""
+        """Return whether a claim may resend lost documents, as the newest claim to a run that is not cancelled."""
         book = self.ledger.book(run)
         return book.bid(claim) and not (book.record is not None and book.record.cancelled)
 
     def _has_function(self, frame: Frame, brought: tuple[bytes, bytes] | None) -> bool:
-        """Return whether a frame's function is here; keep it if it came with the frame."""
+        """Return whether a frame's function is here, after keeping one that was sent with the frame."""
         if frame.function == NO_ID or frame.function in self.ledger.functions or frame.run not in self.books:
             return True
         if brought is None or brought[0] != frame.function:
@@ -278,13 +249,13 @@ class QueueActor:
         )
 
     async def function(self, body: bytes) -> bytes:
-        """Return a function's blob by its hash; consumers keep it."""
+        """Return a function's blob by its hash."""
         asked, _ = calls.Function.unpack(body)
         blob = self.ledger.functions.get(asked.hash)
         return calls.FunctionAnswer(blob is not None).pack(blob or b"")
 
     async def sink(self, body: bytes) -> bytes:
-        """Return where the rows of a run are written; consumers ask once."""
+        """Return where the rows of a run are written."""
         asked, _ = calls.FindSink.unpack(body)
         record = self.ledger.book(asked.run).record
         assert record is not None, "only runs have sinks"
@@ -292,7 +263,7 @@ class QueueActor:
         return calls.SinkAnswer(record.sink, record.name, self._upkeep is not None).pack()
 
     async def hold(self, body: bytes) -> bytes:
-        """Lease nothing of a run as long as a consumer cannot do something."""
+        """Lease nothing of a run while a consumer cannot do something that the run needs."""
         asked, _ = calls.Hold.unpack(body)
         run, lane = asked.run, self.shard.lanes.get(asked.run)
         if lane is None:
@@ -301,11 +272,12 @@ class QueueActor:
         self._blocks.note(run, asked.consumer, asked.why, self._clock.monotonic(), what)
         self._apply_blocks()
         if asked.why:
+            # A report expires by itself: its consumer may be gone.
             asyncio.get_running_loop().call_later(LASTS + 1.0, self._apply_blocks)
         return calls.HoldAnswer(lane.alive > 0, self._blocks.others(run, asked.consumer, what)).pack()
 
     def _apply_blocks(self) -> None:
-        """Hold up the runs that consumers have reported, and no others."""
+        """Hold up exactly the runs that consumers have reported."""
         if self.closed:
             return
         now, changed = self._clock.monotonic(), False
@@ -328,13 +300,14 @@ class QueueActor:
         asked, _ = calls.Lease.unpack(body)
         loop = asyncio.get_running_loop()
         call = ParkedLease(asked.consumer, asked.session, asked.credit, loop.create_future(), loop.time())
-        self._returning.discard(call.consumer.split("#")[0])  # a new consumer has nothing to report
-        self._recalls.answered(call.consumer)  # it has carried out every order, even if it gave back nothing
+        self._returning.discard(call.consumer.split("#")[0])  # it has reported what it held, or is new
+        self._recalls.answered(call.consumer)  # it has carried out every order, even if it returned nothing
         self._lot.park(call)
         self._dispatch()
         try:
             await rung(call.answer, LEASE_PARK)
         except asyncio.CancelledError:
+            # A lease may have been assigned in the same turn of the loop: without this it would last until it expires.
             given = None if call.answer.cancelled() else call.answer.result()
             if given is not None:
                 self._give_back(given)
@@ -342,6 +315,7 @@ class QueueActor:
         finally:
             self._lot.leave(call)
         lease: Lease | None = call.answer.result()
+        # Taken once: only the slot's newest session may have them.
         orders = self._lot.take_orders(call.consumer) if self._lot.known.get(call.consumer) == call.session else []
         if lease is None:
             return calls.Leased(orders, self.shard.epoch).pack()
@@ -352,7 +326,7 @@ class QueueActor:
             raise
 
     async def reclaim(self, body: bytes) -> bytes:
-        """Let a consumer keep what an earlier epoch leased to it, except what others have now."""
+        """Let a consumer keep what an earlier epoch leased to it, except messages that others have now."""
         asked, _ = calls.Reclaim.unpack(body)
         for held in asked.held:
             others = self.shard.reclaim(held.slot, held.lease, held.run, held.ids, age=held.age, early=held.early)
@@ -366,9 +340,9 @@ class QueueActor:
         lane = self.shard.lanes.get(lease.run)
         cuts, firsts = [], []
         for piece, found in [(piece, lane.batches.at(piece.frame)) for piece in lease.pieces] if lane else ():
-            if found is None:  # cancelled since this was leased, in the same turn of the event loop
+            if found is None:  # cancelled after it was leased, in the same turn of the loop
                 continue
-            batch, _ = found  # a kept one, since it is leased: see `Store.frame`
+            batch, _ = found  # a leased batch is kept, as `Store.frame` requires
             try:
                 frame = await self._store.frame(batch)
             except RecordCorrupt as error:
@@ -395,21 +369,21 @@ class QueueActor:
         return calls.Leased(orders, self.shard.epoch, delivery).pack_apart(*cuts)
 
     def _give_back(self, lease: Lease) -> None:
-        """Give back, uncounted, what is left of a lease that does not reach its consumer."""
+        """Return the rest of a lease that does not reach its consumer, without counting a delivery."""
         pieces = [Piece(piece.frame + piece.lo, piece.ordinal, piece.n) for piece in lease.pieces]
         n = sum(piece.n for piece in pieces)
         blob = Settlement.encode(
             pieces, bytes([Outcome.RETURN]) * n, [b""] * n, run=lease.run, epoch=self.shard.epoch, lease=lease.id
         )
-        with suppress(DqlabError):  # the log takes nothing: the lease lasts
+        with suppress(DqlabError):  # the log takes nothing now: the lease expires later
             self.ledger.settle(Settlement.decode(blob))
         self._dispatch()
 
     def _lose(self, run: bytes, batch: Batch, error: RecordCorrupt) -> None:
-        """Give up a frame that cannot be read; count its messages as lost, so that no call waits for them."""
+        """Count the messages of an unreadable frame as lost, so that no call waits for them."""
         first, stop = batch.first, batch.first + len(batch.states)
         lost = self.ledger.lose(run, [(first, stop)]) if run in self.shard.lanes else 0
-        if lost:  # else they were settled or dropped while the frame was read
+        if lost:  # else they were settled or dropped meanwhile
             logger.error("event=messages_lost queue=%s first=%d count=%d %s", self.shard.name, first, lost, error)
             self._dispatch()
 
@@ -423,12 +397,12 @@ class QueueActor:
         settled = self.ledger.settle(settlement)
         self._note_effort(settlement, settled, before)
         self._stop_when_full(settlement.run)
-        # Credit and recall before `_dispatch`: else this slot gets nothing until something else happens.
+        # Credit and recall before `_dispatch`: otherwise this slot gets nothing until another call dispatches.
         if asked.credit is not None:
             self._lot.credit(asked.consumer, asked.credit)
         self._recalls.answered(asked.consumer)
         self._dispatch()
-        await asyncio.sleep(0)  # calls that wait for these results are answered first
+        await asyncio.sleep(0)  # calls that get these results answer before this one waits for the log
         await self._store.durable()
         return calls.Settled(settled.duplicates, settled.stale).pack()
 
@@ -439,7 +413,7 @@ class QueueActor:
             book.effort.add(settlement.busy_s, book.lane.settled_units - before, documents)
 
     def _stop_when_full(self, run: bytes) -> None:
-        """Pause a run when there is no room for more results."""
+        """Pause a run while there is no room for more results."""
         book = self.books.get(run)
         if book is not None and self._store.full and not book.stopped:
             book.stopped = True
@@ -448,17 +422,18 @@ class QueueActor:
             self._give_back_untouched(run)
 
     async def renew(self, body: bytes) -> bytes:
-        """Renew leases; return those that are gone."""
+        """Renew leases, and return those that are gone."""
         asked, _ = calls.Renew.unpack(body)
         gone = self.shard.extend(asked.leases)
         self._reporter.touch()
         return calls.Renewed(gone).pack()
 
     async def begin(self, body: bytes) -> bytes:
-        """Early ack: never deliver a message of this lease again."""
+        """Acknowledge a lease early, so that its messages are never delivered again."""
         asked, _ = calls.Begin.unpack(body)
         begun = self.ledger.begin(asked.lease)
         if begun:
+            # The answer waits for the log: the consumer starts the function when it has it.
             self.ledger.note_functions()
             self._note_touched()
             await self._store.durable()
@@ -490,16 +465,16 @@ class QueueActor:
         return calls.Released(returned).pack()
 
     async def close(self, body: bytes) -> bytes:
-        """Close: stop consumers, raise in all other waiting calls that the queue is gone, and drop everything."""
+        """Stop consumers, raise in all waiting calls that the queue is gone, and drop everything."""
         for consumer in list(self._lot.known):
             self._lot.order(consumer, SlotOrder(Do.STOP))
         return await self.hand_over(body)
 
     async def hand_over(self, body: bytes) -> bytes:
-        """Release the log for the next epoch; waiting and later calls have to look that one up."""
-        # `closed` first, so that `_dispatch` changes nothing more; the store last, since the upkeep still writes to it.
+        """Release the log for the next epoch, which waiting and later calls must look up."""
+        # `closed` first, so that `_dispatch` changes nothing more. The store last: the upkeep still writes to it.
         self.closed = True
-        if not self._begun:  # `start` closes what it opens
+        if not self._begun:  # `start` sees `closed`, and closes what it opened
             return calls.Done().pack()
         if self._timer is not None:
             self._timer.cancel()
@@ -553,41 +528,42 @@ class QueueActor:
             for id in sorted(self._without_room):
                 if id in self.books and self.books[id].stopped:
                     self.ledger.obey(Op.RESUME, id, {})
-                self._without_room.discard(id)  # only now: a log that refuses leaves the others to the next order
+                self._without_room.discard(id)  # after it: if the log refuses, the next order tries again
         self._dispatch()
         await self._store.durable()
         return count
 
     async def claim(self, body: bytes) -> bytes:
-        """Refuse lost documents of a run under any older claim."""
+        """Refuse, from now on, lost documents of a run under any older claim."""
         asked, _ = calls.Claim.unpack(body)
         self.ledger.book(asked.run).bid(asked.claim)
         return calls.Done().pack()
 
     async def submitting(self, body: bytes) -> bytes:
-        """Return the clients of the runs that are being submitted."""
+        """Return the clients that are submitting runs."""
         return calls.SubmittingAnswer(sorted(self.ledger.submitting())).pack()
 
     async def cut_off(self, body: bytes) -> bytes:
-        """Seal the runs whose submitting client is gone, and one that its own client gave up."""
+        """Seal the runs of submitting clients that are gone, and a run that its own client gave up."""
         asked, _ = calls.CutOff.unpack(body)
         sealed = self._cut_off(asked.gone, asked.run)
         await self._store.durable()
         return calls.CutOffAnswer(sealed).pack()
 
     async def compact(self, body: bytes) -> bytes:
-        """Free disk space, or continue to wait for that; a transient shard has nothing to free."""
+        """Free disk space, or continue to wait for a compaction under way."""
         asked, _ = calls.Compact.unpack(body)
-        if self._upkeep is None:
+        if self._upkeep is None:  # a shard in memory has nothing to free
             return calls.CompactAnswer(0, 0, Compacted()).pack()
+        # A task of its own: it may take longer than a call, which then returns how far it is, and is repeated.
         if self._compacting is None:
             self._compacting = asyncio.get_running_loop().create_task(self._upkeep.compact(), name="dqlab-compact")
         task = self._compacting
-        await asyncio.wait([task], timeout=asked.wait)
+        await asyncio.wait([task], timeout=asked.wait)  # unlike wait_for, it does not cancel the task
         copied, of = self._upkeep.copied
         if not task.done():
             return calls.CompactAnswer(copied, of).pack()
-        if self._compacting is task:
+        if self._compacting is task:  # another call may have begun the next one
             self._compacting = None
         return calls.CompactAnswer(of, of, task.result()).pack()
 
@@ -609,13 +585,14 @@ class QueueActor:
         """Wait until no message of a range is ready, delayed or leased, then return their results."""
         asked, _ = calls.WaitSettled.unpack(body)
         run, lo, hi = asked.run, asked.lo, asked.hi
+        # Ids below `_begin` were given by an earlier epoch in memory, whose results are gone.
         lost = max(0, min(hi, self._begin) - lo)
         book = self.ledger.book(run)
         await self._until(lambda: lost > 0 or book.stopped or self.shard.unsettled(run, lo, hi) == 0, asked.wait)
-        left = self.shard.unsettled(run, lo, hi)
+        left = self.shard.unsettled(run, lo, hi)  # counted again: the wait may have run out
         paused = self.shard.paused or self.shard.lanes[run].paused
         if not left and not self._are_safe(run, lo, hi) and not await self._is_safe(run, asked.wait):
-            left = hi - lo
+            left = hi - lo  # a result that is not safe may be lost, so it is none yet
         parts = [] if left or lost else await page(book.results, self._store.read, lo, hi)
         return calls.SettledAnswer(
             left=left,
@@ -631,7 +608,7 @@ class QueueActor:
         ).pack_apart(*parts)
 
     async def idle(self, body: bytes) -> bytes:
-        """Wait until nothing here is ready, delayed or leased, or until why nothing will be processed changes."""
+        """Wait until nothing here is ready, delayed or leased, or the reason why nothing is processed changes."""
         asked, _ = calls.Idle.unpack(body)
         await self._until(lambda: not self._alive() or self._stuck() != asked.stuck, asked.wait)
         full = any(self.books[lane.run].stopped for lane in self.shard.activity.alive() if lane.run in self.books)
@@ -650,7 +627,7 @@ class QueueActor:
         return "it has been paused" if paused else ""
 
     async def page(self, body: bytes) -> Packed:
-        """Return one page of results by ordinal."""
+        """Return one page of results by ordinal, once they are as safe as the store promises."""
         asked, _ = calls.Page.unpack(body)
         run, lo, hi = asked.run, asked.lo, asked.hi
         results = self.ledger.book(run).results
@@ -659,9 +636,10 @@ class QueueActor:
         return calls.Done().pack_apart(*await page(results, self._store.read, lo, hi))
 
     async def stream(self, body: bytes) -> Packed:
-        """Return results in the order of completion, behind a cursor; drops nothing."""
+        """Return results behind a cursor in the order of completion, and drop none."""
         asked, _ = calls.Stream.unpack(body)
         book, lane = self.ledger.book(asked.run), self.shard.lanes[asked.run]
+        # A cursor of an earlier epoch in memory means nothing here.
         results, cursor = book.results, asked.cursor if asked.epoch in (None, self._born) else 0
         await self._until(lambda: results.end > cursor or lane.done, asked.wait)
         if self._confirmed.end(asked.run) <= cursor:
@@ -673,13 +651,11 @@ class QueueActor:
         return calls.StreamAnswer(cursor, self._born, more, done).pack_apart(*parts)
 
     async def watch(self, body: bytes) -> bytes:
-        """Wait until a run is done or stopped; return counts and what is known of it.
-
-        A call that waits for the end gets it once it is as safe as the store promises; one that does not wait gets
-        what is in memory.
-        """
+        """Wait until a run is done or stopped, and return its progress."""
         asked, _ = calls.Watch.unpack(body)
         book, lane = self.ledger.book(asked.run), self.shard.lanes[asked.run]
+        # A caller that waits for the end gets it once it is as safe as the store promises; one that does not wait gets
+        # the state in memory.
         safe = True
         if asked.wait:
             await self._until(lambda: lane.done or book.stands, asked.wait)
@@ -731,7 +707,7 @@ class QueueActor:
             if not asked.bare:
                 try:
                     first, index = self.shard.locate(run, letter.id)
-                except MessageNotFound:  # purged, or retried and done, while others were read; never the first one
+                except MessageNotFound:  # purged or retried during an await; never the first one
                     continue
                 frame = await self._store.frame(self.shard.lanes[run].batches[first])
                 kind = int(frame.kind)
@@ -749,7 +725,7 @@ class QueueActor:
         return calls.DeadPlaces([id for id, _ in found], [ordinal for _, ordinal in found]).pack()
 
     async def dead_counts(self, body: bytes) -> bytes:
-        """Return how many messages are dead in each lane that has any."""
+        """Return how many messages are dead in each lane that has dead ones."""
         asked, _ = calls.DeadCounts.unpack(body)
         lanes = [self.shard.lane(asked.run)] if asked.run is not None else self.shard.lanes.values()
         counts = [(lane.run, lane.dead_count(asked.classes)) for lane in lanes]
@@ -781,11 +757,7 @@ class QueueActor:
         return calls.RunsAnswer([(run, name) for name in wanted for run in names.get(name, ())]).pack()
 
     async def opening(self, body: bytes) -> bytes:
-        """Return what a run was opened with, and the state of its input.
-
-        For a shard that does not have the run: opening it may not have come that far, as long as the input is open or
-        was cut off before anything of it was recorded.
-        """
+        """Return what a run was opened with, and the state of its input, for a shard that does not have the run."""
         asked, _ = calls.Opening.unpack(body)
         book = self.ledger.book(asked.run)
         assert book.record is not None, "only runs have names"
@@ -794,11 +766,13 @@ class QueueActor:
         record |= {"options": book.record.options} if book.record.options else {}
         record |= {"unit": book.record.unit} if book.record.unit else {}
         cut_off = book.record.incomplete == CUT_OFF
+        # Opening may not have reached every shard while the input is open, or if it was cut off before any of it was
+        # recorded.
         may_be_missing = not book.lane.sealed or (cut_off and not book.record.submitted)
         return calls.OpeningAnswer(record, asdict(book.lane.retry), may_be_missing, cut_off).pack()
 
     async def stats(self, body: bytes) -> bytes:
-        """Return the totals that are reported to the scheduler."""
+        """Return the totals of this shard."""
         return pack(self.report().to_wire())
 
     @property
@@ -807,11 +781,11 @@ class QueueActor:
         return self._reporter.unsent
 
     def vitals(self) -> dict[str, Any]:
-        """Return what an examination needs to know of this shard; called in its own process."""
+        """Return what the doctor needs to know of this shard, in the shard's own process."""
         return shard_vitals(self.ledger, self._store, len(self._lot.known))
 
     def open_functions(self) -> list[tuple[bytes, str]]:
-        """Return the functions of open runs: pickle and source; called in its own process."""
+        """Return pickle and source of the functions of open runs, in the shard's own process."""
         return open_functions(self.ledger)
 
     # --- reports ----------------------------------------------------------------------------
@@ -835,11 +809,9 @@ class QueueActor:
         return self._totals(self.books)
 
     def news(self) -> ShardReport:
-        """Return absolute totals of this shard for the scheduler, with the lanes that changed since the last time.
-
-        ``number`` counts these reports from 1. The first is ``whole``: it has all lanes; so is the one after a
-        call of `resend`, which the scheduler makes when a number is missing. ``dropped`` are runs that are gone.
-        """
+        """Return absolute totals for the scheduler, with the lanes that changed since the last report."""
+        # `number` counts reports from 1, so the scheduler sees a gap and calls `resend`. The first report, and the one
+        # after `resend`, are `whole`: they have all lanes. `dropped` are runs that are gone.
         self.ledger.note_functions()
         changed, self.ledger.news = self.ledger.news, {}
         whole, self._whole = self._whole, False
@@ -860,7 +832,7 @@ class QueueActor:
         return calls.Done().pack()
 
     async def resend(self, body: bytes) -> bytes:
-        """Put all lanes into the next report: the scheduler has missed one."""
+        """Put all lanes into the next report, since the scheduler missed one."""
         self._whole = True
         self._reporter.touch()
         return calls.Done().pack()
@@ -891,7 +863,7 @@ class QueueActor:
         )
 
     def _store_turned(self) -> None:
-        """Continue when there is room again; when the store has failed, raise its error in all calls, now and later."""
+        """Continue when there is room again, or raise the error of a failed store in all calls."""
         if self._store.failure is not None:
             self._changed.give_up(self._store.failure)
             self._reporter.touch()
@@ -899,24 +871,18 @@ class QueueActor:
             self._dispatch()
 
     async def _until(self, condition: Callable[[], bool], wait: float) -> bool:
-        """Wait until a condition holds; return whether it does after `wait` seconds.
-
-        Raises
-        ------
-        LogFailed, Fenced
-            What is in memory may be ahead of the log, and stays there.
-        """
+        """Wait until a condition holds, return whether it holds after `wait` seconds, and raise the store's failure."""
         holds = await self._changed.until(condition, wait)
+        # Memory may be ahead of a log that failed, and stays so: no answer may be built from it.
         if self._store.failure is not None:
             raise self._store.failure
         return holds
 
     async def _is_safe(self, run: bytes, wait: float) -> bool:
-        """Return whether all of a run so far is as safe as the store promises; wait for that, at least 0.25 s.
-
-        A full disk makes calls wait; it is not a reason to give up.
-        """
+        """Wait until all of a run so far is as safe as the store promises, and return whether it is."""
         try:
+            # At least 0.25 s, so that a call that does not wait can succeed at all. A full disk makes it unsafe for
+            # now; callers wait on.
             async with asyncio.timeout(max(wait, 0.25)):
                 await self._store.durable(self._confirmed.number(run))
         except (TimeoutError, DiskFull, NoDescriptors):
@@ -924,7 +890,7 @@ class QueueActor:
         return True
 
     def _are_safe(self, run: bytes, lo: int, hi: int) -> bool:
-        """Return whether messages of a run, by ordinal, have results that are all safe."""
+        """Return whether all messages in a range of ordinals have results that are safe."""
         there, safe = self._confirmed.results(run, self.ledger.book(run).results, lo, hi)
         return safe and there == hi - lo
 
@@ -939,22 +905,20 @@ class QueueActor:
     # --- after every change -----------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        """Do what the rules require, hand out messages, wake waiting calls, set the alarm.
-
-        Nothing is handed out while the disk is full: outcomes that cannot be written would fill the memory.
-        """
+        """Do what the rules require, lease messages, wake waiting calls, and set the alarm."""
         # The order matters:
         #
-        # 1. `tick` before `_halt_failing`: leases that expire may bring the deaths for which a run is paused.
-        # 2. `_halt_failing` before anything is leased: else a run that fails throughout is leased once more.
-        # 3. `note_ends` before `_note_touched`: it enters in `touched` what the latter takes.
-        # 4. The alarm last: what is leased here has deadlines too.
-        # 5. No await: the calls that `ring` wakes ask `_confirmed`, and have to find all of this done.
+        # 1. `tick` before `_halt_failing`: expired leases may cause the deaths for which a run is paused.
+        # 2. `_halt_failing` before leasing: otherwise a run in which everything fails is leased once more.
+        # 3. `note_ends` before `_note_touched`: it adds to `touched`, which the latter takes.
+        # 4. The alarm last: the new leases have deadlines too.
+        # 5. No await: the calls that `ring` wakes read `_confirmed`, and must find all of this done.
         if self.closed or self._store.failure is not None:
             return
         self.shard.tick()
         self._halt_failing()
         self._apply_effects()
+        # Nothing is leased while the disk is full: outcomes that cannot be written would fill the memory.
         for call in self._lot.hungry() if not self._returning and self._store.short is None else ():
             if self._beside and call.consumer.split("#")[0] in self._beside:
                 continue
@@ -963,7 +927,7 @@ class QueueActor:
             if lease is not None:
                 self._lot.serve(call, lease)
             elif not any(lane.suspects for lane in self.shard.activity.alive()):
-                break  # with suspects it depends on the caller; else there is nothing for the others either
+                break  # without suspects, no other call gets anything either
         again = self._recalls.consider(self.shard, self._lot)
         self.ledger.note_ends()
         self._note_touched()
@@ -972,14 +936,15 @@ class QueueActor:
         self._set_alarm(again)
 
     def _note_touched(self) -> None:
-        """Record what else has changed, and note which record the changed runs have to wait for."""
-        self._store.noted()  # first: the number that is noted has to be that of the record with the change
+        """Record what else has changed, and note the record that the changed runs must wait for."""
+        self._store.noted()  # first: `note` takes the number of the record that contains the change
         touched, self.ledger.touched = self.ledger.touched, {}
         for run in touched:
             self._confirmed.note(run, self.books.get(run))
 
     def _halt_failing(self) -> None:
-        """Pause runs in which everything fails; while the log takes nothing, the next change tries again."""
+        """Pause runs in which everything fails."""
+        # While the log takes nothing, the next change tries again.
         if self._store.short is None:
             with suppress(DqlabError):
                 for run in self.ledger.halt_failing():
@@ -997,7 +962,7 @@ class QueueActor:
             self._lot.order(revoked.consumer, SlotOrder(Do.CANCEL, revoked.lease_id, list(revoked.ranges)))
 
     def _set_alarm(self, again: float | None) -> None:
-        """Dispatch again when something falls due, at the latest in `again` seconds."""
+        """Dispatch again at the next deadline, or in `again` seconds if that is earlier."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

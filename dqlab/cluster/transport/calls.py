@@ -1,6 +1,6 @@
-"""Every call to an actor: the method that answers it, what it takes, and what it answers.
+"""Every call to an actor: the method that answers it, its arguments, and its answer.
 
-Both sides use these classes, so mypy finds a misspelt field; a test holds that each method exists.
+Both sides use these classes, so mypy finds a misspelt field; a test checks that each method exists.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dqlab.store.values import Compacted
 
 
 class FromWire(Protocol):
-    """What an answer can be opened as."""
+    """A type that an answer can be opened as."""
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """Return what was packed."""
+        """Return the object that was packed."""
 
 
 A = TypeVar("A", bound=FromWire)
@@ -47,12 +47,12 @@ class Call(Message, Generic[A]):
 
 @dataclass(slots=True)
 class Done(Message):
-    """The call was carried out; there is nothing to answer."""
+    """The call was carried out."""
 
 
 @dataclass(slots=True)
 class Count(Message):
-    """How many messages it was about."""
+    """How many messages a call changed."""
 
     count: int
 
@@ -65,55 +65,55 @@ class Fullness(Message):
     """Why there is no room."""
 
     disk: dict[str, Any] | None
-    """Fields of the `DiskFull` that the log waits for to end; None = it takes more."""
+    """Fields of the `DiskFull` that holds up the log, or None."""
     messages: int
     maxsize: int | None
     bytes: int
     max_bytes: int | None
     consumers: int
-    """Slots that have ever asked for work, and are alive."""
+    """Living slots that have ever asked for work."""
     paused: bool
 
 
 @dataclass(slots=True)
 class PutAnswer(Message):
-    """What became of the frames of one `Put`."""
+    """The outcome of the frames of one `Put`."""
 
     firsts: list[int | None]
-    """First ids of the frames that were accepted, None where the same frame was accepted before.
+    """First ids of the accepted frames, None for one that was accepted before.
 
-    The frame behind them was refused by `verdict`, and those behind that one were not looked at.
+    The next frame was refused with `verdict`, and the shard did not look at later ones.
     """
     verdict: str = ""
-    """Name of the `Verdict` on the last frame that was looked at."""
+    """Name of the `Verdict` on the last frame that the shard looked at."""
     full: Fullness | None = None
     opened: bool = False
-    """The shard did not have the run, and opened it."""
+    """Whether the shard did not have the run, and opened it."""
     unserved: bool = False
-    """No consumer is known."""
+    """Whether the shard knows no consumer."""
 
 
 @dataclass(slots=True)
 class Put(Call[PutAnswer]):
-    """Accept frames of one producer; parts are the frames, and the blob of `function`."""
+    """Accept frames of one producer, which are the parts, with the blob of `function` behind them."""
 
     method = "put"
     frames: int
     wait: float
     """Seconds that a frame waits for room, and for earlier frames of its producer."""
     epoch: int | None = None
-    """The one that the frames were numbered for: another one accepts none."""
+    """The epoch that the frames were numbered for; any other epoch accepts none."""
     lost: int | None = None
-    """Number of a claim; the frames hold documents that were lost."""
+    """Number of the claim, if the frames hold lost documents."""
     open: dict[str, Any] | None = None
-    """What the run is opened with, if the shard does not have it: `Open.spec`."""
+    """The run's `Open.spec`, for a shard that does not have it."""
     function: bytes | None = None
-    """Name of the function that comes with the frames."""
+    """Name of the function that is sent with the frames."""
 
 
 @dataclass(slots=True)
 class FunctionAnswer(Message):
-    """Whether the function is known; the part is its blob."""
+    """Whether the shard knows the function, whose blob is the part."""
 
     known: bool
 
@@ -131,17 +131,17 @@ class Function(Call[FunctionAnswer]):
 
 @dataclass(slots=True)
 class Suspicion(Message):
-    """How a message that may have killed its last consumers is to run."""
+    """How to run a message that may have killed its last consumers."""
 
     isolate: bool
-    """Alone in its process."""
+    """Whether it runs alone in its process."""
     in_vain: int
-    """Times that it was lost beside others."""
+    """How often it was lost while others ran beside it."""
 
 
 @dataclass(slots=True)
 class Delivery(Message):
-    """A lease; its frames are the parts of the answer."""
+    """A lease, whose frames are the parts of the answer."""
 
     id: int
     timeout: float
@@ -149,18 +149,18 @@ class Delivery(Message):
     firsts: list[int]
     """First id of each frame."""
     process: dict[str, Any] | None
-    """Limits of the process that its messages run in; None = they run in a thread."""
+    """Limits of the process that its messages run in, or None if they run in a thread."""
     sink: bool = False
     unit: str = ""
-    """What weights count, see `RunRecord.unit`."""
+    """The unit of weights, see `RunRecord.unit`."""
     attempts: Sequence[tuple[int, int]] = ()
-    """Ids of messages that were delivered before, and how often."""
+    """Ids of messages that were delivered before, with the number of deliveries."""
     suspect: Suspicion | None = None
 
 
 @dataclass(slots=True)
 class Leased(Message):
-    """A lease, or none when the call was answered with orders, or timed out."""
+    """A lease, or none when the call was answered with orders or timed out."""
 
     orders: list[SlotOrder]
     epoch: int
@@ -180,7 +180,7 @@ class Lease(Call[Leased]):
 
 @dataclass(slots=True)
 class HeldBySlot(Message):
-    """What a slot has in hand of one lease."""
+    """The messages of one lease that a slot holds."""
 
     slot: str
     lease: int
@@ -193,7 +193,7 @@ class HeldBySlot(Message):
 
 @dataclass(slots=True)
 class Reclaim(Call[Done]):
-    """Keep what an earlier epoch leased to a consumer, except what others have now."""
+    """Let a consumer keep what an earlier epoch leased to it, except messages that others have now."""
 
     method = "reclaim"
     consumer: str
@@ -202,7 +202,7 @@ class Reclaim(Call[Done]):
 
 @dataclass(slots=True)
 class Settled(Message):
-    """Outcomes that changed nothing."""
+    """How many outcomes changed nothing."""
 
     duplicates: int
     stale: int
@@ -210,7 +210,7 @@ class Settled(Message):
 
 @dataclass(slots=True)
 class Settle(Call[Settled]):
-    """Record outcomes and results; the part is a `Settlement`."""
+    """Record the outcomes and results of a `Settlement`, which is the part."""
 
     method = "settle"
     consumer: str
@@ -235,14 +235,14 @@ class Renew(Call[Renewed]):
 
 @dataclass(slots=True)
 class BeginAnswer(Message):
-    """Whether the lease is still there."""
+    """Whether the lease still exists."""
 
     begun: bool
 
 
 @dataclass(slots=True)
 class Begin(Call[BeginAnswer]):
-    """Acknowledge early: never deliver a message of this lease again."""
+    """Acknowledge a lease early, so that its messages are never delivered again."""
 
     method = "begin"
     lease: int
@@ -250,7 +250,7 @@ class Begin(Call[BeginAnswer]):
 
 @dataclass(slots=True)
 class IsolateAnswer(Message):
-    """Whether the lease is still there."""
+    """Whether the lease still exists."""
 
     held: bool
 
@@ -274,14 +274,14 @@ class Ran(Call[Done]):
 
 @dataclass(slots=True)
 class Released(Message):
-    """Messages that are ready again."""
+    """How many messages are ready again."""
 
     returned: int
 
 
 @dataclass(slots=True)
 class Release(Call[Released]):
-    """Return what consumers held whose worker died."""
+    """Return the messages of consumers whose worker died."""
 
     method = "release"
     consumers: list[str]
@@ -295,9 +295,9 @@ class SinkAnswer(Message):
     sink: dict[str, Any]
     """See `sinks.sink_of`."""
     name: str
-    """The run's."""
+    """The run's name."""
     durable: bool
-    """Whether the queue is."""
+    """Whether the queue is durable."""
 
 
 @dataclass(slots=True)
@@ -313,22 +313,22 @@ class HoldAnswer(Message):
     """What a shard knows about a run that is held up."""
 
     wanted: bool
-    """Results of it are still to come."""
+    """Whether the run still has results to produce."""
     others: bool = False
-    """Another consumer has reported the same."""
+    """Whether another consumer has reported the same."""
 
 
 @dataclass(slots=True)
 class Hold(Call[HoldAnswer]):
-    """Lease nothing of a run as long as a consumer cannot do something."""
+    """Lease nothing of a run while a consumer cannot do something that the run needs."""
 
     method = "hold"
     run: bytes
     consumer: str
     why: str
-    """ "" = it can."""
+    """The reason; "" once the consumer can."""
     what: str = ""
-    """See `Blocked`."""
+    """What it cannot do, a `Blocked`."""
 
 
 # --- orders -------------------------------------------------------------------------------------------------------
@@ -336,10 +336,11 @@ class Hold(Call[HoldAnswer]):
 
 @dataclass(slots=True)
 class Control(Call[Count]):
-    """Carry out one message of an `Order`; its fields are those of the order, as the log has them."""
+    """Carry out one message of an `Order`."""
 
     method = "control"
     message: dict[str, Any]
+    """The order's fields as the log has them."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the message."""
@@ -347,7 +348,7 @@ class Control(Call[Count]):
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """Return what `to_wire` was called on."""
+        """Return the call that `to_wire` was called on."""
         return cls(dict(wire))
 
 
@@ -357,7 +358,7 @@ class RetryAnswer(Message):
 
     count: int
     after: int | None
-    """Call again with it until it is None."""
+    """The next page's `after`; None at the end."""
 
 
 @dataclass(slots=True)
@@ -367,9 +368,9 @@ class Retry(Call[RetryAnswer]):
     method = "retry"
     run: bytes
     classes: list[str]
-    """Fingerprints of failures; none = all."""
+    """Fingerprints of failures; [] for all."""
     after: int
-    """Id behind which the page begins; -1 = the first page."""
+    """The page begins behind this id; -1 for the first page."""
     limit: int
     function: bytes | None = None
     blob: bytes | None = None
@@ -383,12 +384,12 @@ class LetGo(Call[Count]):
     run: bytes
     ids: Sequence[tuple[int, int]]
     why: str
-    """Why they are dead; "" = they are delivered again."""
+    """Why they become dead; "" if they are delivered again."""
 
 
 @dataclass(slots=True)
 class Claim(Call[Done]):
-    """Refuse lost documents of a run under any older claim."""
+    """Refuse, from now on, lost documents of a run under any older claim."""
 
     method = "claim"
     run: bytes
@@ -397,14 +398,14 @@ class Claim(Call[Done]):
 
 @dataclass(slots=True)
 class SubmittingAnswer(Message):
-    """Clients of the runs that are being submitted."""
+    """Clients that are submitting runs."""
 
     clients: list[str]
 
 
 @dataclass(slots=True)
 class Submitting(Call[SubmittingAnswer]):
-    """List the clients that submit."""
+    """List the clients that are submitting runs."""
 
     method = "submitting"
 
@@ -427,7 +428,7 @@ class CutOff(Call[CutOffAnswer]):
 
 @dataclass(slots=True)
 class CompactAnswer(Message):
-    """How far a compaction is, in bytes."""
+    """The progress of a compaction, in bytes."""
 
     copied: int
     of: int
@@ -437,7 +438,7 @@ class CompactAnswer(Message):
 
 @dataclass(slots=True)
 class Compact(Call[CompactAnswer]):
-    """Free disk space, or wait for that to end."""
+    """Free disk space, or continue to wait for that."""
 
     method = "compact"
     wait: float
@@ -448,27 +449,27 @@ class Compact(Call[CompactAnswer]):
 
 @dataclass(slots=True)
 class SettledAnswer(Message):
-    """Messages of a range that are settled; the parts are their results, once none is left."""
+    """How far a range of messages is settled, with their results as parts once none is left."""
 
     left: int
     """Messages that are ready, delayed or leased, or whose results are not safe yet."""
     acked: int
     lost: int
-    """Messages of an earlier epoch in memory."""
+    """Messages that an earlier epoch in memory had."""
     died: list[str]
-    """Workers that died with messages."""
+    """Workers that died while they held messages."""
     consumers: int
     paused: bool
     why: str
     stopped: bool
-    """Paused because there is no room for results."""
+    """Whether it is paused for lack of room for results."""
     stored: int
     results_maxsize: int
 
 
 @dataclass(slots=True)
 class WaitSettled(Call[SettledAnswer]):
-    """Wait until no message of [lo, hi) has an outcome to come."""
+    """Wait until all messages of [lo, hi) have an outcome."""
 
     method = "settled"
     run: bytes
@@ -483,15 +484,15 @@ class IdleAnswer(Message):
 
     alive: int
     stuck: str
-    """Why nothing will be processed, else ""."""
+    """Why nothing will be processed, or ""."""
     full: bool
-    """There is no room for results."""
+    """Whether there is no room for results."""
     stored: int
 
 
 @dataclass(slots=True)
 class Idle(Call[IdleAnswer]):
-    """Wait until nothing is ready, delayed or leased, or until `stuck` changes."""
+    """Wait until nothing is ready, delayed or leased, or `stuck` is no longer the reason."""
 
     method = "idle"
     wait: float
@@ -500,7 +501,7 @@ class Idle(Call[IdleAnswer]):
 
 @dataclass(slots=True)
 class Page(Call[Done]):
-    """Read results by ordinal; they are the parts of the answer."""
+    """Read results by ordinal, which are the parts of the answer."""
 
     method = "page"
     run: bytes
@@ -510,25 +511,26 @@ class Page(Call[Done]):
 
 @dataclass(slots=True)
 class StreamAnswer(Message):
-    """Where to go on; the parts are results."""
+    """Where to continue, with results as parts."""
 
     cursor: int
     epoch: int
     more: bool
-    """There are results behind the cursor."""
+    """Whether there are results behind the cursor."""
     done: bool
-    """None will come."""
+    """Whether no result will follow."""
 
 
 @dataclass(slots=True)
 class Stream(Call[StreamAnswer]):
-    """Read results in the order of completion, from a cursor; one of an earlier epoch in memory counts from 0."""
+    """Read results in the order of completion, from a cursor."""
 
     method = "stream"
     run: bytes
     cursor: int
     wait: float
     epoch: int | None = None
+    """The cursor's epoch; a cursor of an earlier epoch in memory counts as 0."""
     most: int | None = None
 
 
@@ -540,7 +542,7 @@ class Watch(Call[ShardProgress]):
     run: bytes
     wait: float = 0.0
     covered: bool = False
-    """Answer ranges of ordinals too."""
+    """Whether to answer ranges of ordinals too."""
 
 
 class DeadRow(NamedTuple):
@@ -552,12 +554,12 @@ class DeadRow(NamedTuple):
     deliveries: int
     exceptions: int
     kind: int | None
-    """A `Kind`; None where the payload was left out."""
+    """A `Kind`; None if the payload was left out."""
 
 
 @dataclass(slots=True)
 class DeadAnswer(Message):
-    """Dead letters; the parts are failure record and payload of each, or the failure record alone."""
+    """Dead letters, with the failure record of each as a part, and behind it the payload unless left out."""
 
     rows: list[DeadRow]
 
@@ -569,12 +571,12 @@ class Dead(Call[DeadAnswer]):
     method = "dead"
     run: bytes
     after: int
-    """Id behind which the page begins; -1 = the first page."""
+    """The page begins behind this id; -1 for the first page."""
     limit: int
     classes: list[str]
-    """Fingerprints of failures; none = all."""
+    """Fingerprints of failures; [] for all."""
     bare: bool = False
-    """Leave payloads out."""
+    """Whether to leave payloads out."""
 
 
 @dataclass(slots=True)
@@ -597,7 +599,7 @@ class DeadOrdinals(Call[DeadPlaces]):
 
 @dataclass(slots=True)
 class DeadCountsAnswer(Message):
-    """Lanes that have dead messages, and how many."""
+    """Lanes with dead messages, and how many."""
 
     counts: list[tuple[bytes, int]]
 
@@ -648,11 +650,11 @@ class RunsAnswer(Message):
 
 @dataclass(slots=True)
 class Runs(Call[RunsAnswer]):
-    """List runs with a record in this shard."""
+    """List the runs with a record in this shard."""
 
     method = "runs"
     name: str | None = None
-    """None = all."""
+    """None for all runs."""
 
 
 @dataclass(slots=True)
@@ -660,10 +662,10 @@ class OpeningAnswer(Message):
     """What a run was opened with, and the state of its input."""
 
     record: dict[str, Any]
-    """What the run record begins with, see `Open`."""
+    """What the run record begins with, as in `Open`."""
     retry: dict[str, Any]
     may_be_missing: bool
-    """Other shards may not have the run."""
+    """Whether other shards may lack the run."""
     cut_off: bool
 
 
@@ -698,11 +700,12 @@ class HandOver(Call[Done]):
 
 @dataclass(slots=True)
 class Close(Call[Done]):
-    """End an actor; a consumer answers its last `ConsumerReport`, which the scheduler forwards unopened."""
+    """End an actor."""
 
+    # A consumer answers with its last `ConsumerReport`, which the scheduler forwards unopened.
     method = "close"
     patience: float = 0.0
-    """Seconds that a consumer's messages may take which have begun."""
+    """Seconds that a consumer's running messages may still take."""
 
 
 # --- calls to consumers -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Pages of dead letters for pages outside of a client, made from failure records alone: payloads stay sealed."""
+"""Pages of dead letters for views outside a client, made from failure records alone, so payloads stay sealed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dqlab.failures.records import NO_ANSWER
 __all__ = ["dead_page", "described"]
 
 MOST = 100
-_UNSAID = {
+_NO_FAILURE = {
     "error": NO_ERROR,
     "at": "",
     "traceback": "",
@@ -22,26 +22,14 @@ _UNSAID = {
     "consumer": "",
     "when": 0.0,
 }
-"""Of a message whose function never raised."""
+"""Fields of a message whose function never raised."""
 
 
 async def dead_page(queue: QueueCalls, run: bytes | None, fingerprint: str, after: str, limit: int) -> dict[str, Any]:
-    """Return {total, rows, next} of the dead letters of a run, or of a whole queue, perhaps of one failure class.
-
-    Parameters
-    ----------
-    after : str
-        The `next` of the page before; "" = the first page.
-    limit : int
-        Rows at most, 1 to 100.
-
-    Raises
-    ------
-    BadOption
-        `after` or `limit` is invalid.
-    """
+    """Return {total, rows, next} of dead letters, or raise BadOption for an invalid `after` or `limit`."""
     if not 1 <= limit <= MOST:
         raise BadOption(option="limit", value=limit, problem=f"is 1 to {MOST}.")
+    # `after` is the `next` of the page before; an empty one begins at the first page.
     begin = _place(after)
     classes = [fingerprint] if fingerprint else []
     by_shard = await dead_counts(queue, run, classes)
@@ -55,7 +43,7 @@ async def dead_page(queue: QueueCalls, run: bytes | None, fingerprint: str, afte
         asked = Dead(lane, id, limit + 1 - len(rows), classes, bare=True)
         answer, records = await queue.ask(shard, asked)
         for row, record in zip(answer.rows, records, strict=True):
-            if len(rows) == limit:  # there is one more
+            if len(rows) == limit:  # one more than asked for: there is a next page
                 return _page(by_shard, rows, last)
             rows.append(described(row, bytes(record)))
             last = shard, lane, row.id
@@ -70,7 +58,7 @@ def _page(
 
 
 def _place(after: str) -> tuple[int, bytes, int]:
-    """Return shard, lane and id behind which a page begins."""
+    """Return the shard, lane and id that a page follows."""
     if not after:
         return 0, b"", -1
     try:
@@ -90,10 +78,10 @@ def described(row: DeadRow, record: bytes) -> dict[str, Any]:
             failure = Failure.from_bytes(record)
         except FrameCorrupt as error:
             reason = f"{reason}; {error}"
-    said = {"id": id, "key": ordinal, "deliveries": deliveries, "reason": reason}
+    known = {"id": id, "key": ordinal, "deliveries": deliveries, "reason": reason}
     if failure is None:
-        return _UNSAID | said | {"message": reason}
-    return said | {
+        return _NO_FAILURE | known | {"message": reason}
+    return known | {
         "key": failure.key if failure.key is not None else ordinal,
         "error": shown_name(failure.error),
         "message": failure.message,

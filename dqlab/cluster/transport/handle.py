@@ -1,4 +1,4 @@
-"""A queue as seen from a client."""
+"""A queue, as a client calls it."""
 
 from __future__ import annotations
 
@@ -19,33 +19,17 @@ __all__ = ["TRANSIENT", "Handle"]
 
 
 class Handle(QueueCalls):
-    """Calls to a queue's shards.
-
-    Parameters
-    ----------
-    name : str
-        The queue's name.
-    shards : int
-        How many shards it has; never changes.
-    promise : str, default "transient"
-        What a confirmed message survives: "transient" = nothing; else see `LogOptions.sync`.
-    store : str, default ""
-        Directory of the store that keeps it.
-
-    Attributes
-    ----------
-    actors : dict of int to str
-        Keys of the only actors that may answer, by shard; of a shard that is not in it, any may.
-    run : str
-        Name of the one run that calls are about, "" for the whole queue: shards know runs by their ids.
-    """
+    """Calls the shards of one queue from a client."""
 
     run = ""
+    """Name of the run that calls are about, for errors, since shards know only its id; "" for the whole queue."""
 
     def __init__(self, link: Link, name: str, shards: int, promise: str = TRANSIENT, store: str = "") -> None:
+        # promise: what a confirmed message survives. "transient" is nothing; the others are those of `LogOptions.sync`.
         self.link, self.name, self.promise = link.named(f"queue {name!r}", f"lab.queue({name!r})"), name, promise
         self.link.store = store
         self.actors: dict[int, str] = {}
+        """Keys of the only actors that may answer, by shard; any actor may answer for a shard that is not here."""
         self.refs = [Ref(f"queue/{name}/{index}", link.client, direct=link.direct) for index in range(shards)]
 
     @property
@@ -54,13 +38,13 @@ class Handle(QueueCalls):
         return len(self.refs)
 
     def of_run(self, name: str) -> Self:
-        """Return the same handle for a run of the queue, which errors then name."""
+        """Return a copy of the handle for a run of the queue, which errors then name."""
         handle = copy.copy(self)
         handle.run, handle.link = name, self.link.named(f"run {name!r}", f"lab.attach({name!r})")
         return handle
 
     def of_actor(self, shard: int, key: str | None) -> Self:
-        """Return the same handle for one actor of a shard: `Replaced` is raised where another one took its place."""
+        """Return a copy of the handle for one actor of a shard, which raises Replaced for any other actor."""
         if key is None:
             return self
         handle = copy.copy(self)
@@ -75,7 +59,7 @@ class Handle(QueueCalls):
         return gone, any(place["gone"] is None and place["address"] is None for place in places)
 
     async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
-        """See `QueueCalls.ask`."""
+        """Call one shard as `QueueCalls.ask` does, and name the run in RunNotFound."""
         try:
             return await super().ask(shard, call, *parts, wait=wait)
         except RunNotFound:
@@ -85,14 +69,14 @@ class Handle(QueueCalls):
             raise RunNotFound(run=self.run, hint=hint, known="see lab.runs") from None
 
     async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
-        """Call one shard with packed arguments; return its packed answer."""
+        """Call one shard with packed arguments, and return its packed answer."""
         return await self.refs[shard].call(call, body, timeout=timeout, key=self.actors.get(shard))
 
-    # Not an `Order`: shards record what it moves, as when a lease is released, and replay that.
+    # Not an `Order`: shards record the messages it moves, as a released lease does, and replay those.
     async def let_go(
         self, *, consumer: str = "", document: str = "", run: bytes | None = None, give_up: bool
     ) -> list[str]:
-        """Take from consumers what they run; return the documents' names, sorted. See `Actions.let_go`."""
+        """Take running messages from their consumers, and return the documents' names, sorted."""
         consumer, document = as_name(consumer), as_name(document)
         call = self.link.scheduler
         return sorted(
@@ -100,5 +84,5 @@ class Handle(QueueCalls):
         )
 
     async def keep_note(self, run: bytes, facts: Facts | None) -> None:
-        """Make the scheduler keep facts about a run; see `RunNotes.note`."""
+        """Make the scheduler keep facts about a run."""
         await self.link.scheduler("dq_note_run", queue=self.name, run=run, facts=facts)

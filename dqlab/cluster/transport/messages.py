@@ -16,17 +16,16 @@ __all__ = ["Message"]
 
 
 class Message:
-    """Base of dataclasses that cross a border; fields that have their defaults are left out.
+    """Base of dataclasses that cross a border between processes."""
 
-    A field may be plain data, a dataclass, an enum, a named tuple, a list of those, or None.
-    """
-
+    # A field may be plain data, a dataclass, an enum, a named tuple, a list of those, or None.
     __slots__ = ()
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain data."""
         kind: Any = type(self)
         codec = _codec(kind)
+        # Fields with their defaults are left out. `is not`: an equal value of another type, such as 0 for False, stays.
         wire = {name: value for name, default in codec.defaults if (value := getattr(self, name)) is not default}
         for name, nested in codec.nested:
             if wire.get(name) is not None:
@@ -35,9 +34,10 @@ class Message:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """Return what `to_wire` was called on; fields that this version does not know are passed over."""
+        """Return the object that `to_wire` was called on."""
         kind: Any = cls
         codec = _codec(kind)
+        # A newer version may send fields that this one does not know.
         known = {name: wire[name] for name, _ in codec.defaults if name in wire}
         for name, nested in codec.nested:
             if known.get(name) is not None:
@@ -60,7 +60,7 @@ class Message:
 
 
 class _Nested(NamedTuple):
-    """How values of a field become plain data, and what they are made of again."""
+    """How values of a field become plain data, and how plain data becomes them."""
 
     pack: Callable[[Any], Any]
     open: Callable[[Any], Any]
@@ -71,7 +71,7 @@ class _Codec(NamedTuple):
     nested: Sequence[tuple[str, _Nested]]
 
 
-@cache
+@cache  # resolving type hints takes much longer than packing a message
 def _codec(kind: Any) -> _Codec:
     hints = get_type_hints(kind)
     found = [(each.name, _nested(hints[each.name])) for each in fields(kind)]
@@ -80,7 +80,7 @@ def _codec(kind: Any) -> _Codec:
 
 
 def _nested(hint: Any) -> _Nested | None:
-    """Return how a field of this type crosses; None = as it is."""
+    """Return how a field of this type crosses a border, or None for plain data."""
     if get_origin(hint) is UnionType:
         (hint,) = [each for each in get_args(hint) if each is not NoneType][:1]
     if get_origin(hint) is list:

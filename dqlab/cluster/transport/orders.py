@@ -1,6 +1,7 @@
-"""Orders to a queue and its runs: what the shards get of each, and what the scheduler keeps about it.
+"""Orders to a queue and its runs: the messages for the shards, and the facts that the scheduler keeps.
 
-`QueueCalls.order` gives them. The messages are what shards write to their logs, so their names and fields stay.
+`QueueCalls.order` gives them. Shards write the messages to their logs, so names and fields must not change: older logs
+are replayed.
 """
 
 from __future__ import annotations
@@ -58,30 +59,30 @@ class SealFacts(TypedDict):
 
 
 class Facts(TypedDict, total=False):
-    """What must not be lost with a shard in memory. Only what an order changes is sent."""
+    """What must not be lost with a shard in memory, as far as an order changes it."""
 
     open: dict[str, Any]
-    """What the lanes of a run are opened with: `Open.spec`."""
+    """The specification of a run's lanes, `Open.spec`."""
     open_where_unknown: dict[str, Any]
-    """The same where nothing is noted of the run: the queue was closed since, and with it all that was noted."""
+    """The same, used if nothing is noted of the run: closing the queue dropped its notes."""
     code: CodeRecord
-    """A newer code version, with `function` and `blob`, and `adopted` where the rest of the run has it."""
+    """A newer code version, with `function` and `blob`, and `adopted` if the rest of the run uses it."""
     function: bytes
     blob: bytes
     adopted: bool
     client: str
-    """Continues to submit it."""
+    """The client that continues to submit the run."""
     producer: bytes
-    """The only one that puts and seals from then on."""
+    """The only producer that puts and seals from now on."""
     by: bytes
-    """The producer that notes this."""
+    """The producer that notes these facts."""
     submitted: dict[str, Any]
-    """How far the input came: `Submitted.record`."""
+    """How much of the input was submitted, `Submitted.record`."""
     seal: SealFacts | None
-    """None: the run continues."""
+    """None if the run continues after a seal."""
     cancelled: bool
     paused: bool
-    """By a user."""
+    """Whether a user paused it."""
     goes_on: list[int] | None
     """Shards, None for all, in which the order ends the pause of a run that paused itself."""
     retries: int
@@ -90,20 +91,22 @@ class Facts(TypedDict, total=False):
 
 
 class Note(NamedTuple):
-    """What the scheduler keeps about a run on a queue in memory; with facts None it forgets the run."""
+    """What the scheduler keeps about a run on a queue in memory, or None to forget the run."""
 
     run: bytes
     facts: Facts | None
 
 
 class RunningMessage(NamedTuple):
-    """A message that a consumer runs; `document` is its name as views show it, `seconds` for how long it was seen."""
+    """A message that a consumer runs."""
 
     shard: int
     run: bytes
     id: int
     document: str
+    """Its name, as views show it."""
     seconds: float
+    """How long it has been seen running."""
 
 
 class Code(NamedTuple):
@@ -115,11 +118,11 @@ class Code(NamedTuple):
 
     @property
     def fields(self) -> Message:
-        """As orders have it."""
+        """The fields of an order with this code."""
         return self._asdict()
 
     def facts(self, *, adopted: bool = False) -> Facts:
-        """As notes have it."""
+        """Return the facts of a note with this code."""
         facts = Facts(code=self.code, function=self.function, blob=self.blob)
         if adopted:
             facts["adopted"] = True
@@ -134,23 +137,23 @@ class Order:
     run: bytes | None
 
     def shards(self, count: int) -> Iterable[int]:
-        """Return which of so many shards get it."""
+        """Return which of `count` shards get the order."""
         return range(count)
 
     def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return these shards in groups: each gets it when the group before has carried it out."""
+        """Return these shards in groups, where each group waits until the one before has carried out the order."""
         return [shards]
 
     def messages(self, shard: int) -> Sequence[Message]:
-        """Return what a shard gets, one after the other."""
+        """Return the messages for a shard, which are sent one after the other."""
         return [{"op": self.op, "run": self.run, **self.fields(shard)}]
 
     def fields(self, shard: int) -> Message:
-        """Return what a shard gets beside the run."""
+        """Return the fields of the message for a shard, besides the run."""
         return {}
 
     def note(self) -> Note | None:
-        """Return what must not be lost with a shard in memory; None = nothing."""
+        """Return what must not be lost with a shard in memory, or None."""
         return None
 
 
@@ -194,7 +197,7 @@ class Drain(Order):
 
 @dataclass(frozen=True)
 class Purge(Order):
-    """Throw away messages in a state, by its name."""
+    """Delete messages in a state, by its name."""
 
     op = Op.PURGE
     state: str
@@ -206,7 +209,7 @@ class Purge(Order):
 
 @dataclass(frozen=True)
 class Forget(Order):
-    """Forget results by id, with `coming` also those of messages that are not settled yet."""
+    """Forget results by id, and with `coming` also the results of messages that are not settled yet."""
 
     op = Op.FORGET
     ids: Sequence[tuple[int, int]]
@@ -229,45 +232,40 @@ class RunOrder(Order):
 
 @dataclass(frozen=True)
 class Open(RunOrder):
-    """Open a run's lane; a shard that has it leaves it as it is.
-
-    Attributes
-    ----------
-    record : dict
-        What the run record begins with.
-    retry : dict or None
-        Options of its `Retry`; None = the queue's.
-    """
+    """Open a run's lane, in shards that do not have it."""
 
     op = Op.OPEN
     record: dict[str, Any]
+    """What the run record begins with."""
     retry: dict[str, Any] | None = None
+    """Options of its `Retry`, or None for the queue's."""
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What a lane is opened with; put frames carry it too."""
+        """The specification of a lane, which put frames carry too."""
         return {"run": self.run, "record": self.record} | ({} if self.retry is None else {"retry": self.retry})
 
     @property
     def where_unknown(self) -> Facts:
-        """Facts to note if nothing is noted of the run: its queue was closed, and opened again by another client."""
+        """Facts to note if nothing is noted of the run, as when another client closed and reopened its queue."""
         return {"open_where_unknown": self.spec}
 
     @property
     def where_missing(self) -> OpenMissing:
-        """The same for shards that may have the lane already."""
+        """The same order, for shards that may have the lane already."""
         return OpenMissing(self.run, self.record, self.retry)
 
     def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return the first shard, which decides whether there is such a run, then the others; see `Drop`."""
+        """Return the first shard, then the others."""
+        # The first shard decides whether there is such a run; `Drop` has the reverse order.
         return [wave for wave in ([at for at in shards if at == 0], [at for at in shards if at != 0]) if wave]
 
     def messages(self, shard: int) -> Sequence[Message]:
-        """Return the order; its run is part of the specification."""
+        """Return the order with its specification, which contains the run."""
         return [{"op": self.op, "open": self.spec}]
 
     def note(self) -> Note | None:
-        """Have the run known."""
+        """Make the run known."""
         return Note(self.run, {"open": self.spec})
 
 
@@ -276,7 +274,8 @@ class OpenMissing(Open):
     """Open the lane of a run that was started before, in shards that do not have it."""
 
     def note(self) -> Note | None:
-        """Leave the note of the start as it is: it may hold more, and has newer code."""
+        """Leave the note of the start as it is."""
+        # That note may hold more facts, and newer code.
         return None
 
 
@@ -287,7 +286,8 @@ class Drop(RunOrder):
     op = Op.DROP
 
     def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return the first shard last: when the client dies in between, the run is there to be dropped again."""
+        """Return the first shard last."""
+        # If the client dies in between, the first shard still lists the run, so it can be dropped again.
         return [wave for wave in ([at for at in shards if at != 0], [at for at in shards if at == 0]) if wave]
 
     def note(self) -> Note | None:
@@ -297,26 +297,27 @@ class Drop(RunOrder):
 
 @dataclass(frozen=True)
 class Cancel(RunOrder):
-    """Give up what has no result yet and take nothing more; `complete` = the run had ended when it was looked at."""
+    """Cancel documents without a result, and accept no more."""
 
     op = Op.CANCEL
     complete: bool = False
+    """Whether the run had ended before."""
 
     def note(self) -> Note | None:
-        """Have a shard that is recreated take nothing more; of a run that has ended all results stay."""
+        """Make a recreated shard refuse more documents, unless the run had ended."""
         return None if self.complete else Note(self.run, {"cancelled": True})
 
 
 @dataclass(frozen=True)
 class CancelledNothing(RunOrder):
-    """Take back the note of a `Cancel` that found the run ended; shards know that already."""
+    """Withdraw the note of a `Cancel` that found the run ended."""
 
     def shards(self, count: int) -> Iterable[int]:
-        """Return none."""
+        """Return none, since shards know that already."""
         return ()
 
     def note(self) -> Note | None:
-        """Have the run as one that was not cancelled."""
+        """Note that the run was not cancelled."""
         return Note(self.run, {"cancelled": False})
 
 
@@ -331,7 +332,7 @@ class RetryDead(RunOrder):
     blob: bytes
 
     def shards(self, count: int) -> Iterable[int]:
-        """Return those that have the messages, and the first, which has the run record."""
+        """Return the shards that have the messages, and the first one, which has the run record."""
         return dict.fromkeys((0, *(shard_of(lo) for lo, _ in self.ids)))
 
     def fields(self, shard: int) -> Message:
@@ -340,29 +341,29 @@ class RetryDead(RunOrder):
         return {"ids": ids, "ordinals": self.ordinals, "function": self.function, "blob": self.blob}
 
     def note(self) -> Note | None:
-        """Keep that the run goes on, for a shard that dies before it has reported it."""
+        """Keep that the run continues, for a shard that dies before it has reported it."""
         return Note(self.run, {"goes_on": list(self.shards(0))})
 
 
 @dataclass(frozen=True)
 class LearnCode(RunOrder):
-    """Know a newer code version; what is retried from now on runs it."""
+    """Know a newer code version, which later retries run."""
 
     op = Op.RETRY
     version: Code
 
     def fields(self, shard: int) -> Message:
-        """Return a retry of nothing, which brings the code."""
+        """Return a retry of no messages, which carries the code."""
         return {"ids": [], "ordinals": [], **self.version.fields}
 
     def note(self) -> Note | None:
-        """Have the code in a shard that is recreated."""
+        """Keep the code for a recreated shard."""
         return Note(self.run, self.version.facts())
 
 
 @dataclass(frozen=True)
 class Adopt(RunOrder):
-    """Run this code for all that is not done, and for what still comes."""
+    """Run this code for all documents that are not done, and for those still to be put."""
 
     op = Op.ADOPT
     version: Code
@@ -372,23 +373,23 @@ class Adopt(RunOrder):
         return self.version.fields
 
     def note(self) -> Note | None:
-        """Have what comes to a shard that is recreated run it too."""
+        """Keep the code for a recreated shard, whose later documents run it too."""
         return Note(self.run, {**self.version.facts(adopted=True), "goes_on": None})
 
 
 @dataclass(frozen=True)
 class Retries(RunOrder):
-    """Deliver failed messages of a lane so many times again."""
+    """Deliver failed messages of a lane at most `retries` times again."""
 
     op = Op.RETRIES
     retries: int
 
     def fields(self, shard: int) -> Message:
-        """Return how often."""
+        """Return the number."""
         return {"retries": self.retries}
 
     def note(self) -> Note | None:
-        """Have it in a shard that is recreated."""
+        """Keep the number for a recreated shard."""
         return Note(self.run, {"retries": self.retries})
 
 
@@ -397,15 +398,16 @@ class Retries(RunOrder):
 
 @dataclass(frozen=True)
 class RecordSubmitted(RunOrder):
-    """Record how far the input is submitted: the next process that maps it compares it with that."""
+    """Record how much of the input was submitted."""
 
     op = Op.SUBMITTED
     known: Submitted
+    """The next process that maps the input compares it with this."""
     by: bytes
-    """The producer that submits it; of another one than goes on with the run, nothing is taken."""
+    """The producer that submits it; once another one continues the run, shards ignore this one."""
 
     def shards(self, count: int) -> Iterable[int]:
-        """Return the first, which has the run record."""
+        """Return the first shard, which has the run record."""
         return (0,)
 
     def fields(self, shard: int) -> Message:
@@ -413,45 +415,38 @@ class RecordSubmitted(RunOrder):
         return {**self.known.record(), "by": self.by}
 
     def note(self) -> Note | None:
-        """Have the record in a first shard that is recreated."""
+        """Keep the record for a recreated first shard."""
         return Note(self.run, {"submitted": self.known.record(), "by": self.by})
 
 
 @dataclass(frozen=True)
 class Seal(RunOrder):
-    """End the input of a run.
-
-    Attributes
-    ----------
-    here : sequence of int
-        Documents that each shard holds.
-    incomplete : str or None
-        Why the input is not complete.
-    submitted : RecordSubmitted
-        How far it came; the first shard has that before it is sealed.
-    opening : Open or None
-        What the run was opened with; None if it may have been dropped.
-    """
+    """End the input of a run."""
 
     op = Op.SEAL
     here: Sequence[int]
+    """How many documents each shard holds."""
     incomplete: str | None
+    """Why the input is incomplete, or None."""
     submitted: RecordSubmitted
+    """How much of the input was submitted; the first shard records it before its seal."""
     opening: Open | None = None
+    """What the run was opened with; None if it may have been dropped."""
 
     def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return one shard at a time: where the first is out of reach, no other ends the run."""
+        """Return one shard at a time."""
+        # In order: while the first shard is out of reach, no other one may end the run.
         return [[at] for at in shards]
 
     def messages(self, shard: int) -> Sequence[Message]:
-        """Return what ends it here; its run is part of that."""
+        """Return the record of the input, for the first shard, then the seal, which contains the run."""
         seal = {"total": sum(self.here), "incomplete": self.incomplete, "run": self.run, "here": self.here[shard]}
         seal["by"] = self.submitted.by
         before = self.submitted.messages(shard) if shard in self.submitted.shards(len(self.here)) else ()
         return [*before, {"op": self.op, "seal": seal}]
 
     def note(self) -> Note | None:
-        """Have a shard that dies with its seal recreated as a sealed one."""
+        """Keep the seal for a shard that dies with it."""
         seal = SealFacts(here=list(self.here), total=sum(self.here), incomplete=self.incomplete)
         facts = Facts(seal=seal, submitted=self.submitted.known.record(), by=self.submitted.by)
         return Note(self.run, facts if self.opening is None else {**facts, **self.opening.where_unknown})
@@ -459,14 +454,14 @@ class Seal(RunOrder):
 
 @dataclass(frozen=True)
 class Reopen(RunOrder):
-    """Take documents again after a seal, of this client's producer; of a run that was cancelled it is refused."""
+    """Accept documents after a seal from this client's producer, unless the run was cancelled."""
 
     op = Op.REOPEN
     client: str
     producer: bytes
 
     def fields(self, shard: int) -> Message:
-        """Return both."""
+        """Return client and producer."""
         return {"client": self.client, "producer": self.producer}
 
     def note(self) -> Note | None:

@@ -1,7 +1,7 @@
 """Calls to the shards of one queue, from a client or from the scheduler, which reach them differently.
 
-A call asks one shard or all of them. An order is noted first, then given: `QueueCalls.order`. What takes more than one
-call stands below it: cancel, retry, compact.
+A call asks one shard or all of them. An order is noted first, then given (`QueueCalls.order`). Below are the actions
+that take more than one call: cancel, retry, compact.
 """
 
 from __future__ import annotations
@@ -35,18 +35,11 @@ __all__ = [
 
 
 class QueueCalls(ABC):
-    """What can be asked of a queue's shards, by clients and the scheduler.
-
-    Attributes
-    ----------
-    name : str
-        The queue's name.
-    promise : str
-        What a confirmed message survives: "transient" = nothing; else see `LogOptions.sync`.
-    """
+    """Calls that clients and the scheduler can make to a queue's shards."""
 
     name: str
     promise: str
+    """What a confirmed message survives. "transient" is nothing; the others are those of `LogOptions.sync`."""
 
     @property
     @abstractmethod
@@ -55,29 +48,27 @@ class QueueCalls(ABC):
 
     @abstractmethod
     async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
-        """Call one shard with packed arguments; return its packed answer."""
+        """Call one shard with packed arguments, and return its packed answer."""
 
     @abstractmethod
     async def keep_note(self, run: bytes, facts: Facts | None) -> None:
-        """Make the scheduler keep facts about a run; see `RunNotes.note`."""
+        """Make the scheduler keep facts about a run, see `RunNotes.note`."""
 
     async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
-        """Call one shard, which may park the call for `wait` seconds; return its answer and the answer's parts."""
+        """Call one shard, which may park the call for `wait` seconds, and return its answer with the answer's parts."""
         answer = await self.call(shard, call.method, call.pack(*parts), timeout=RPC_TIMEOUT + wait)
         return call.opened(answer)
 
     async def ask_all(self, call: Call[A], *, wait: float = 0.0) -> list[A]:
-        """Call every shard; return their answers."""
+        """Call every shard, and return their answers."""
         answers = await asyncio.gather(*(self.ask(index, call, wait=wait) for index in range(self.shards)))
         return [answer for answer, _ in answers]
 
     async def order(self, order: Order, *, shard: int | None = None) -> int:
-        """Give an order to the shards that it is for, or to one of them; return the messages it touched.
-
-        What must not be lost with a shard in memory is noted before any shard has it: one that dies in between is
-        recreated with it. A note may be ahead of the shards, and never behind.
-        """
+        """Give an order to its shards, or to one shard, and return how many messages it changed."""
         note = order.note()
+        # Noted before any shard has the order: a shard in memory that dies in between is recreated with it. A note may
+        # be ahead of the shards, never behind.
         if note is not None and self.promise == TRANSIENT:
             await self.keep_note(note.run, note.facts)
         shards = list(order.shards(self.shards)) if shard is None else [shard]
@@ -89,9 +80,9 @@ class QueueCalls(ABC):
 
 
 AT_ONCE = 5000
-"""Messages that one order sends through again."""
+"""Messages that one call retries, at most."""
 LOOK_EVERY = 0.2
-"""Seconds between two looks at the progress of a compaction; the queue answers at once when it is done."""
+"""Seconds between two reports of a compaction's progress; its end is answered at once."""
 
 
 async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
@@ -105,24 +96,18 @@ async def progress_of(queue: QueueCalls, run: bytes) -> Progress:
 
 
 async def cancel(queue: QueueCalls, run: bytes) -> int:
-    """Give up every document of a run that has no result yet; return how many."""
+    """Cancel every document of a run that has no result yet, and return how many."""
     cancelled = await queue.order(Cancel(run, complete=(await progress_of(queue, run)).complete))
-    if not (await progress_of(queue, run)).cancelled:  # it had ended before the order came
+    if not (await progress_of(queue, run)).cancelled:  # the run ended before the order arrived
         await queue.order(CancelledNothing(run))
     return cancelled
 
 
 async def newest_code(queue: QueueCalls, run: bytes) -> Code:
-    """Return a run's newest code version.
-
-    Raises
-    ------
-    CodeGone
-        No shard has its function.
-    """
+    """Return a run's newest code version, or raise CodeGone where no shard has its function."""
     record = (await progress_of(queue, run)).record
     code = record.codes[-1]
-    for shard in range(queue.shards):  # one that was lost has lost its functions too
+    for shard in range(queue.shards):  # any of them: a recreated shard may lack the function
         answer, parts = await queue.ask(shard, calls.Function(code["blob"]))
         if answer.known:
             return Code(code["blob"], bytes(parts[0]), code)
@@ -130,13 +115,11 @@ async def newest_code(queue: QueueCalls, run: bytes) -> Code:
 
 
 async def begin_retry(queue: QueueCalls, run: bytes, code: Code | None) -> Code:
-    """Have all shards of a run ready for a retry with some code, else with the newest; return that.
-
-    Shards with nothing to run get new code too: each keeps the newest that it knows as long as it has dead documents,
-    and where only those with work knew it, it was gone with that work. A run that paused itself because everything
-    failed goes on in all its shards, with this code for its rest.
-    """
+    """Prepare all shards of a run for a retry with this code, or with the newest, and return the code."""
     chosen = code if code is not None else await newest_code(queue, run)
+    # All shards get the code, also those with nothing to retry: a shard keeps the newest code that it knows while it
+    # has dead documents. If only shards with work knew it, it would be gone with that work. A run that paused itself
+    # because everything failed continues in all its shards, with this code for the rest.
     if (await progress_of(queue, run)).halted:
         await queue.order(Adopt(run, chosen))
     elif code is not None:
@@ -145,7 +128,7 @@ async def begin_retry(queue: QueueCalls, run: bytes, code: Code | None) -> Code:
 
 
 async def dead_counts(queue: QueueCalls, run: bytes | None, classes: Collection[str] = ()) -> list[dict[bytes, int]]:
-    """Return for each shard how many messages are dead by lane, of one run or of all; of some classes, if given."""
+    """Return for each shard how many messages are dead by lane, of one run or all, of some failure classes or all."""
     answers = await queue.ask_all(calls.DeadCounts(run, list(classes)))
     return [dict(answer.counts) for answer in answers]
 
@@ -158,35 +141,21 @@ async def retry(
     classes: Collection[str] = (),
     limit: int | None = None,
 ) -> int:
-    """Send dead messages of a run through again; return how many. Each goes once, even if it dies again on the way.
-
-    The shards choose the messages and make the order themselves, so it is not noted as `QueueCalls.order` notes one:
-    what has to survive a shard, the code and that a paused run goes on, `begin_retry` has noted before.
-
-    Parameters
-    ----------
-    code : Code, optional
-        What they run from now on, a version that the run may not have had. Default: the run's newest.
-    classes : collection of str
-        Fingerprints of failures; none = all dead messages.
-    limit : int, optional
-        Most messages to send.
-
-    Raises
-    ------
-    CodeGone
-        No shard has the run's newest code. Nothing was sent.
-    """
+    """Retry dead messages of a run, each once, and return how many, or raise CodeGone before any is sent."""
+    # `classes` are fingerprints of failures, none for all dead messages. Messages are read behind a cursor, so one that
+    # dies again meanwhile is not sent twice.
     dead = [sum(counts.values()) for counts in await dead_counts(queue, run, classes)]
     if not any(dead):
         return 0
+    # The shards choose the messages, so this is no `Order` with a note. What must survive a shard (the code, and that a
+    # paused run continues) is noted by `begin_retry`.
     chosen = await begin_retry(queue, run, code)
     sent = 0
     for shard, count in enumerate(dead):
         after: int | None = -1 if count else None
         while after is not None and (limit is None or sent < limit):
             at_most = AT_ONCE if limit is None else min(AT_ONCE, limit - sent)
-            # Without the version of the code: `begin_retry` has brought it, and shards must get it once.
+            # Without the code version: `begin_retry` sent it, and shards must get it once.
             asked = calls.Retry(run, list(classes), after, at_most, chosen.function, chosen.blob)
             answer, _ = await queue.ask(shard, asked)
             sent += answer.count
@@ -195,7 +164,7 @@ async def retry(
 
 
 async def compact(queue: QueueCalls, progress: Callable[[int, int], None] | None = None) -> Compacted:
-    """Compact every shard of a queue at once, and wait for the end; see `QueuePool.compact`."""
+    """Compact every shard of a queue at once, and wait until they are done."""
     far = [(0, 0)] * queue.shards
 
     async def compact_one(shard: int) -> Compacted:

@@ -113,7 +113,7 @@ class _Look:
         if self._tree is None:
             return
         marks = list(self._marks(self._tree, frozenset(), guards=()))
-        kept = {path for path, how, _ in marks if how == "kept"} | set(_returned_early(self._tree))
+        kept = {path for path, how, _ in marks if how == "kept"} | set(_found_set(self._tree))
         for path, how, kind in marks:
             if how == "changed" and path not in kept:
                 yield Changed(path, kind, self._function.__qualname__.rpartition("<locals>.")[2])
@@ -136,7 +136,7 @@ class _Look:
         elif isinstance(node, ast.ClassDef):
             return  # names in its body are attributes of the class, which is made in each call
         elif isinstance(node, ast.If | ast.While):
-            guards = (*guards, *_asked_for(node.test))
+            guards = (*guards, *_found_missing(node.test))
         yield from self._change(node, local, guards)
         for child in ast.iter_child_nodes(node):
             yield from self._marks(child, local, guards)
@@ -283,7 +283,7 @@ def _bound(function: _Function) -> frozenset[str]:
     return frozenset(names - shared)
 
 
-def _asked_for(test: ast.expr) -> Iterator[str]:
+def _found_missing(test: ast.expr) -> Iterator[str]:
     """Yield names that a condition finds empty or missing, as ``not MODELS`` and ``model is None`` do."""
     # A value that is set only while it is missing is loaded once in each process, so nothing is lost.
     for node in ast.walk(test):
@@ -296,7 +296,7 @@ def _asked_for(test: ast.expr) -> Iterator[str]:
                 yield ast.unparse(missing)
 
 
-def _returned_early(function: _Function) -> Iterator[str]:
+def _found_set(function: _Function) -> Iterator[str]:
     """Yield names that a condition finds set, before a ``return``."""
     # As in `if MODELS: return MODELS[0]`, where the process keeps what it has loaded.
     for node in ast.walk(function):

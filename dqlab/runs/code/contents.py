@@ -242,7 +242,7 @@ def _pandas_part(pd: Any, value: Any, look: Look) -> bytes:
         return _digest(dtype, _values(np, value.to_numpy(), look))
     missing = np.asarray(value.isna(), dtype=bool)
     items = np.array(value.to_numpy(dtype=object), dtype=object)  # a copy: to_numpy may return the user's own array
-    items[missing] = None
+    items[missing] = None  # `missing` describes these; NaN, NA and None stand for the same
     return _digest(dtype, _values(np, missing, look), _items(items.tolist(), look))
 
 
@@ -296,6 +296,7 @@ def _column(kind: str, name: str, column: Any, missing: int, look: Look) -> byte
 def _torch(torch: Any, value: Any, look: Look) -> Content | None:
     if not isinstance(value, torch.Tensor):
         return None
+    # As bytes, since NumPy lacks types such as bfloat16; flat first, since a scalar tensor has no view as bytes.
     data = value.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy()
     head = f"{type(value).__qualname__} {value.dtype} {tuple(value.shape)} {value.device} {value.requires_grad}"
     return Content(_digest(head, _values(sys.modules["numpy"], data, look)), data.nbytes, data.nbytes > WHOLE)

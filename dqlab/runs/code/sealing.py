@@ -84,8 +84,8 @@ def _warn(changed: list[Changed]) -> None:
     several: dict[str, list[str]] = {}
     for each in changed:
         several.setdefault(each.function, []).append(str(each))
-    said = "; ".join(f"{function} changes {', '.join(names)}" for function, names in several.items())
-    text = f"{said}: each consumer's process changes a copy of its own, and what is here stays as it is. {RETURN_IT}"
+    what = "; ".join(f"{function} changes {', '.join(names)}" for function, names in several.items())
+    text = f"{what}: each consumer's process changes a copy of its own, and what is here stays as it is. {RETURN_IT}"
     warnings.warn(text, ChangesACopy, stacklevel=level_of_user())
 
 

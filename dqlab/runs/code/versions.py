@@ -106,7 +106,7 @@ _BY_NAME = {
     for name in ("TypeVar", "ParamSpec", "TypeVarTuple", "NewType", "TypeAliasType")
     if hasattr(typing, name)
 }
-_SAID = (
+_OF_TYPE_VARIABLES = (
     *("__bound__", "__constraints__", "__covariant__", "__contravariant__", "__infer_variance__"),
     *("__supertype__", "__value__"),
 )
@@ -344,12 +344,12 @@ class _Walk:
         else:
             self.homes[id(function.__globals__)] = function.__globals__
             self.mutable |= bool(function.__closure__)
-            parts += self._told(function)
+            parts += self._about_itself(function)
             parts += self._globals(function)
             parts += [_pack("imports", name, tree) for name, tree in self._lazy(function)]
         return _pack("def", *parts)
 
-    def _told(self, function: FunctionType) -> Iterator[bytes]:
+    def _about_itself(self, function: FunctionType) -> Iterator[bytes]:
         """Describe a function's own attributes where its syntax or bytecode does not contain them."""
         code, wrapped = function.__code__, function.__dict__.get("__wrapped__")
         doc = code.co_consts[0] if code.co_consts and type(code.co_consts[0]) is str else None
@@ -469,10 +469,8 @@ class _Walk:
 
     def _by_attributes(self, value: Any, name: str) -> bytes:
         """Describe by all its attributes what pickle takes by name alone, such as a type variable."""
-        more = [attribute(value, each) for each in _SAID]
-        parts = [_pack(each, self._value(part, name)) for each, part in zip(_SAID, more, strict=True) if part]
-        if not parts:
-            return _pack("object", self._known(type(value)), _name(value))
+        held = [(each, part) for each in _OF_TYPE_VARIABLES if (part := attribute(value, each))]
+        parts = [_pack(each, self._value(part, name)) for each, part in held]
         return _pack("object", self._known(type(value)), _name(value), *parts)
 
     # --- references: by name, or by content -------------------------------------------------------
@@ -684,6 +682,7 @@ class _Walk:
             self._reached[id(definition)] = len(self._reached), definition
             self._waiting.append(definition)
         name = self._by_name(definition)
+        # Two definitions may have one name: the exact version tells them apart by the order of the walk.
         return _pack("one", name, str(self._reached[id(definition)][0])) if self._exact else name
 
     def _by_name(self, definition: Any) -> bytes:
@@ -704,6 +703,7 @@ class _Walk:
             return None
         for part in name.split("."):
             found = attribute(found, part)
+        # Only if the name still holds this object: a patched function is not the one of the release.
         return _pack("import", module, name, self._pin(module)) if found is value else None
 
     def _pin(self, module: str) -> bytes:
@@ -849,6 +849,6 @@ def _release(module: str) -> str | None:
     return None
 
 
-@cache
+@cache  # reads the metadata of every installed package
 def _distributions() -> dict[str, list[str]]:
     return dict(packages_distributions())

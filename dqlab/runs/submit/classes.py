@@ -23,7 +23,7 @@ class ClassTravels(DqlabWarning):
     """The elements are objects of a class of the notebook, which is sent along with each of them."""
 
 
-_told: set[str] = set()
+_warned: set[str] = set()
 """Classes that the user was warned about."""
 
 
@@ -33,13 +33,13 @@ def tell_class(elements: Iterable[Any]) -> None:
     if not isinstance(elements, tuple | list) or len(elements) < WORTH:
         return
     kind = type(elements[0])
-    if kind.__module__ not in _MAIN or issubclass(kind, Enum) or kind.__qualname__ in _told:
+    if kind.__module__ not in _MAIN or issubclass(kind, Enum) or kind.__qualname__ in _warned:
         return
     try:
         each = size(len(seal_value(elements[0])))
     except SealError:  # the submission raises it, with the element's position
         return
-    _told.add(kind.__qualname__)
+    _warned.add(kind.__qualname__)
     name = kind.__qualname__
     text = (
         f"the {len(elements):,} elements are objects of {name}, a class of this notebook, which travels with each of "

@@ -252,7 +252,7 @@ class Submitter:
                 if beyond and self._is_there():
                     continue
                 append(element, payload)
-            except BaseException:
+            except BaseException:  # not raised by the input: its errors come from the `for` itself
                 self.by_input = False
                 raise
         self.by_input = False
@@ -362,18 +362,13 @@ class Submitter:
         """Raise if the submission was stopped, and record how far the queue holds the input."""
         self._looked = time.monotonic()
         self._raise_given_up()  # after the assignment: `stop` changes `_looked` last
-        self._note()
+        with self._noting:
+            self._send_note()
 
     def _raise_given_up(self) -> None:
         """Raise the reason if nothing more is sent."""
         if self.sender.failure is not None:
             raise self.sender.failure
-
-    def _note(self) -> None:
-        """Record how far the queue holds the input."""
-        with self._noting:
-            # If this process dies, the next one recognises the input by this record.
-            self._send_note()
 
     def _note_while_it_rests(self) -> None:
         """Record it from a second thread, since an input may yield nothing for hours."""
@@ -385,6 +380,8 @@ class Submitter:
                     self._send_note()
 
     def _send_note(self) -> None:
+        """Record how far the queue holds the input, holding `_noting`."""
+        # If this process dies, the next one recognises the input by this record.
         if not (self.verifies or self._reopen):
             handle = self.sender.handle
             with self.digest.keeping():  # more may be confirmed between the two lines, and forgotten by the digest
@@ -446,7 +443,7 @@ class Submitter:
         incomplete = None if self._error is None else in_words(self._error)[:500]
         if self._stopped is not None:
             incomplete = CANCELLED if isinstance(self._stopped, RunCancelled) else ABANDONED
-        self._tell(incomplete)
+        self._report_end(incomplete)
 
     def _confirm(self) -> None:
         """Wait until the queue has confirmed or refused everything that was sent."""
@@ -456,7 +453,7 @@ class Submitter:
             self.error = self.error or error
             self.sender.land()
 
-    def _tell(self, incomplete: str | None) -> None:
+    def _report_end(self, incomplete: str | None) -> None:
         """Report the end to each shard, and retry while one is out of reach."""
         handle = self.sender.handle
         while True:

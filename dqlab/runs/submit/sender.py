@@ -209,7 +209,7 @@ class Sender:
         # Read without the lock, for speed: `_run` looks at the buffer again after it clears the flag.
         if not self.awake:
             self._wake()
-        if len(self.buffer) > BUFFER_MESSAGES or self.handed_bytes - self.taken_bytes > BUFFER_BYTES:
+        if len(self.buffer) > BUFFER_MESSAGES or self.buffered_bytes > BUFFER_BYTES:
             self._wait_for_room()
 
     @property
@@ -226,6 +226,7 @@ class Sender:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._room:
             while self.busy and self.failure is None:
+                # At most 0.2 s at a time: nothing notifies `_room` when the scheduler is gone.
                 left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
                 if left <= 0:  # what is in flight may still be confirmed
                     raise PutTimeout(queue=self.handle.name, count=len(self.buffer), seconds=timeout)
@@ -274,6 +275,7 @@ class Sender:
     # --- the client's loop ------------------------------------------------------------------
 
     def _begin(self) -> None:
+        # Kept in an attribute: the event loop refers to its tasks weakly.
         self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"dqlab-send-{self.handle.name}")
 
     async def _run(self) -> None:
@@ -335,7 +337,7 @@ class Sender:
 
     def _send(self, parcel: list[UnsentFrame]) -> None:
         task = asyncio.get_running_loop().create_task(self._deliver(parcel), name=f"dqlab-put-{self.handle.name}")
-        self._flying.add(task)
+        self._flying.add(task)  # also keeps the task alive
         task.add_done_callback(self._landed)
 
     def _landed(self, task: asyncio.Task[None]) -> None:
@@ -356,7 +358,7 @@ class Sender:
                     self.on_unserved()
                 for batch, first in zip(parcel, answer.firsts, strict=False):
                     self._confirmed(batch, first)
-                del parcel[: len(answer.firsts)]
+                del parcel[: len(answer.firsts)]  # in place, so that an error below refuses only the rest
                 if parcel and answer.verdict == Verdict.NO_FUNCTION.name and parcel[0].entry.blob:
                     self._functions[parcel[0].shard].clear()  # it was dropped with its last message
                 elif parcel:
@@ -434,6 +436,7 @@ class Sender:
             self._places[shard] = place
             self._opened[shard] = self.opening is None
             self._functions[shard].clear()
+            # In their order, since the messages of a producer stay in order.
             for sequence, batch in enumerate(sorted(self._numbered[shard], key=lambda batch: batch.sequence)):
                 batch.sequence = sequence
             self._next_sequence[shard] = len(self._numbered[shard])
@@ -486,6 +489,7 @@ class Sender:
             )
             for batch in parcel
         ]
+        # Both are sent again until a frame is confirmed: a call that is lost may not have arrived.
         opens = self.opening is not None and not self._opened[shard]
         brings = bool(entry.blob) and entry.function not in self._functions[shard]
         put = calls.Put(
