@@ -106,7 +106,7 @@ class RunTable:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # TypeError, as pickle expects of an object that cannot be pickled.
-        raise TypeError("it stays in the process that made it; take along table.to_arrow()")
+        raise TypeError("this object cannot be pickled; take along table.to_arrow()")
 
     @property
     def name(self) -> str:

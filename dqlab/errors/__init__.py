@@ -1005,7 +1005,7 @@ class RunStalled(RunError):
     """Work is waiting and no consumer has existed for a while."""
 
     text = (
-        "run {run!r} stands still: {waiting:message} {waiting:waits|wait} in queue {queue!r} and no consumer has "
+        "run {run!r} makes no progress: {waiting:message} {waiting:waits|wait} in queue {queue!r} and no consumer has "
         "existed for {seconds:g} s. Nothing is lost. Start consumers: more workers, a ConsumerPool, or map with "
         "consumers='auto'."
     )
@@ -1094,9 +1094,9 @@ class InputUsedUp(UsageError):
     """The documents of a run came from an iterator, which yields them once."""
 
     text = (
-        "the documents of run {run!r} came from a {kind}, which gives them once, so the {lost:,} lost ones cannot be "
-        "read again. Nothing was sent. Map all of them again under the name {run!r}, from a list or from dq.Documents, "
-        "then call resubmit_lost(). run.lost() lists them."
+        "the documents of run {run!r} came from a {kind}, which can be read only once, so the {lost:,} lost ones "
+        "cannot be read again. Nothing was sent. Map all of them again under the name {run!r}, from a list or from "
+        "dq.Documents, then call resubmit_lost(). run.lost() lists them."
     )
 
 

@@ -152,9 +152,7 @@ def why_empty(elements: Iterable[Any]) -> str:
     if isinstance(elements, Iterator):
         kind = type(elements).__name__
         article = "an" if kind[0].lower() in "aeiou" else "a"
-        return (
-            f"Make the input again: {article} {kind} gives its elements once, and has none left if it was read before"
-        )
+        return f"Make the input again: {article} {kind} yields its elements only once"
     if isinstance(elements, Documents) and (none := elements.why_none()):
         return none[0].upper() + none[1:].removesuffix(".")
     return "Check its path or pattern"

@@ -15,7 +15,7 @@ class StaysHere:
     """Ends the error: what a user's function takes along instead of the object."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(f"it stays in the process that made it; {self._way_out}")  # pickle expects a TypeError here
+        raise TypeError(f"this object cannot be pickled; {self._way_out}")  # pickle expects a TypeError here
 
 
 class HasWidget:

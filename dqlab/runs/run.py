@@ -159,7 +159,7 @@ class RowsNotDeleted(RunError):
 
     text = (
         "the rows of run {run!r} in {sink} could not be deleted: {reason}. The run is cancelled and was not dropped; "
-        "some of its rows may be gone. Call run.drop(data=True) again when they can be deleted, or run.drop(), which "
+        "some of its rows may be gone. Call run.drop(data=True) again once the cause is removed, or run.drop(), which "
         "leaves them there."
     )
 
@@ -486,7 +486,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             return ""
         return (
             f"what failed in run {self.name!r} runs again with the code that it had, {name} v{len(codes)}, and {name} "
-            f"has other code in this notebook by now. For what fails again: run.retry(fn={name})."
+            f"has changed in this notebook. For what fails again: run.retry(fn={name})."
         )
 
     def _rest_keeps(self, code: Code) -> str:
@@ -1511,7 +1511,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
 def _what_blocks(progress: Progress) -> str:
     """Return as a sentence why nothing can be confirmed, or "" if all is well."""
-    return f" What holds it up: {progress.blocked}" if progress.blocked else ""
+    return f" Blocked by: {progress.blocked}" if progress.blocked else ""
 
 
 def _parts(counts: Counts, *, so_far: bool) -> str:

@@ -260,9 +260,8 @@ def queue_options(
 def check_shards(shards: object) -> None:
     """Raise `BadOption` for a number of shards that no queue can have."""
     if not isinstance(shards, int) or not 1 <= shards <= MAX_SHARDS:
-        problem = (
-            f"must be 1 to {MAX_SHARDS}: every consumer waits at each, and one takes in 100,000 messages a second."
-        )
+        reason = "each consumer polls every shard, and one shard accepts 100,000 messages a second"
+        problem = f"must be 1 to {MAX_SHARDS}: {reason}."
         raise BadOption(option="n_queues", value=shards, problem=problem)
 
 
@@ -297,12 +296,12 @@ def warn_of_kept(pool: PoolLike, given: Mapping[str, Any]) -> None:
     differ = " and ".join(f"{name} is {_brief(has[name])}, not {_brief(new[name])}" for name in others)
     again = f"lab.queue({pool.name!r}, {', '.join(f'{name}={asked[name]!r}' for name in others)})"
     if not has["durable"]:
-        way = f"For others: lab.queue({pool.name!r}).close(), which drops what it holds, then {again}"
+        way = f"To change them: lab.queue({pool.name!r}).close(), which drops what it holds, then {again}"
     elif set(others) <= OF_CONSUMERS:
-        way = f"For others: lab.queue({pool.name!r}).close(), then {again}; what it holds stays in the store"
+        way = f"To change them: lab.queue({pool.name!r}).close(), then {again}; what it holds stays in the store"
     else:
         way = "A queue in a store keeps them for good: open one of another name with them"
-    said = f"queue {pool.name!r} is there already, and keeps the options that it has: {differ}. {way}."
+    said = f"queue {pool.name!r} already exists and keeps its options: {differ}. {way}."
     warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 
 

@@ -186,7 +186,7 @@ class RunTables:
             return "another process mapped them"
         elements = self._run.submitter.elements
         if not repeats(elements):
-            return f"they came from {type(elements).__name__}, which gives them once"
+            return f"they came from {type(elements).__name__}, which can be read only once"
         return RunTable(InputRows(self._run.name, elements))
 
     def _facts(self) -> Mapping[str, Any]:

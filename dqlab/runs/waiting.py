@@ -128,7 +128,7 @@ class Standstill:
 
     def _warn(self, why: str) -> None:
         self._silent = True
-        text = f"{self._what} stands still, and this waits without a limit.{why} Ctrl-C stops the wait alone."
+        text = f"{self._what} makes no progress, and this wait has no limit.{why} Ctrl-C stops only the wait."
         warnings.warn(text, DqlabWarning, stacklevel=level_of_user())
 
 

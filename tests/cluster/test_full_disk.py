@@ -143,5 +143,5 @@ def test_a_wait_without_a_limit_warns_once_of_a_full_disk(
 
     [said] = said_while(lambda: WAITS[wait](run), store.make_room)
 
-    assert f"run {run.name!r} stands still" in said
+    assert f"run {run.name!r} makes no progress" in said
     assert "no room" in said

@@ -241,7 +241,7 @@ def test_a_query_has_the_columns_of_rows(queue: dq.QueuePool) -> None:
 
 def test_the_input_of_a_query_must_be_here(queue: dq.QueuePool, lab: dq.Lab) -> None:
     run = queue.map(count, iter(range(3)), name=f"once-{queue.name}").wait(timeout=30)
-    with pytest.raises(SourceUnknown, match="range_iterator, which gives them once"):
+    with pytest.raises(SourceUnknown, match="range_iterator, which can be read only once"):
         run.query("select * from source")
 
     assert run.query("select count(*) as n from results").n.tolist() == [3]

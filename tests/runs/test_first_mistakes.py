@@ -253,7 +253,7 @@ def used_up() -> Iterator[int]:
 
 @pytest.mark.parametrize(
     ("documents", "hint"),
-    [([], "path or pattern"), (used_up(), "a generator gives"), (iter([]), "a list_iterator gives")],
+    [([], "path or pattern"), (used_up(), "a generator yields"), (iter([]), "a list_iterator yields")],
 )
 @pytest.mark.parametrize(
     "read",

@@ -119,7 +119,7 @@ def test_a_wait_without_a_limit_warns_once_of_the_pause_of_the_run(queue: dq.Que
 
     [said] = said_while(lambda: WAITS[wait](run), run.resume)
 
-    assert f"run {run.name!r} stands still" in said
+    assert f"run {run.name!r} makes no progress" in said
     assert "run.resume()" in said
 
 
@@ -193,7 +193,7 @@ def test_a_wait_without_a_limit_warns_once_that_no_worker_answers(
     silence.set()
     [said] = said_while(lambda: WAITS[wait](run), answer)
 
-    assert f"run {run.name!r} stands still" in said
+    assert f"run {run.name!r} makes no progress" in said
     assert f"No worker process answers for queue {queue.name!r}" in said
 
 

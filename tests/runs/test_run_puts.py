@@ -208,7 +208,7 @@ def slowly(x: int) -> bytes:
 def test_run_that_has_no_room_for_results_goes_on_when_another_is_dropped(cramped: dq.QueuePool) -> None:
     """The error says to drop what is finished; the run stood still after that, and named a limit that it kept."""
     large = cramped.map(bytes, [1_000] * MANY, name=f"large-{cramped.name}")
-    with pytest.raises(ResultsFull, match=r"run\.drop\(\).*goes on by itself"):
+    with pytest.raises(ResultsFull, match=r"run\.drop\(\).*continues by itself"):
         large.wait(timeout=30)
     other = cramped.map(slowly, [10] * 500, name=f"other-{cramped.name}")
     with pytest.raises(ResultsFull):

@@ -601,7 +601,7 @@ class QueueActor:
             died=book.died,
             consumers=len(self._lot.known),
             paused=paused,
-            why="" if self._store.short is None else f" What holds it up: {self._store.short}",
+            why="" if self._store.short is None else f" Blocked by: {self._store.short}",
             stopped=book.stopped,
             stored=self._store.nbytes,
             results_maxsize=self._options["results_maxsize"],
