@@ -181,8 +181,8 @@ async def _end_runs(handle: Any, ended: int) -> None:
     async def end(number: int) -> None:
         run = number.to_bytes(16, "big")
         record = {"name": f"r-{number}", "codes": [CODE], "client": ""}
-        await handle.ask(0, calls.Control({"op": "open", "open": {"run": run, "record": record}}))
-        await handle.ask(0, calls.Control({"op": "seal", "seal": {"run": run, "here": 0, "total": 0}}))
+        await handle.ask(0, calls.ControlCall({"op": "open", "open": {"run": run, "record": record}}))
+        await handle.ask(0, calls.ControlCall({"op": "seal", "seal": {"run": run, "here": 0, "total": 0}}))
 
     for start in range(0, ended, AT_ONCE):
         await asyncio.gather(*map(end, range(start + 1, min(ended, start + AT_ONCE) + 1)))

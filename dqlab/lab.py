@@ -695,7 +695,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         async def has(queue: str) -> bool | None:
             try:
                 async with asyncio.timeout(PATIENCE):
-                    answer, _ = await Handle(link, queue, 1).ask(0, calls.Runs(run))
+                    answer, _ = await Handle(link, queue, 1).ask(0, calls.RunsCall(run))
             except (CallTimeout, TimeoutError):
                 return None
             except DqlabError:  # closed since it was listed

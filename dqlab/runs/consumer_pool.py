@@ -258,7 +258,7 @@ class ConsumerPool:
         while True:
             limit = min(PARK, every) if not stuck else min(every, max(0.0, since + STALLED_AFTER - time.monotonic()))
             try:
-                shards = self._link.sync(self._handle.ask_all(calls.Idle(limit, stuck), wait=limit))
+                shards = self._link.sync(self._handle.ask_all(calls.IdleCall(limit, stuck), wait=limit))
             except CallTimeout:  # a shard is being recreated
                 standstill.unanswered(self.queue_pool.name)
                 stuck = ""
@@ -301,7 +301,7 @@ class ConsumerPool:
         for shard in range(len(self._handle.refs)):
             cursor = 0
             while True:
-                answer, parts = self._link.sync(self._handle.ask(shard, calls.Stream(NO_ID, cursor, wait=0.0)))
+                answer, parts = self._link.sync(self._handle.ask(shard, calls.StreamCall(NO_ID, cursor, wait=0.0)))
                 if not parts and not answer.more:
                     break
                 cursor = answer.cursor
@@ -357,6 +357,6 @@ def _choose_actor(kind: Any, options: dict[str, Any]) -> bytes:
 
 async def _report_of(consumer: str, client: Client) -> ConsumerReport:
     """Return a consumer's totals at this instant."""
-    asked = calls.ConsumerStats()
+    asked = calls.ConsumerStatsCall()
     report, _ = asked.opened(await Ref(consumer, client).call(asked.method, asked.pack()))
     return report

@@ -212,7 +212,7 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         for shard in range(len(self._counts)):
             after: int | None = -1
             while after is not None:
-                asked = calls.DeadOrdinals(self._run, after, PLACES)
+                asked = calls.DeadOrdinalsCall(self._run, after, PLACES)
                 answer, _ = self._handle.link.sync(self._handle.ask(shard, asked))
                 found += zip(answer.ordinals, answer.ids, strict=True)
                 after = answer.ids[-1] if len(answer.ids) == PLACES else None
@@ -245,7 +245,7 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         )
 
     async def _page(self, shard: int, after: int, classes: Collection[str], limit: int = PAGE) -> list[DeadLetter]:
-        asked = calls.Dead(self._run, after, min(limit, PAGE), list(classes))
+        asked = calls.DeadCall(self._run, after, min(limit, PAGE), list(classes))
         answer, parts = await self._handle.ask(shard, asked)
         return [dead_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(answer.rows)]
 

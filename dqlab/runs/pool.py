@@ -65,7 +65,7 @@ class ShardView:
 
     def stats(self) -> dict[str, Any]:
         """Return the totals that the shard reports to the scheduler, with counts by lane."""
-        report, _ = self.handle.link.sync(self.handle.ask(self.index, calls.Stats()))
+        report, _ = self.handle.link.sync(self.handle.ask(self.index, calls.StatsCall()))
         return report.to_wire()
 
     def qsize(self) -> int:
@@ -612,7 +612,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def counts(self) -> dict[str, int]:
         """Return the number of messages by state, over all lanes, as the queue reports them now."""
         totals = dict.fromkeys((state.name.lower() for state in State), 0)
-        for report in self.handle.link.sync(self.handle.ask_all(calls.Stats())):
+        for report in self.handle.link.sync(self.handle.ask_all(calls.StatsCall())):
             for lane in report.lanes:
                 for state in State:
                     totals[state.name.lower()] += lane.counts[state]
@@ -662,7 +662,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         link = self.handle.link
         runs = {run: name for name, run in link.sync(queue_calls.runs_of(self.handle)).items()}
         consumers = self.snapshot().consumers
-        rows = [row for answer in link.sync(self.handle.ask_all(calls.Leases())) for row in answer.rows]
+        rows = [row for answer in link.sync(self.handle.ask_all(calls.LeasesCall())) for row in answer.rows]
         return leases_of(rows, queue=self.name, runs=runs, consumers=consumers, now=SystemClock().wall())
 
     def dead(self) -> Failures:

@@ -331,7 +331,7 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             if actor == (await self._handle.refs[shard].place()).key:
                 continue
             lost += hi - lo
-            answer, _ = await self._handle.ask(shard, calls.WaitSettled(NO_ID, lo, hi, wait=0.0))
+            answer, _ = await self._handle.ask(shard, calls.WaitSettledCall(NO_ID, lo, hi, wait=0.0))
             died = f"worker {answer.died[-1]} died" if answer.lost else MessagesLost.CLOSED
             how = how or died
         return MessagesLost(queue=self._handle.name, lost=lost, total=self._ticket.count, how=how)
@@ -347,7 +347,9 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             wait = deadline.within(PARK if alone_since is None and not standstill.begun else 0.5)
             try:
                 async with asyncio.timeout(deadline.patience):
-                    answer, parts = await handle.ask(shard_of(lo), calls.WaitSettled(NO_ID, lo, hi, wait), wait=wait)
+                    answer, parts = await handle.ask(
+                        shard_of(lo), calls.WaitSettledCall(NO_ID, lo, hi, wait), wait=wait
+                    )
             except (CallTimeout, TimeoutError) as error:  # the shard is being recreated
                 if deadline.over:
                     raise NoAnswer(run=name, queue=self._handle.name, seconds=deadline.limit) from error
@@ -378,7 +380,7 @@ class PutResult(IsNoSequence, SuggestsAttributes):
         cursor = lo
         while cursor < hi:
             if cursor > lo:
-                _, parts = handle.link.sync(handle.ask(shard_of(lo), calls.Page(NO_ID, cursor, hi)))
+                _, parts = handle.link.sync(handle.ask(shard_of(lo), calls.PageCall(NO_ID, cursor, hi)))
             page = open_settlements(parts)
             if not page:
                 break
@@ -398,7 +400,7 @@ class PutResult(IsNoSequence, SuggestsAttributes):
 
     def _forgotten(self, handle: Handle, lo: int, hi: int, kept: int) -> int:
         """Return how many calls succeeded and have lost their results since."""
-        answer, _ = handle.link.sync(handle.ask(shard_of(lo), calls.WaitSettled(NO_ID, lo, hi, wait=0.0)))
+        answer, _ = handle.link.sync(handle.ask(shard_of(lo), calls.WaitSettledCall(NO_ID, lo, hi, wait=0.0)))
         return max(0, answer.acked - kept)
 
     def _dead(self, handle: Handle, lo: int, hi: int, acked: int) -> CallsFailed:

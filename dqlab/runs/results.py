@@ -749,7 +749,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
     async def _ask(self, at: int, stop: int) -> Sequence[bytes | memoryview]:
         """Request the results at positions [at, stop), and return encoded settlements."""
         # Not decoded here: this runs on the event loop, which also serves every other call.
-        page = calls.Page(self._run, self._ordinal(at), self._ordinal(stop - 1) + 1)
+        page = calls.PageCall(self._run, self._ordinal(at), self._ordinal(stop - 1) + 1)
         answers = await asyncio.gather(*(self._handle.ask(at, page) for at in range(len(self._handle.refs))))
         return [part for _, parts in answers for part in parts]
 
@@ -1031,7 +1031,7 @@ class Streams:
         alone, silent = self._done.count(False) == 1, None
         for shard, (cursor, epoch) in enumerate(self._cursors):
             seconds = wait if alone and not self._done[shard] else IN_TURN
-            stream = calls.Stream(self._run, cursor, seconds, epoch, READ_VALUES)
+            stream = calls.StreamCall(self._run, cursor, seconds, epoch, READ_VALUES)
             asked = self._handle.ask(shard, stream, wait=wait)
             try:
                 answer, parts = self._handle.link.sync(asked, timeout=patience)

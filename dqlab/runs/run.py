@@ -363,7 +363,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         try:
             self.cancel()
         except RunNotFound:  # perhaps in some shards alone: a client or the cluster died while it was dropped
-            there, _ = self.handle.link.sync(self.handle.ask(0, calls.Runs(self.name)))
+            there, _ = self.handle.link.sync(self.handle.ask(0, calls.RunsCall(self.name)))
             if self.id not in [id for id, _ in there.runs]:
                 raise
         if sink is not None and data:  # before the drop: without the run, nothing records which files are its own
@@ -1406,7 +1406,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             known = ", ".join(repr(code["short"]) for code in codes)
             raise BadOption(option="version", value=version, problem=f"run {self.name!r} has had {known}.")
         for shard in range(self.handle.shards):
-            answer, parts = self.handle.link.sync(self.handle.ask(shard, calls.Function(code["blob"])))
+            answer, parts = self.handle.link.sync(self.handle.ask(shard, calls.FunctionCall(code["blob"])))
             if answer.known:
                 function: Callable[..., Any] = open_here(opened_blob(bytes(parts[0])))
                 return function
@@ -1498,7 +1498,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return Lost(self.name, progress.lost, None if self.submitter is None else self.submitter.elements)
 
     def _progress(self, *, wait: float = 0.0, covered: bool = False, timeout: float | None = None) -> Progress:
-        watch = calls.Watch(self.id, wait, covered)
+        watch = calls.WatchCall(self.id, wait, covered)
         found = Progress(self.handle.link.sync(self.handle.ask_all(watch, wait=wait), timeout=timeout))
         learn(found.record.options)  # documents of failures open here, even if another process has listed them
         return found

@@ -256,15 +256,15 @@ class RunBook:
         sync = self._link.sync
         for shard in range(1, handle.shards):
             try:
-                answer, _ = sync(handle.ask(shard, calls.Runs(name)))
+                answer, _ = sync(handle.ask(shard, calls.RunsCall(name)))
                 for id in set(runs.values()) - {id for id, _ in answer.runs}:
-                    opening, _ = sync(handle.ask(0, calls.Opening(id)))
+                    opening, _ = sync(handle.ask(0, calls.OpeningCall(id)))
                     # A run with its whole input was dropped in some shards: opened there again, it would look whole.
                     if not opening.may_be_missing:
                         continue
                     sync(handle.order(OpenMissing(id, opening.record, opening.retry), shard=shard))
                     try:
-                        sync(handle.ask(0, calls.Opening(id)))
+                        sync(handle.ask(0, calls.OpeningCall(id)))
                     except RunNotFound:  # dropped in this instant, here before it was opened
                         sync(handle.order(Drop(id), shard=shard))
                         continue
@@ -569,7 +569,7 @@ async def _listed(pools: Sequence[PoolLike], name: str | None) -> list[list[tupl
 
     async def of(pool: PoolLike) -> list[tuple[bytes, str]] | None:
         try:
-            answer, _ = await pool.handle.ask(0, calls.Runs(name))
+            answer, _ = await pool.handle.ask(0, calls.RunsCall(name))
         except ActorGone:
             return None
         return answer.runs

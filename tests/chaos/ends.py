@@ -86,7 +86,7 @@ def of_puts(lab: dq.Lab, pool: dq.QueuePool, patience: float) -> dict[str, Any]:
     for shard in range(len(pool)):
         cursor = 0
         while True:
-            answer, parts = pool.handle.link.sync(pool.handle.ask(shard, calls.Stream(NO_ID, cursor, wait=0.0)))
+            answer, parts = pool.handle.link.sync(pool.handle.ask(shard, calls.StreamCall(NO_ID, cursor, wait=0.0)))
             found += [(value[1], told(value)) for stretch in open_settlements(parts) for value in stretch.values]
             if answer.cursor == cursor:
                 break

@@ -222,7 +222,7 @@ def test_a_client_that_is_away_for_a_moment_keeps_its_run_when_another_is_given_
         told: asyncio.Queue[list[str]] = asyncio.Queue()
 
         async def ask_shards(queue: str, call: calls.Call[Any]) -> list[Any]:
-            if isinstance(call, calls.CutOff):
+            if isinstance(call, calls.CutOffCall):
                 told.put_nowait(call.gone)
                 return [calls.CutOffAnswer(1)]
             return [calls.SubmittingAnswer(["ana", "ben"])]
@@ -253,7 +253,7 @@ def test_a_client_that_connects_while_another_ones_runs_are_cut_off_keeps_those_
             if "late" not in clients:
                 clients["late"] = None
                 submitting.add("late")
-            if isinstance(call, calls.CutOff):
+            if isinstance(call, calls.CutOffCall):
                 sealed.append(sorted(submitting & set(call.gone)))
                 return [calls.CutOffAnswer(len(sealed[-1]))]
             return [calls.SubmittingAnswer(sorted(submitting))]

@@ -71,7 +71,7 @@ def test_errors_of_a_method_arrive_as_they_were_raised(queue: dq.QueuePool) -> N
     from dqlab.errors import RunNotFound
 
     with pytest.raises(RunNotFound):
-        queue.handle.link.sync(queue.handle.ask(0, calls.Watch(b"no-such-run-here")))
+        queue.handle.link.sync(queue.handle.ask(0, calls.WatchCall(b"no-such-run-here")))
 
 
 def test_installing_twice_is_idempotent(lab: dq.Lab, queue: dq.QueuePool) -> None:
@@ -149,7 +149,7 @@ def test_two_queues_of_one_worker_do_not_block_each_other(lab: dq.Lab, queue_nam
     two = dq.QueuePool(lab.client, name=queue_name + "-2")
     link = one.handle.link
     waiting = [
-        link.start(pool.handle.ask(0, calls.WaitSettled(bytes(16), 0, 1 << 44, wait=5.0), wait=5.0))
+        link.start(pool.handle.ask(0, calls.WaitSettledCall(bytes(16), 0, 1 << 44, wait=5.0), wait=5.0))
         for pool in (one, two)
         if pool.put(1).ids
     ]

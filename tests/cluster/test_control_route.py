@@ -160,13 +160,13 @@ def test_proof_of_one_request_is_none_of_another(route: Route, paused: dq.QueueP
 
 def test_get_changes_nothing(route: Route, paused: dq.QueuePool) -> None:
     """A link that somebody is made to click must not act."""
-    before = paused.handle.link.sync(paused.handle.ask_all(calls.Stats()))
+    before = paused.handle.link.sync(paused.handle.ask_all(calls.StatsCall()))
     for address in [*ADDRESSES, "snapshot?queue=QUEUE"]:
         assert route("GET", address.replace("QUEUE", paused.name))[0] == 200
     assert route("GET", f"actions?action=resume&queue={paused.name}")[0] == 405
     assert route("POST", "snapshot")[0] == 405
 
-    after = paused.handle.link.sync(paused.handle.ask_all(calls.Stats()))
+    after = paused.handle.link.sync(paused.handle.ask_all(calls.StatsCall()))
     for report in (*before, *after):
         report.at = 0.0
     assert before == after

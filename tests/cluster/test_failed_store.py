@@ -224,7 +224,7 @@ class MovingRef(NearRef):
     slot: Slot
 
     async def move(self, actor: DeskActor) -> None:
-        await actor.reclaim(calls.Reclaim("consumer/q/0", self.slot.held(0)).pack())
+        await actor.reclaim(calls.ReclaimCall("consumer/q/0", self.slot.held(0)).pack())
         self.actor = actor
 
 

@@ -109,7 +109,7 @@ def cut(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Run
     assert submitter is not None
     all_there(queue, 4000)
     until(lambda: run._progress().record.submitted >= 3999)
-    run.handle.link.sync(run.handle.ask_all(calls.CutOff([run.handle.link.client.id])))
+    run.handle.link.sync(run.handle.ask_all(calls.CutOffCall([run.handle.link.client.id])))
     run.submitter = None
     monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 1.0)  # those that go on with it need no note for each
     yield run
@@ -136,7 +136,7 @@ def test_documents_behind_a_silent_input_are_compared_too(queue: dq.QueuePool, m
     while run._progress().record.submitted < 1000 and time.monotonic() < limit:
         time.sleep(0.005)
     assert run._progress().record.submitted == 1000
-    run.handle.link.sync(run.handle.ask_all(calls.CutOff([run.handle.link.client.id])))
+    run.handle.link.sync(run.handle.ask_all(calls.CutOffCall([run.handle.link.client.id])))
     run.submitter = None
 
     with pytest.raises(RunExists, match="other documents"):
@@ -151,7 +151,7 @@ def test_record_that_did_not_arrive_is_sent_again(queue: dq.QueuePool, monkeypat
     ask, refused, go_on = Handle.ask, list[str](), threading.Event()
 
     async def busy(self: Handle, shard: int, call: calls.Call[Any], *parts: Any, **options: Any) -> Any:
-        if isinstance(call, calls.Control) and call.message["op"] == "submitted" and len(refused) < 3:
+        if isinstance(call, calls.ControlCall) and call.message["op"] == "submitted" and len(refused) < 3:
             refused.append(call.method)
             raise CallTimeout(name="queue", call=call.method, seconds=30)
         return await ask(self, shard, call, *parts, **options)
@@ -189,7 +189,7 @@ def test_fewer_documents_than_there_are_do_not_complete_it_either(queue: dq.Queu
 def test_runs_of_other_clients_are_left_alone(queue: dq.QueuePool) -> None:
     go_on = threading.Event()
     run = queue.map(double, held_up(queue, 10, go_on), name=f"mine-{queue.name}")
-    run.handle.link.sync(run.handle.ask_all(calls.CutOff(["another"])))
+    run.handle.link.sync(run.handle.ask_all(calls.CutOffCall(["another"])))
     go_on.set()
     assert list(run.results(timeout=30)) == [2 * x for x in range(10)]
 
@@ -211,7 +211,7 @@ def test_a_note_that_cannot_be_made_does_not_end_the_submission(
     real = Handle.ask
 
     async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, wait: float = 0.0) -> Any:
-        if isinstance(call, calls.Control) and call.message["op"] == "submitted" and not done.is_set():
+        if isinstance(call, calls.ControlCall) and call.message["op"] == "submitted" and not done.is_set():
             refused.append(shard)
             raise CallTimeout(name="queue/q/0", call="resolve", seconds=10)
         return await real(self, shard, call, *parts, wait=wait)
@@ -235,8 +235,8 @@ def test_pages_are_known_of_all_that_a_resumed_submission_puts(queue: dq.QueuePo
     run = queue.map(len_of, documents, name=f"pages-{queue.name}", consumers=None)
     assert run.submitter is not None
     run.submitter.join(30)
-    run.handle.link.sync(run.handle.ask_all(calls.Control({"op": "reopen", "run": run.id})))
-    run.handle.link.sync(run.handle.ask_all(calls.CutOff([run.handle.link.client.id])))
+    run.handle.link.sync(run.handle.ask_all(calls.ControlCall({"op": "reopen", "run": run.id})))
+    run.handle.link.sync(run.handle.ask_all(calls.CutOffCall([run.handle.link.client.id])))
     run.submitter = None
     again = queue.map(len_of, [*documents, *documents], name=run.name, consumers=None)
     assert again.submitter is not None

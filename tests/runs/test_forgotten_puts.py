@@ -19,7 +19,7 @@ from dqlab.frame import NO_ID
 
 def kept(pool: dq.QueuePool) -> int:
     """Results of single calls that the queue keeps."""
-    progress = pool.handle.link.sync(pool.handle.ask_all(calls.Watch(NO_ID, covered=True)))
+    progress = pool.handle.link.sync(pool.handle.ask_all(calls.WatchCall(NO_ID, covered=True)))
     return sum(hi - lo for shard in progress for lo, hi in shard.covered)
 
 
@@ -133,7 +133,7 @@ def test_a_call_whose_result_is_not_wanted_costs_no_other_of_its_settlement(lab:
     ids = unwanted.ids  # confirmed, so the next one comes in a frame of its own
     wanted = [pool.submit(double, number) for number in (2, 3) if pool.flush() is None]
     order = {"op": "forget", "run": NO_ID, "ids": [(ids[0], ids[0] + 1)], "coming": True}
-    pool.handle.link.sync(pool.handle.ask(0, calls.Control(order)))
+    pool.handle.link.sync(pool.handle.ask(0, calls.ControlCall(order)))
     pool.resume()
 
     assert [each.results(timeout=20) for each in wanted] == [[4], [6]]

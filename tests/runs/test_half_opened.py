@@ -105,8 +105,8 @@ def cut_off(client: Client, queue: dq.QueuePool, name: str, monkeypatch: pytest.
     with dq.connect(client.scheduler.address, name="author") as author, dying():
         author.queue(queue.name).map(double, range(DOCUMENTS), name=name)
     handle = queue.handle
-    ((run, _),) = handle.link.sync(handle.ask(0, calls.Runs(name)))[0].runs
-    until(lambda: handle.link.sync(handle.ask(0, calls.Watch(run)))[0].lane.incomplete)
+    ((run, _),) = handle.link.sync(handle.ask(0, calls.RunsCall(name)))[0].runs
+    until(lambda: handle.link.sync(handle.ask(0, calls.WatchCall(run)))[0].lane.incomplete)
     return name
 
 
@@ -144,7 +144,7 @@ def in_each_shard(queue: dq.QueuePool, name: str) -> Iterator[int]:
     for number in itertools.count():
         yield number
         if number % 1000 == 999:
-            reports = queue.handle.link.sync(queue.handle.ask_all(calls.Stats()))
+            reports = queue.handle.link.sync(queue.handle.ask_all(calls.StatsCall()))
             if all(any(sum(lane.counts) for lane in report.lanes) for report in reports):
                 return
 

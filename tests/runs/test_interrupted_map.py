@@ -44,7 +44,7 @@ def after(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseExc
 
 
 def runs_of(pool: dq.QueuePool) -> list[Any]:
-    answer, _ = pool.handle.link.sync(pool.handle.ask(0, calls.Runs()))
+    answer, _ = pool.handle.link.sync(pool.handle.ask(0, calls.RunsCall()))
     return list(answer.runs)
 
 
@@ -143,7 +143,7 @@ def shards_on_the_move(lab: dq.Lab, times: int) -> Iterator[None]:
         ask, left = actors.ask_shards, iter(range(times))
 
         async def ask_shards(queue: str, call: calls.Call[Any], **more: Any) -> list[Any]:
-            passes_over = isinstance(call, calls.CutOff) and next(left, None) is not None
+            passes_over = isinstance(call, calls.CutOffCall) and next(left, None) is not None
             return [] if passes_over else await ask(queue, call, **more)
 
         actors.ask_shards = ask_shards

@@ -529,7 +529,7 @@ def test_limit_of_a_wait_for_a_run_with_losses_holds(
         await asyncio.get_running_loop().create_future()
 
     async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
-        hangs = silent == "covered" and isinstance(call, calls.Watch) and call.covered
+        hangs = silent == "covered" and isinstance(call, calls.WatchCall) and call.covered
         return await (for_ever() if hangs else real_ask(self, shard, call, *parts, **how))
 
     async def scheduler(self: Link, op: str, **arguments: Any) -> Any:
@@ -556,7 +556,7 @@ def test_a_shard_that_gives_no_answer_does_not_hide_the_results_of_others(
     real, theirs = Handle.ask, run._progress().by_shard[1].acked
 
     async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
-        if shard == 0 and isinstance(call, calls.Stream):
+        if shard == 0 and isinstance(call, calls.StreamCall):
             await asyncio.get_running_loop().create_future()
         return await real(self, shard, call, *parts, **how)
 
@@ -584,7 +584,7 @@ def test_a_run_that_ends_while_it_is_cancelled_is_complete(pool: dq.QueuePool, m
         await real(self, run_id, facts)
         if facts == {"cancelled": True}:
             await self.order(Resume(None))
-            while sum((await self.ask_all(calls.Watch(run_id, wait=1.0), wait=1.0))[0].lane.counts[:3]):
+            while sum((await self.ask_all(calls.WatchCall(run_id, wait=1.0), wait=1.0))[0].lane.counts[:3]):
                 pass
 
     monkeypatch.setattr(Handle, "keep_note", keep_note)
@@ -622,7 +622,7 @@ def test_other_documents_do_not_complete_a_run_whose_client_and_shard_are_both_g
     assert submitter is not None
     all_there(two, 4000)
     kill(two, 0)
-    run.handle.link.sync(run.handle.ask_all(calls.CutOff([run.handle.link.client.id])))
+    run.handle.link.sync(run.handle.ask_all(calls.CutOffCall([run.handle.link.client.id])))
 
     try:
         with pytest.raises(RunExists, match="other documents"):

@@ -167,8 +167,8 @@ def test_all_results_come_before_a_run_is_out_of_room(
 
     async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
         answer, found = await real(self, shard, call, *parts, **how)
-        watched[0] = watched[0] or isinstance(call, calls.Watch)
-        early = isinstance(call, calls.Stream) and not watched[0]
+        watched[0] = watched[0] or isinstance(call, calls.WatchCall)
+        early = isinstance(call, calls.StreamCall) and not watched[0]
         return (replace(answer, cursor=call.cursor), []) if early else (answer, found)
 
     monkeypatch.setattr(Handle, "ask", ask)
@@ -189,7 +189,7 @@ def test_consumers_wait_for_results_that_are_not_on_disk_yet(
 
     async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
         answer, found = await real(self, shard, call, *parts, **how)
-        if not isinstance(call, calls.Stream) or not refused[0]:
+        if not isinstance(call, calls.StreamCall) or not refused[0]:
             return answer, found
         refused[0] -= 1
         return replace(answer, cursor=call.cursor, more=True, done=False), []

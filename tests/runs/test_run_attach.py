@@ -479,7 +479,7 @@ def draining(pool: dq.QueuePool, shards: list[int], at: int, n: int) -> Iterator
         if x == at:
             all_there(pool, 1)
             for shard in shards:
-                pool.handle.link.sync(pool.handle.ask(shard, calls.Control({"op": "drain"})))
+                pool.handle.link.sync(pool.handle.ask(shard, calls.ControlCall({"op": "drain"})))
         yield x
 
 
@@ -553,7 +553,7 @@ def test_frame_whose_confirmation_was_lost_is_not_put_again(
 
     async def deaf(self: Handle, shard: int, call: calls.Call[Any], *rest: Any, **options: Any) -> Any:
         answer = await ask(self, shard, call, *rest, **options)
-        if isinstance(call, calls.Put):
+        if isinstance(call, calls.PutCall):
             lost.append(answer)
             raise PutFailed(queue="queue", count=1, reason="the answer never came")
         return answer
@@ -577,7 +577,7 @@ def test_frames_whose_confirmations_were_lost_are_put_again_and_counted_once(
 
     async def deaf(self: Handle, shard: int, call: calls.Call[Any], *rest: Any, **options: Any) -> Any:
         answer = await ask(self, shard, call, *rest, **options)
-        if isinstance(call, calls.Put) and len(lost) < 10:
+        if isinstance(call, calls.PutCall) and len(lost) < 10:
             lost.append(answer)
             raise CallTimeout(name="queue", call=call.method, seconds=0.0)
         return answer
@@ -597,7 +597,7 @@ def test_run_ends_although_its_queue_was_out_of_reach_when_its_input_ended(
     ask, lost = Handle.ask, []
 
     async def away(self: Handle, shard: int, call: calls.Call[Any], *rest: Any, **options: Any) -> Any:
-        if isinstance(call, calls.Control) and call.message["op"] == "seal" and len(lost) < 3:
+        if isinstance(call, calls.ControlCall) and call.message["op"] == "seal" and len(lost) < 3:
             lost.append(call)
             raise CallTimeout(name="queue", call=call.method, seconds=0.0)
         return await ask(self, shard, call, *rest, **options)

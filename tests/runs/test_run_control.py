@@ -449,11 +449,11 @@ def test_who_waits_while_a_run_is_cancelled_is_not_told_made_up_numbers(
 def test_dropped_run_is_forgotten_with_its_results(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Dropping is how memory is given back."""
     run = queue.map(lambda x: bytes(1000), range(100), name="to-drop").wait(timeout=20)
-    [before] = queue.handle.link.sync(queue.handle.ask_all(calls.Stats()))
+    [before] = queue.handle.link.sync(queue.handle.ask_all(calls.StatsCall()))
 
     run.drop()
 
-    [after] = queue.handle.link.sync(queue.handle.ask_all(calls.Stats()))
+    [after] = queue.handle.link.sync(queue.handle.ask_all(calls.StatsCall()))
     assert (before.stored > 100_000, after.stored) == (True, 0)
     assert run.name not in [known.name for known in lab.runs]
     with pytest.raises(RunNotFound, match="dropped"):

@@ -240,7 +240,7 @@ def test_results_beyond_the_memory_budget_come_back_equal(lab: dq.Lab, queue_nam
 
     results = run.results(timeout=30)
 
-    [stats] = pool.handle.link.sync(pool.handle.ask_all(calls.Stats()))
+    [stats] = pool.handle.link.sync(pool.handle.ask_all(calls.StatsCall()))
     assert stats.stored > 3_000_000
     assert list(results) == [kilobyte(x) for x in range(3000)]
     assert results[17] == kilobyte(17)
@@ -301,7 +301,7 @@ def test_results_of_a_put_are_waited_for_while_its_shard_is_away(
     put, real, away = queue.submit(same, 1), Handle.ask, [1, 2]
 
     async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
-        if isinstance(call, calls.WaitSettled) and away:
+        if isinstance(call, calls.WaitSettledCall) and away:
             away.pop()
             raise CallTimeout(name="queue/q/0", call=call.method, seconds=10)
         return await real(self, shard, call, *parts, **how)

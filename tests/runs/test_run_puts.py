@@ -152,7 +152,7 @@ def test_pool_takes_puts_again_after_one_that_was_not_confirmed(
 
     async def deaf(self: Handle, shard: int, call: calls.Call[Any], *rest: Any, **options: Any) -> Any:
         answer = await ask(self, shard, call, *rest, **options)
-        if isinstance(call, calls.Put):
+        if isinstance(call, calls.PutCall):
             raise CallTimeout(name="queue", call=call.method, seconds=0.0)
         return answer
 
@@ -173,7 +173,7 @@ def test_repeated_frame_is_counted_once(unserved: dq.QueuePool) -> None:
 
     frame = Frame.encode([b"x"] * 5, kind=Kind.VALUE, producer=b"p" * 16, run=NO_ID)
     link, handle = unserved.handle.link, unserved.handle
-    put = calls.Put(frames=1, wait=0.0)
+    put = calls.PutCall(frames=1, wait=0.0)
 
     first, _ = link.sync(handle.ask(0, put, frame))
     second, _ = link.sync(handle.ask(0, put, frame))

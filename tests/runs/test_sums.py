@@ -85,7 +85,7 @@ def test_documents_that_no_shard_has_are_missed(lab: dq.Lab, queue_name: str) ->
 
 
 def reports_of(queue: dq.QueuePool) -> list[ShardReport]:
-    return queue.handle.link.sync(queue.handle.ask_all(calls.Stats()))
+    return queue.handle.link.sync(queue.handle.ask_all(calls.StatsCall()))
 
 
 def test_a_run_with_failures_retries_and_cancelled_documents_adds_up(queue: dq.QueuePool) -> None:

@@ -133,7 +133,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     ask, puts = Handle.ask, iter(range(1 << 30))
 
     async def failing(self: Handle, shard: int, call: calls.Call[Any], *args: Any, **options: Any) -> Any:
-        if isinstance(call, calls.Put) and next(puts) == 1:
+        if isinstance(call, calls.PutCall) and next(puts) == 1:
             raise error
         return await ask(self, shard, call, *args, **options)
 

@@ -21,7 +21,7 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
-from dqlab.cluster.transport.calls import Close, Reclaim, RunningAnswer
+from dqlab.cluster.transport.calls import CloseCall, ReclaimCall, RunningAnswer
 from dqlab.cluster.transport.internals import NoSuchActor, actors_here
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import ConsumerReport, Reporter
@@ -110,7 +110,7 @@ class ConsumerActor:
 
     def _introduction(self, shard: int) -> bytes:
         """Pack the messages in hand of all slots for a shard that was recreated."""
-        return Reclaim(self.name, [held for slot in self._slots for held in slot.held(shard)]).pack()
+        return ReclaimCall(self.name, [held for slot in self._slots for held in slot.held(shard)]).pack()
 
     def _values(self) -> Any:
         """Return a factory of the function for plain values, or None if this consumer only runs calls."""
@@ -167,7 +167,7 @@ class ConsumerActor:
             self.closed = True
             return pack(self.report().to_wire())
         # Seconds that messages which have begun may still take.
-        patience = Close.unpack(body)[0].patience if body else 0.0
+        patience = CloseCall.unpack(body)[0].patience if body else 0.0
         await asyncio.gather(*(slot.stop(patience) for slot in self._slots))
         self._sinks.close()
         self._refusals.close()

@@ -22,7 +22,7 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.sink_rows import acked_payloads, opened_rows, rows_alike, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.blocking import Blocked, hold
-from dqlab.cluster.transport.calls import FindSink
+from dqlab.cluster.transport.calls import FindSinkCall
 from dqlab.datasets.alike import FEWEST as MANY
 from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, merge
 from dqlab.datasets.sink_parts import SinkRows, Writer, parts_in, writer_of
@@ -297,7 +297,7 @@ class Sinks:
         """Return the gathering of a run, after asking a shard for its sink once."""
         found = self._gatherings.get(run)
         if found is None:
-            asked = FindSink(run)
+            asked = FindSinkCall(run)
             there, _ = asked.opened(await shards[shard].call(asked.method, asked.pack()))
             found = self._gatherings.get(run)  # another slot may have been faster
             if found is None:

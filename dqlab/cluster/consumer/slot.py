@@ -293,17 +293,17 @@ class Slot:
         # The highest number wins, here as in the shard: answers of lease calls and settlements overtake each other.
 
     async def _park(self, shard: int, ref: Ref) -> None:
-        def asked() -> calls.Lease:
+        def asked() -> calls.LeaseCall:
             """Return how many messages are wanted now."""
             # Made again at each try: a recreated shard knows no earlier credit.
             credit = self._credit(shard)
             self._note_told(shard, credit)
-            return calls.Lease(self.name, self._session, credit)
+            return calls.LeaseCall(self.name, self._session, credit)
 
         while not (self._stopping and self._tasks[-1].done()):
             try:
-                packed = await ref.call(calls.Lease.method, lambda: asked().pack(), timeout=LEASE_PARK + 10)
-                answer, parts = calls.Leased.unpack(packed)
+                packed = await ref.call(calls.LeaseCall.method, lambda: asked().pack(), timeout=LEASE_PARK + 10)
+                answer, parts = calls.LeaseAnswer.unpack(packed)
                 if answer.lease is not None:
                     self._receive(shard, answer.lease, answer.epoch, parts)
                     await asyncio.sleep(0)  # work begins first; the next lease is asked for meanwhile
@@ -428,7 +428,7 @@ class Slot:
             self._end(chunk)
             return
         if self.options.early:
-            begin = calls.Begin(chunk.lease)
+            begin = calls.BeginCall(chunk.lease)
             answer, _ = begin.opened(await self._insist(chunk, begin.method, begin.pack()))
             if not answer.begun:
                 self._end(chunk)
@@ -485,7 +485,7 @@ class Slot:
         """Report to a suspect's shard whether it runs alone, and return whether it is still to run."""
         try:
             async with asyncio.timeout(ISOLATION_TOLD_IN):
-                call = calls.Isolate(chunk.lease, alone)
+                call = calls.IsolateCall(chunk.lease, alone)
                 answer, _ = call.opened(await self._insist(chunk, call.method, call.pack()))
         except TimeoutError:
             return True  # it runs all the same; its death does not count, unless the shard has noted it
@@ -726,7 +726,7 @@ class Slot:
         # Its row still waits for others. A killed consumer of a fast function leaves thousands of suspects: if each
         # waited for its outcome, each would become a part of its own.
         if chunk.sink and chunk.suspect:
-            call = calls.Ran(chunk.lease)
+            call = calls.RanCall(chunk.lease)
             await self._insist(chunk, call.method, call.pack())
             self._leave(chunk)
 
@@ -776,7 +776,7 @@ class Slot:
     ) -> None:
         """Send a settlement with a new credit, and call `sending` before each try."""
         credit = self._credit(chunk.shard)
-        call = calls.Settle(self.name, credit)
+        call = calls.SettleCall(self.name, credit)
         body = call.pack_apart(settlement)
 
         def packed() -> Packed:
@@ -818,7 +818,7 @@ class Slot:
 
     async def _send_renewal(self, shard: int, leases: list[int], timeout: float) -> None:
         try:
-            call = calls.Renew(leases)
+            call = calls.RenewCall(leases)
             await self._shards[shard].call(call.method, call.pack(), timeout=timeout)
         except (CallTimeout, LogError):
             logger.warning("event=renew_late slot=%s", self.name)

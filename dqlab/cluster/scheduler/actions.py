@@ -17,9 +17,9 @@ from dqlab.cluster.scheduler.freshness import Freshness
 from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport import queue_calls
-from dqlab.cluster.transport.calls import LetGo, RunningNow
+from dqlab.cluster.transport.calls import LetGoCall, RunningNowCall
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
-from dqlab.cluster.transport.orders import TRANSIENT, Drain, Facts, Pause, Purge, Resume
+from dqlab.cluster.transport.orders import TRANSIENT, Drain, NotedFacts, Pause, Purge, Resume
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.wire import Packed
@@ -257,14 +257,14 @@ class Actions:
         asked = {consumer: names[consumer]} if consumer else self._running(document, names)
         taken: dict[str, str] = {}
         for short, name in asked.items():
-            call = RunningNow()
+            call = RunningNowCall()
             answer = await calls.call_actor(name, call.method, call.pack(), timeout=ANSWERS_WITHIN)
             for held in call.opened(answer)[0].running:
                 if (document and held.document != document) or run not in (None, held.run):
                     continue
                 why = f"given up after {duration(held.seconds)} on {short}" if give_up else ""
                 # The shard decides: between the two calls, the consumer may have settled the document.
-                given, _ = await calls.ask(held.shard, LetGo(held.run, [(held.id, held.id + 1)], why))
+                given, _ = await calls.ask(held.shard, LetGoCall(held.run, [(held.id, held.id + 1)], why))
                 if given.count:
                     taken[held.document] = short
                     self._state.collector.took(name, held.document, held.seconds)
@@ -354,6 +354,6 @@ class _SchedulerCalls(QueueCalls):
         except NoSuchActor:
             raise ActorGone(name=name, reason="its worker no longer holds it") from None
 
-    async def keep_note(self, run: bytes, facts: Facts | None) -> None:
+    async def keep_note(self, run: bytes, facts: NotedFacts | None) -> None:
         """Pass facts about a run to `RunNotes.note`."""
         await self._run_notes.note(self.name, run, facts)

@@ -15,7 +15,7 @@ from typing import Any
 from dqlab.cluster.consumer.actor import ConsumerActor
 from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState, Entry
-from dqlab.cluster.transport.calls import A, Call, Close, HandOver, Release
+from dqlab.cluster.transport.calls import A, Call, CloseCall, HandOverCall, ReleaseCall
 from dqlab.cluster.transport.errands import ask_worker
 from dqlab.cluster.transport.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
 from dqlab.cluster.transport.ref import RESOLVE_WAIT
@@ -201,13 +201,13 @@ class Actors:
 
     async def release(self, queue: str, consumers: list[str], why: str) -> None:
         """Make a queue's shards take back the leases of consumers that are gone."""
-        await self.ask_shards(queue, Release(consumers, why))
+        await self.ask_shards(queue, ReleaseCall(consumers, why))
 
     # --- releasing ---------------------------------------------------------------------------
 
     async def hand_over(self, entry: Entry) -> None:
         """Make a shard close its log, so that its next epoch can open the log elsewhere."""
-        await self._ask_to_end(entry, HandOver())
+        await self._ask_to_end(entry, HandOverCall())
         unpin(self._state.scheduler, [entry.key])  # or Dask refuses to retire its worker
 
     async def retire(self, names: Collection[str], patience: float = 0.0) -> dict[str, Any]:
@@ -262,10 +262,10 @@ class Actors:
         if not await entry.standing(OPEN_TIMEOUT if entry.durable and entry.asked else SPAWN_TIMEOUT):
             logger.warning("event=close_failed name=%s reason=never_made", entry.name)
             return None
-        return None if entry.gone is not None else await self._ask_to_end(entry, Close(patience))
+        return None if entry.gone is not None else await self._ask_to_end(entry, CloseCall(patience))
 
-    async def _ask_to_end(self, entry: Entry, call: HandOver | Close) -> Any:
-        patience = call.patience if isinstance(call, Close) else 0.0
+    async def _ask_to_end(self, entry: Entry, call: HandOverCall | CloseCall) -> Any:
+        patience = call.patience if isinstance(call, CloseCall) else 0.0
         try:
             work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call.method, call.pack())
             return await asyncio.wait_for(work, CLOSE_TIMEOUT + patience)

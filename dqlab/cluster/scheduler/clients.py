@@ -12,7 +12,7 @@ from itertools import count
 
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.state import ClusterState
-from dqlab.cluster.transport.calls import CutOff, Submitting
+from dqlab.cluster.transport.calls import CutOffCall, SubmittingCall
 from dqlab.cluster.transport.parking import Bell
 
 __all__ = ["AWAY", "Attachments", "Claims"]
@@ -94,12 +94,12 @@ class Attachments:
 
     async def _seal(self, queue: str, alive: Callable[[], list[str]], run: bytes | None = None) -> None:
         """Seal the submissions of clients that shards know and `alive` does not return."""
-        answers = await self._actors.ask_shards(queue, Submitting())
+        answers = await self._actors.ask_shards(queue, SubmittingCall())
         # Call `alive` only after the shards have answered: every client they name had connected by then. Do not send
         # the living clients to the shards instead: a client that connects meanwhile would lose the run it begins.
         gone = {client for answer in answers for client in answer.clients} - set(alive())
         if gone or run is not None:
-            await self._actors.ask_shards(queue, CutOff(sorted(gone), run))
+            await self._actors.ask_shards(queue, CutOffCall(sorted(gone), run))
 
 
 class Claims:

@@ -28,7 +28,7 @@ from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.statistics.collector import Statistics
-from dqlab.cluster.transport.calls import Resend
+from dqlab.cluster.transport.calls import ResendCall
 from dqlab.cluster.transport.errands import answering
 from dqlab.cluster.transport.internals import answers, dask_versions, install
 from dqlab.cluster.transport.protocol import check_dask, greeting
@@ -196,7 +196,7 @@ class Registry(SchedulerPlugin):
 
     def _report_whole(self, queue: str, shard: int) -> None:
         """Make a shard report all its lanes, not only those that changed."""
-        self.state.in_background(self.actors.ask_shards(queue, Resend(), only=f"queue/{queue}/{shard}"))
+        self.state.in_background(self.actors.ask_shards(queue, ResendCall(), only=f"queue/{queue}/{shard}"))
 
     # --- events of the scheduler -----------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dqlab.cluster.scheduler.state import ClusterState, Entry
-from dqlab.cluster.transport.orders import Code, Facts, SealFacts
+from dqlab.cluster.transport.orders import Code, NotedFacts, SealFacts
 from dqlab.cluster.transport.reports import ShardReport
 from dqlab.frame import NO_ID
 from dqlab.rules.book import CANCELLED, CodeRecord
@@ -56,7 +56,7 @@ class NotedRun:
     queue_paused: bool | None = None
     queue_draining: bool | None = None
 
-    def keep(self, facts: Facts) -> None:
+    def keep(self, facts: NotedFacts) -> None:
         """Note the facts that replace earlier ones."""
         if "seal" in facts:  # with None too: a reopened run has no seal, whatever its shards reported
             self.seal, self.sealing = facts["seal"], True
@@ -91,7 +91,7 @@ class RunNotes:
 
     # --- notes of clients -------------------------------------------------------------------
 
-    async def note(self, queue: str, run: bytes, facts: Facts | None) -> None:
+    async def note(self, queue: str, run: bytes, facts: NotedFacts | None) -> None:
         """Keep facts about a run, or forget the run if there are none."""
         if queue not in self._state.queues:
             return

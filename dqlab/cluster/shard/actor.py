@@ -167,7 +167,7 @@ class QueueActor:
 
     async def put(self, body: bytes) -> bytes:
         """Accept frames of one producer in order, until one is not accepted."""
-        asked, parts = calls.Put.unpack(body)
+        asked, parts = calls.PutCall.unpack(body)
         if asked.epoch not in (None, self._born):  # numbered for an actor whose producers this one does not know
             return calls.PutAnswer([], "MOVED").pack()
         opened = asked.open is not None and asked.open["run"] not in self.books
@@ -250,13 +250,13 @@ class QueueActor:
 
     async def function(self, body: bytes) -> bytes:
         """Return a function's blob by its hash."""
-        asked, _ = calls.Function.unpack(body)
+        asked, _ = calls.FunctionCall.unpack(body)
         blob = self.ledger.functions.get(asked.hash)
         return calls.FunctionAnswer(blob is not None).pack(blob or b"")
 
     async def sink(self, body: bytes) -> bytes:
         """Return where the rows of a run are written."""
-        asked, _ = calls.FindSink.unpack(body)
+        asked, _ = calls.FindSinkCall.unpack(body)
         record = self.ledger.book(asked.run).record
         assert record is not None, "only runs have sinks"
         assert record.sink is not None, "the lease said so"
@@ -264,7 +264,7 @@ class QueueActor:
 
     async def hold(self, body: bytes) -> bytes:
         """Lease nothing of a run while a consumer cannot do something that the run needs."""
-        asked, _ = calls.Hold.unpack(body)
+        asked, _ = calls.HoldCall.unpack(body)
         run, lane = asked.run, self.shard.lanes.get(asked.run)
         if lane is None:
             return calls.HoldAnswer(wanted=False).pack()
@@ -297,7 +297,7 @@ class QueueActor:
 
     async def lease(self, body: bytes) -> Packed:
         """Park a consumer slot's call until there are messages or orders for it."""
-        asked, _ = calls.Lease.unpack(body)
+        asked, _ = calls.LeaseCall.unpack(body)
         loop = asyncio.get_running_loop()
         call = ParkedLease(asked.consumer, asked.session, asked.credit, loop.create_future(), loop.time())
         self._returning.discard(call.consumer.split("#")[0])  # it has reported what it held, or is new
@@ -318,7 +318,7 @@ class QueueActor:
         # Taken once: only the slot's newest session may have them.
         orders = self._lot.take_orders(call.consumer) if self._lot.known.get(call.consumer) == call.session else []
         if lease is None:
-            return calls.Leased(orders, self.shard.epoch).pack()
+            return calls.LeaseAnswer(orders, self.shard.epoch).pack()
         try:
             return await self._delivery(lease, orders)
         except asyncio.CancelledError:  # while its frames were read
@@ -327,7 +327,7 @@ class QueueActor:
 
     async def reclaim(self, body: bytes) -> bytes:
         """Let a consumer keep what an earlier epoch leased to it, except messages that others have now."""
-        asked, _ = calls.Reclaim.unpack(body)
+        asked, _ = calls.ReclaimCall.unpack(body)
         for held in asked.held:
             others = self.shard.reclaim(held.slot, held.lease, held.run, held.ids, age=held.age, early=held.early)
             if others:
@@ -350,11 +350,11 @@ class QueueActor:
                 continue
             except (DiskFull, NoDescriptors):
                 self._give_back(lease)
-                return calls.Leased(orders, self.shard.epoch).pack()
+                return calls.LeaseAnswer(orders, self.shard.epoch).pack()
             cuts.append(frame.cut(piece.lo, piece.n, function=piece.function, ordinal=piece.ordinal))
             firsts.append(piece.frame + piece.lo)
         if not cuts or lane is None:
-            return calls.Leased(orders, self.shard.epoch).pack()
+            return calls.LeaseAnswer(orders, self.shard.epoch).pack()
         record = self.books[lease.run].record if lease.run in self.books else None
         delivery = calls.Delivery(
             id=lease.id,
@@ -366,7 +366,7 @@ class QueueActor:
             attempts=lane.attempts(lease.remaining),
             suspect=calls.Suspicion(lease.isolate, lease.in_vain) if lease.suspect else None,
         )
-        return calls.Leased(orders, self.shard.epoch, delivery).pack_apart(*cuts)
+        return calls.LeaseAnswer(orders, self.shard.epoch, delivery).pack_apart(*cuts)
 
     def _give_back(self, lease: Lease) -> None:
         """Return the rest of a lease that does not reach its consumer, without counting a delivery."""
@@ -389,7 +389,7 @@ class QueueActor:
 
     async def settle(self, body: Packed) -> bytes:
         """Accept outcomes and results of one lease, and the consumer's credit."""
-        asked, parts = calls.Settle.unpack(body)
+        asked, parts = calls.SettleCall.unpack(body)
         settlement = Settlement.decode(parts[0])
         settlement.check_order()
         lane = self.shard.lanes.get(settlement.run)
@@ -404,7 +404,7 @@ class QueueActor:
         self._dispatch()
         await asyncio.sleep(0)  # calls that get these results answer before this one waits for the log
         await self._store.durable()
-        return calls.Settled(settled.duplicates, settled.stale).pack()
+        return calls.SettleAnswer(settled.duplicates, settled.stale).pack()
 
     def _note_effort(self, settlement: Settlement, settled: Settled, before: int) -> None:
         documents = sum(piece.n for piece, _ in settled.results) + len(settled.failed)
@@ -423,14 +423,14 @@ class QueueActor:
 
     async def renew(self, body: bytes) -> bytes:
         """Renew leases, and return those that are gone."""
-        asked, _ = calls.Renew.unpack(body)
+        asked, _ = calls.RenewCall.unpack(body)
         gone = self.shard.extend(asked.leases)
         self._reporter.touch()
-        return calls.Renewed(gone).pack()
+        return calls.RenewAnswer(gone).pack()
 
     async def begin(self, body: bytes) -> bytes:
         """Acknowledge a lease early, so that its messages are never delivered again."""
-        asked, _ = calls.Begin.unpack(body)
+        asked, _ = calls.BeginCall.unpack(body)
         begun = self.ledger.begin(asked.lease)
         if begun:
             # The answer waits for the log: the consumer starts the function when it has it.
@@ -441,19 +441,19 @@ class QueueActor:
 
     async def isolate(self, body: bytes) -> bytes:
         """Note whether nothing runs beside a suspect in its consumer's process."""
-        asked, _ = calls.Isolate.unpack(body)
+        asked, _ = calls.IsolateCall.unpack(body)
         return calls.IsolateAnswer(self.shard.isolate(asked.lease, alone=asked.alone)).pack()
 
     async def ran(self, body: bytes) -> bytes:
         """Note that a suspect has run, and that its outcome follows."""
-        asked, _ = calls.Ran.unpack(body)
+        asked, _ = calls.RanCall.unpack(body)
         self.shard.note_run(asked.lease)
         self._dispatch()
         return calls.Done().pack()
 
     async def release(self, body: bytes) -> bytes:
         """Return the messages of consumers whose worker died to the queue at once."""
-        asked, _ = calls.Release.unpack(body)
+        asked, _ = calls.ReleaseCall.unpack(body)
         returned = 0
         self._returning.difference_update(asked.consumers)
         for consumer in [name for name in self._lot.known if name.split("#")[0] in asked.consumers]:
@@ -462,7 +462,7 @@ class QueueActor:
         self._blocks.forget(asked.consumers)
         self._apply_blocks()
         self._dispatch()
-        return calls.Released(returned).pack()
+        return calls.ReleaseAnswer(returned).pack()
 
     async def close(self, body: bytes) -> bytes:
         """Stop consumers, raise in all waiting calls that the queue is gone, and drop everything."""
@@ -491,7 +491,7 @@ class QueueActor:
 
     async def control(self, body: bytes) -> bytes:
         """Carry out one order of a user."""
-        asked, _ = calls.Control.unpack(body)
+        asked, _ = calls.ControlCall.unpack(body)
         order = asked.message
         op, run = Op(order.pop("op")), order.pop("run", None)
         if op is Op.REOPEN:
@@ -500,7 +500,7 @@ class QueueActor:
 
     async def retry(self, body: bytes) -> bytes:
         """Deliver a page of dead messages again."""
-        asked, _ = calls.Retry.unpack(body)
+        asked, _ = calls.RetryCall.unpack(body)
         found = list(islice(self.shard.lane(asked.run).dead_ids(asked.after, asked.classes), asked.limit))
         order: dict[str, Any] = {
             "ids": list(Ranges((id, id + 1) for id, _ in found)),
@@ -513,7 +513,7 @@ class QueueActor:
 
     async def let_go(self, body: bytes) -> bytes:
         """Take leased messages from their consumers."""
-        asked, _ = calls.LetGo.unpack(body)
+        asked, _ = calls.LetGoCall.unpack(body)
         count = self.ledger.let_go(asked.run, asked.ids, asked.why)
         self._dispatch()
         await self._store.durable()
@@ -535,7 +535,7 @@ class QueueActor:
 
     async def claim(self, body: bytes) -> bytes:
         """Refuse, from now on, lost documents of a run under any older claim."""
-        asked, _ = calls.Claim.unpack(body)
+        asked, _ = calls.ClaimCall.unpack(body)
         self.ledger.book(asked.run).bid(asked.claim)
         return calls.Done().pack()
 
@@ -545,14 +545,14 @@ class QueueActor:
 
     async def cut_off(self, body: bytes) -> bytes:
         """Seal the runs of submitting clients that are gone, and a run that its own client gave up."""
-        asked, _ = calls.CutOff.unpack(body)
+        asked, _ = calls.CutOffCall.unpack(body)
         sealed = self._cut_off(asked.gone, asked.run)
         await self._store.durable()
         return calls.CutOffAnswer(sealed).pack()
 
     async def compact(self, body: bytes) -> bytes:
         """Free disk space, or continue to wait for a compaction under way."""
-        asked, _ = calls.Compact.unpack(body)
+        asked, _ = calls.CompactCall.unpack(body)
         if self._upkeep is None:  # a shard in memory has nothing to free
             return calls.CompactAnswer(0, 0, Compacted()).pack()
         # A task of its own: it may take longer than a call, which then returns how far it is, and is repeated.
@@ -583,7 +583,7 @@ class QueueActor:
 
     async def settled(self, body: bytes) -> Packed:
         """Wait until no message of a range is ready, delayed or leased, then return their results."""
-        asked, _ = calls.WaitSettled.unpack(body)
+        asked, _ = calls.WaitSettledCall.unpack(body)
         run, lo, hi = asked.run, asked.lo, asked.hi
         # Ids below `_begin` were given by an earlier epoch in memory, whose results are gone.
         lost = max(0, min(hi, self._begin) - lo)
@@ -594,7 +594,7 @@ class QueueActor:
         if not left and not self._are_safe(run, lo, hi) and not await self._is_safe(run, asked.wait):
             left = hi - lo  # a result that is not safe may be lost, so it is none yet
         parts = [] if left or lost else await page(book.results, self._store.read, lo, hi)
-        return calls.SettledAnswer(
+        return calls.WaitSettledAnswer(
             left=left,
             acked=0 if left or lost else self.shard.lanes[run].acked_among(lo, hi),
             lost=lost,
@@ -609,7 +609,7 @@ class QueueActor:
 
     async def idle(self, body: bytes) -> bytes:
         """Wait until nothing here is ready, delayed or leased, or the reason why nothing is processed changes."""
-        asked, _ = calls.Idle.unpack(body)
+        asked, _ = calls.IdleCall.unpack(body)
         await self._until(lambda: not self._alive() or self._stuck() != asked.stuck, asked.wait)
         full = any(self.books[lane.run].stopped for lane in self.shard.activity.alive() if lane.run in self.books)
         return calls.IdleAnswer(self._alive(), self._stuck(), full, self._store.nbytes).pack()
@@ -628,7 +628,7 @@ class QueueActor:
 
     async def page(self, body: bytes) -> Packed:
         """Return one page of results by ordinal, once they are as safe as the store promises."""
-        asked, _ = calls.Page.unpack(body)
+        asked, _ = calls.PageCall.unpack(body)
         run, lo, hi = asked.run, asked.lo, asked.hi
         results = self.ledger.book(run).results
         if not self._confirmed.all_of(run) and not self._confirmed.results(run, results, lo, hi)[1]:
@@ -637,7 +637,7 @@ class QueueActor:
 
     async def stream(self, body: bytes) -> Packed:
         """Return results behind a cursor in the order of completion, and drop none."""
-        asked, _ = calls.Stream.unpack(body)
+        asked, _ = calls.StreamCall.unpack(body)
         book, lane = self.ledger.book(asked.run), self.shard.lanes[asked.run]
         # A cursor of an earlier epoch in memory means nothing here.
         results, cursor = book.results, asked.cursor if asked.epoch in (None, self._born) else 0
@@ -652,7 +652,7 @@ class QueueActor:
 
     async def watch(self, body: bytes) -> bytes:
         """Wait until a run is done or stopped, and return its progress."""
-        asked, _ = calls.Watch.unpack(body)
+        asked, _ = calls.WatchCall.unpack(body)
         book, lane = self.ledger.book(asked.run), self.shard.lanes[asked.run]
         # A caller that waits for the end gets it once it is as safe as the store promises; one that does not wait gets
         # the state in memory.
@@ -696,7 +696,7 @@ class QueueActor:
 
     async def dead(self, body: bytes) -> bytes:
         """Return a page of dead letters."""
-        asked, _ = calls.Dead.unpack(body)
+        asked, _ = calls.DeadCall.unpack(body)
         run = asked.run
         letters = self.shard.dead_letters(run, after=asked.after, limit=asked.limit, classes=asked.classes)
         rows: list[calls.DeadRow] = []
@@ -720,13 +720,13 @@ class QueueActor:
 
     async def dead_ordinals(self, body: bytes) -> bytes:
         """Return the ids and ordinals of dead documents, by id."""
-        asked, _ = calls.DeadOrdinals.unpack(body)
+        asked, _ = calls.DeadOrdinalsCall.unpack(body)
         found = list(islice(self.shard.lane(asked.run).dead_ids(asked.after), asked.limit))
-        return calls.DeadPlaces([id for id, _ in found], [ordinal for _, ordinal in found]).pack()
+        return calls.DeadOrdinalsAnswer([id for id, _ in found], [ordinal for _, ordinal in found]).pack()
 
     async def dead_counts(self, body: bytes) -> bytes:
         """Return how many messages are dead in each lane that has dead ones."""
-        asked, _ = calls.DeadCounts.unpack(body)
+        asked, _ = calls.DeadCountsCall.unpack(body)
         lanes = [self.shard.lane(asked.run)] if asked.run is not None else self.shard.lanes.values()
         counts = [(lane.run, lane.dead_count(asked.classes)) for lane in lanes]
         return calls.DeadCountsAnswer([row for row in counts if row[1]]).pack()
@@ -751,14 +751,14 @@ class QueueActor:
 
     async def runs(self, body: bytes) -> bytes:
         """Return name and id of the runs with a record in this shard."""
-        asked, _ = calls.Runs.unpack(body)
+        asked, _ = calls.RunsCall.unpack(body)
         names = self.ledger.names
         wanted = names if asked.name is None else [asked.name]
         return calls.RunsAnswer([(run, name) for name in wanted for run in names.get(name, ())]).pack()
 
     async def opening(self, body: bytes) -> bytes:
         """Return what a run was opened with, and the state of its input, for a shard that does not have the run."""
-        asked, _ = calls.Opening.unpack(body)
+        asked, _ = calls.OpeningCall.unpack(body)
         book = self.ledger.book(asked.run)
         assert book.record is not None, "only runs have names"
         record = {part: getattr(book.record, part) for part in ("name", "codes", "client", "process", "stop_if")}

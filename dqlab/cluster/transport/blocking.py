@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from dqlab.cluster.transport.calls import Hold
+from dqlab.cluster.transport.calls import HoldCall
 from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import RunNotFound
 
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 async def hold(calls: Iterable[CallShard], run: bytes, reporter: str, what: Blocked, why: str) -> Answer:
     """Report to a run's shards why something cannot be done, or with "" that it can."""
-    asked = Hold(run, reporter, why, what.value)
+    asked = HoldCall(run, reporter, why, what.value)
     answers = await asyncio.gather(*(call(asked.method, asked.pack()) for call in calls), return_exceptions=True)
     wanted = others = False
     for answer in answers:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_args, get_origin
 
-from dqlab.cluster.transport.messages import Message
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.parking import Credit, SlotOrder
+from dqlab.cluster.transport.plain_data import PlainData
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.cluster.transport.wire import Packed, unpack
@@ -29,7 +29,7 @@ class FromWire(Protocol):
 A = TypeVar("A", bound=FromWire)
 
 
-class Call(Message, Generic[A]):
+class Call(PlainData, Generic[A]):
     """The arguments of a call, whose answer is an `A`."""
 
     method: ClassVar[str]
@@ -46,12 +46,12 @@ class Call(Message, Generic[A]):
 
 
 @dataclass(slots=True)
-class Done(Message):
+class Done(PlainData):
     """The call was carried out."""
 
 
 @dataclass(slots=True)
-class Count(Message):
+class Count(PlainData):
     """How many messages a call changed."""
 
     count: int
@@ -61,7 +61,7 @@ class Count(Message):
 
 
 @dataclass(slots=True)
-class Fullness(Message):
+class Fullness(PlainData):
     """Why there is no room."""
 
     disk: dict[str, Any] | None
@@ -76,8 +76,8 @@ class Fullness(Message):
 
 
 @dataclass(slots=True)
-class PutAnswer(Message):
-    """The outcome of the frames of one `Put`."""
+class PutAnswer(PlainData):
+    """The outcome of the frames of one `PutCall`."""
 
     firsts: list[int | None]
     """First ids of the accepted frames, None for one that was accepted before.
@@ -94,7 +94,7 @@ class PutAnswer(Message):
 
 
 @dataclass(slots=True)
-class Put(Call[PutAnswer]):
+class PutCall(Call[PutAnswer]):
     """Accept frames of one producer, which are the parts, with the blob of `function` behind them."""
 
     method = "put"
@@ -112,14 +112,14 @@ class Put(Call[PutAnswer]):
 
 
 @dataclass(slots=True)
-class FunctionAnswer(Message):
+class FunctionAnswer(PlainData):
     """Whether the shard knows the function, whose blob is the part."""
 
     known: bool
 
 
 @dataclass(slots=True)
-class Function(Call[FunctionAnswer]):
+class FunctionCall(Call[FunctionAnswer]):
     """Fetch a function."""
 
     method = "function"
@@ -130,7 +130,7 @@ class Function(Call[FunctionAnswer]):
 
 
 @dataclass(slots=True)
-class Suspicion(Message):
+class Suspicion(PlainData):
     """How to run a message that may have killed its last consumers."""
 
     isolate: bool
@@ -140,7 +140,7 @@ class Suspicion(Message):
 
 
 @dataclass(slots=True)
-class Delivery(Message):
+class Delivery(PlainData):
     """A lease, whose frames are the parts of the answer."""
 
     id: int
@@ -159,7 +159,7 @@ class Delivery(Message):
 
 
 @dataclass(slots=True)
-class Leased(Message):
+class LeaseAnswer(PlainData):
     """A lease, or none when the call was answered with orders or timed out."""
 
     orders: list[SlotOrder]
@@ -168,7 +168,7 @@ class Leased(Message):
 
 
 @dataclass(slots=True)
-class Lease(Call[Leased]):
+class LeaseCall(Call[LeaseAnswer]):
     """Wait for messages, or for orders."""
 
     method = "lease"
@@ -179,7 +179,7 @@ class Lease(Call[Leased]):
 
 
 @dataclass(slots=True)
-class HeldBySlot(Message):
+class HeldBySlot(PlainData):
     """The messages of one lease that a slot holds."""
 
     slot: str
@@ -192,7 +192,7 @@ class HeldBySlot(Message):
 
 
 @dataclass(slots=True)
-class Reclaim(Call[Done]):
+class ReclaimCall(Call[Done]):
     """Let a consumer keep what an earlier epoch leased to it, except messages that others have now."""
 
     method = "reclaim"
@@ -201,7 +201,7 @@ class Reclaim(Call[Done]):
 
 
 @dataclass(slots=True)
-class Settled(Message):
+class SettleAnswer(PlainData):
     """How many outcomes changed nothing."""
 
     duplicates: int
@@ -209,7 +209,7 @@ class Settled(Message):
 
 
 @dataclass(slots=True)
-class Settle(Call[Settled]):
+class SettleCall(Call[SettleAnswer]):
     """Record the outcomes and results of a `Settlement`, which is the part."""
 
     method = "settle"
@@ -219,14 +219,14 @@ class Settle(Call[Settled]):
 
 
 @dataclass(slots=True)
-class Renewed(Message):
+class RenewAnswer(PlainData):
     """Leases that are gone."""
 
     gone: list[int]
 
 
 @dataclass(slots=True)
-class Renew(Call[Renewed]):
+class RenewCall(Call[RenewAnswer]):
     """Renew leases."""
 
     method = "renew"
@@ -234,14 +234,14 @@ class Renew(Call[Renewed]):
 
 
 @dataclass(slots=True)
-class BeginAnswer(Message):
+class BeginAnswer(PlainData):
     """Whether the lease still exists."""
 
     begun: bool
 
 
 @dataclass(slots=True)
-class Begin(Call[BeginAnswer]):
+class BeginCall(Call[BeginAnswer]):
     """Acknowledge a lease early, so that its messages are never delivered again."""
 
     method = "begin"
@@ -249,14 +249,14 @@ class Begin(Call[BeginAnswer]):
 
 
 @dataclass(slots=True)
-class IsolateAnswer(Message):
+class IsolateAnswer(PlainData):
     """Whether the lease still exists."""
 
     held: bool
 
 
 @dataclass(slots=True)
-class Isolate(Call[IsolateAnswer]):
+class IsolateCall(Call[IsolateAnswer]):
     """Note whether nothing runs beside a suspect in its consumer's process."""
 
     method = "isolate"
@@ -265,7 +265,7 @@ class Isolate(Call[IsolateAnswer]):
 
 
 @dataclass(slots=True)
-class Ran(Call[Done]):
+class RanCall(Call[Done]):
     """Note that a suspect has run, and that its outcome follows."""
 
     method = "ran"
@@ -273,14 +273,14 @@ class Ran(Call[Done]):
 
 
 @dataclass(slots=True)
-class Released(Message):
+class ReleaseAnswer(PlainData):
     """How many messages are ready again."""
 
     returned: int
 
 
 @dataclass(slots=True)
-class Release(Call[Released]):
+class ReleaseCall(Call[ReleaseAnswer]):
     """Return the messages of consumers whose worker died."""
 
     method = "release"
@@ -289,7 +289,7 @@ class Release(Call[Released]):
 
 
 @dataclass(slots=True)
-class SinkAnswer(Message):
+class SinkAnswer(PlainData):
     """Where the rows of a run are written."""
 
     sink: dict[str, Any]
@@ -301,7 +301,7 @@ class SinkAnswer(Message):
 
 
 @dataclass(slots=True)
-class FindSink(Call[SinkAnswer]):
+class FindSinkCall(Call[SinkAnswer]):
     """Look up the sink of a run."""
 
     method = "sink"
@@ -309,7 +309,7 @@ class FindSink(Call[SinkAnswer]):
 
 
 @dataclass(slots=True)
-class HoldAnswer(Message):
+class HoldAnswer(PlainData):
     """What a shard knows about a run that is held up."""
 
     wanted: bool
@@ -319,7 +319,7 @@ class HoldAnswer(Message):
 
 
 @dataclass(slots=True)
-class Hold(Call[HoldAnswer]):
+class HoldCall(Call[HoldAnswer]):
     """Lease nothing of a run while a consumer cannot do something that the run needs."""
 
     method = "hold"
@@ -335,7 +335,7 @@ class Hold(Call[HoldAnswer]):
 
 
 @dataclass(slots=True)
-class Control(Call[Count]):
+class ControlCall(Call[Count]):
     """Carry out one message of an `Order`."""
 
     method = "control"
@@ -353,7 +353,7 @@ class Control(Call[Count]):
 
 
 @dataclass(slots=True)
-class RetryAnswer(Message):
+class RetryAnswer(PlainData):
     """How many messages are delivered again."""
 
     count: int
@@ -362,7 +362,7 @@ class RetryAnswer(Message):
 
 
 @dataclass(slots=True)
-class Retry(Call[RetryAnswer]):
+class RetryCall(Call[RetryAnswer]):
     """Deliver a page of dead messages again."""
 
     method = "retry"
@@ -377,7 +377,7 @@ class Retry(Call[RetryAnswer]):
 
 
 @dataclass(slots=True)
-class LetGo(Call[Count]):
+class LetGoCall(Call[Count]):
     """Take leased messages from their consumers."""
 
     method = "let_go"
@@ -388,7 +388,7 @@ class LetGo(Call[Count]):
 
 
 @dataclass(slots=True)
-class Claim(Call[Done]):
+class ClaimCall(Call[Done]):
     """Refuse, from now on, lost documents of a run under any older claim."""
 
     method = "claim"
@@ -397,28 +397,28 @@ class Claim(Call[Done]):
 
 
 @dataclass(slots=True)
-class SubmittingAnswer(Message):
+class SubmittingAnswer(PlainData):
     """Clients that are submitting runs."""
 
     clients: list[str]
 
 
 @dataclass(slots=True)
-class Submitting(Call[SubmittingAnswer]):
+class SubmittingCall(Call[SubmittingAnswer]):
     """List the clients that are submitting runs."""
 
     method = "submitting"
 
 
 @dataclass(slots=True)
-class CutOffAnswer(Message):
+class CutOffAnswer(PlainData):
     """How many inputs were ended."""
 
     sealed: int
 
 
 @dataclass(slots=True)
-class CutOff(Call[CutOffAnswer]):
+class CutOffCall(Call[CutOffAnswer]):
     """End the input of runs whose submitting client is gone, and of one run that its own client gave up."""
 
     method = "cut_off"
@@ -427,7 +427,7 @@ class CutOff(Call[CutOffAnswer]):
 
 
 @dataclass(slots=True)
-class CompactAnswer(Message):
+class CompactAnswer(PlainData):
     """The progress of a compaction, in bytes."""
 
     copied: int
@@ -437,7 +437,7 @@ class CompactAnswer(Message):
 
 
 @dataclass(slots=True)
-class Compact(Call[CompactAnswer]):
+class CompactCall(Call[CompactAnswer]):
     """Free disk space, or continue to wait for that."""
 
     method = "compact"
@@ -448,7 +448,7 @@ class Compact(Call[CompactAnswer]):
 
 
 @dataclass(slots=True)
-class SettledAnswer(Message):
+class WaitSettledAnswer(PlainData):
     """How far a range of messages is settled, with their results as parts once none is left."""
 
     left: int
@@ -468,7 +468,7 @@ class SettledAnswer(Message):
 
 
 @dataclass(slots=True)
-class WaitSettled(Call[SettledAnswer]):
+class WaitSettledCall(Call[WaitSettledAnswer]):
     """Wait until all messages of [lo, hi) have an outcome."""
 
     method = "settled"
@@ -479,7 +479,7 @@ class WaitSettled(Call[SettledAnswer]):
 
 
 @dataclass(slots=True)
-class IdleAnswer(Message):
+class IdleAnswer(PlainData):
     """What is left to process."""
 
     alive: int
@@ -491,7 +491,7 @@ class IdleAnswer(Message):
 
 
 @dataclass(slots=True)
-class Idle(Call[IdleAnswer]):
+class IdleCall(Call[IdleAnswer]):
     """Wait until nothing is ready, delayed or leased, or `stuck` is no longer the reason."""
 
     method = "idle"
@@ -500,7 +500,7 @@ class Idle(Call[IdleAnswer]):
 
 
 @dataclass(slots=True)
-class Page(Call[Done]):
+class PageCall(Call[Done]):
     """Read results by ordinal, which are the parts of the answer."""
 
     method = "page"
@@ -510,7 +510,7 @@ class Page(Call[Done]):
 
 
 @dataclass(slots=True)
-class StreamAnswer(Message):
+class StreamAnswer(PlainData):
     """Where to continue, with results as parts."""
 
     cursor: int
@@ -522,7 +522,7 @@ class StreamAnswer(Message):
 
 
 @dataclass(slots=True)
-class Stream(Call[StreamAnswer]):
+class StreamCall(Call[StreamAnswer]):
     """Read results in the order of completion, from a cursor."""
 
     method = "stream"
@@ -535,7 +535,7 @@ class Stream(Call[StreamAnswer]):
 
 
 @dataclass(slots=True)
-class Watch(Call[ShardProgress]):
+class WatchCall(Call[ShardProgress]):
     """Wait until a run is done or stopped."""
 
     method = "watch"
@@ -558,14 +558,14 @@ class DeadRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class DeadAnswer(Message):
+class DeadAnswer(PlainData):
     """Dead letters, with the failure record of each as a part, and behind it the payload unless left out."""
 
     rows: list[DeadRow]
 
 
 @dataclass(slots=True)
-class Dead(Call[DeadAnswer]):
+class DeadCall(Call[DeadAnswer]):
     """Read a page of dead letters."""
 
     method = "dead"
@@ -580,7 +580,7 @@ class Dead(Call[DeadAnswer]):
 
 
 @dataclass(slots=True)
-class DeadPlaces(Message):
+class DeadOrdinalsAnswer(PlainData):
     """Ids and ordinals of dead documents, by id."""
 
     ids: list[int]
@@ -588,7 +588,7 @@ class DeadPlaces(Message):
 
 
 @dataclass(slots=True)
-class DeadOrdinals(Call[DeadPlaces]):
+class DeadOrdinalsCall(Call[DeadOrdinalsAnswer]):
     """Look up where dead documents are."""
 
     method = "dead_ordinals"
@@ -598,14 +598,14 @@ class DeadOrdinals(Call[DeadPlaces]):
 
 
 @dataclass(slots=True)
-class DeadCountsAnswer(Message):
+class DeadCountsAnswer(PlainData):
     """Lanes with dead messages, and how many."""
 
     counts: list[tuple[bytes, int]]
 
 
 @dataclass(slots=True)
-class DeadCounts(Call[DeadCountsAnswer]):
+class DeadCountsCall(Call[DeadCountsAnswer]):
     """Count dead messages of a lane, or of all."""
 
     method = "dead_counts"
@@ -628,28 +628,28 @@ class LeaseRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class LeasesAnswer(Message):
+class LeasesAnswer(PlainData):
     """Live leases."""
 
     rows: list[LeaseRow]
 
 
 @dataclass(slots=True)
-class Leases(Call[LeasesAnswer]):
+class LeasesCall(Call[LeasesAnswer]):
     """List live leases."""
 
     method = "leases"
 
 
 @dataclass(slots=True)
-class RunsAnswer(Message):
+class RunsAnswer(PlainData):
     """Id and name of runs."""
 
     runs: list[tuple[bytes, str]]
 
 
 @dataclass(slots=True)
-class Runs(Call[RunsAnswer]):
+class RunsCall(Call[RunsAnswer]):
     """List the runs with a record in this shard."""
 
     method = "runs"
@@ -658,7 +658,7 @@ class Runs(Call[RunsAnswer]):
 
 
 @dataclass(slots=True)
-class OpeningAnswer(Message):
+class OpeningAnswer(PlainData):
     """What a run was opened with, and the state of its input."""
 
     record: dict[str, Any]
@@ -670,7 +670,7 @@ class OpeningAnswer(Message):
 
 
 @dataclass(slots=True)
-class Opening(Call[OpeningAnswer]):
+class OpeningCall(Call[OpeningAnswer]):
     """Look up what a run was opened with."""
 
     method = "opening"
@@ -678,28 +678,28 @@ class Opening(Call[OpeningAnswer]):
 
 
 @dataclass(slots=True)
-class Stats(Call[ShardReport]):
+class StatsCall(Call[ShardReport]):
     """Read the totals of a shard."""
 
     method = "stats"
 
 
 @dataclass(slots=True)
-class Resend(Call[Done]):
+class ResendCall(Call[Done]):
     """Report all lanes again."""
 
     method = "resend"
 
 
 @dataclass(slots=True)
-class HandOver(Call[Done]):
+class HandOverCall(Call[Done]):
     """Release the log, so that the next epoch of a shard can open it elsewhere."""
 
     method = "hand_over"
 
 
 @dataclass(slots=True)
-class Close(Call[Done]):
+class CloseCall(Call[Done]):
     """End an actor."""
 
     # A consumer answers with its last `ConsumerReport`, which the scheduler forwards unopened.
@@ -712,21 +712,21 @@ class Close(Call[Done]):
 
 
 @dataclass(slots=True)
-class ConsumerStats(Call[ConsumerReport]):
+class ConsumerStatsCall(Call[ConsumerReport]):
     """Read the totals of a consumer."""
 
     method = "stats"
 
 
 @dataclass(slots=True)
-class RunningAnswer(Message):
+class RunningAnswer(PlainData):
     """What each slot runs."""
 
     running: list[RunningMessage]
 
 
 @dataclass(slots=True)
-class RunningNow(Call[RunningAnswer]):
+class RunningNowCall(Call[RunningAnswer]):
     """Look up what a consumer runs."""
 
     method = "running"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqlab.cluster.transport.calls import Dead, DeadRow
+from dqlab.cluster.transport.calls import DeadCall, DeadRow
 from dqlab.cluster.transport.queue_calls import QueueCalls, dead_counts
 from dqlab.errors import BadOption, FrameCorrupt
 from dqlab.failures.failure import NO_ERROR, Failure, shown_name
@@ -40,7 +40,7 @@ async def dead_page(queue: QueueCalls, run: bytes | None, fingerprint: str, afte
         if (shard, lane) < begin[:2]:
             continue
         id = begin[2] if (shard, lane) == begin[:2] else -1
-        asked = Dead(lane, id, limit + 1 - len(rows), classes, bare=True)
+        asked = DeadCall(lane, id, limit + 1 - len(rows), classes, bare=True)
         answer, records = await queue.ask(shard, asked)
         for row, record in zip(answer.rows, records, strict=True):
             if len(rows) == limit:  # one more than asked for: there is a next page

@@ -8,7 +8,7 @@ from typing import Self
 
 from dqlab.cluster.transport.calls import A, Call
 from dqlab.cluster.transport.link import Link
-from dqlab.cluster.transport.orders import TRANSIENT, Facts
+from dqlab.cluster.transport.orders import TRANSIENT, NotedFacts
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.wire import Packed
@@ -83,6 +83,6 @@ class Handle(QueueCalls):
             await call("dq_let_go", queue=self.name, consumer=consumer, document=document, run=run, give_up=give_up)
         )
 
-    async def keep_note(self, run: bytes, facts: Facts | None) -> None:
+    async def keep_note(self, run: bytes, facts: NotedFacts | None) -> None:
         """Make the scheduler keep facts about a run."""
         await self.link.scheduler("dq_note_run", queue=self.name, run=run, facts=facts)

@@ -24,10 +24,10 @@ __all__ = [
     "Code",
     "Drain",
     "Drop",
-    "Facts",
     "Forget",
     "LearnCode",
     "Note",
+    "NotedFacts",
     "Open",
     "OpenMissing",
     "Order",
@@ -58,7 +58,7 @@ class SealFacts(TypedDict):
     incomplete: str | None
 
 
-class Facts(TypedDict, total=False):
+class NotedFacts(TypedDict, total=False):
     """What must not be lost with a shard in memory, as far as an order changes it."""
 
     open: dict[str, Any]
@@ -94,7 +94,7 @@ class Note(NamedTuple):
     """What the scheduler keeps about a run on a queue in memory, or None to forget the run."""
 
     run: bytes
-    facts: Facts | None
+    facts: NotedFacts | None
 
 
 class RunningMessage(NamedTuple):
@@ -121,9 +121,9 @@ class Code(NamedTuple):
         """The fields of an order with this code."""
         return self._asdict()
 
-    def facts(self, *, adopted: bool = False) -> Facts:
+    def facts(self, *, adopted: bool = False) -> NotedFacts:
         """Return the facts of a note with this code."""
-        facts = Facts(code=self.code, function=self.function, blob=self.blob)
+        facts = NotedFacts(code=self.code, function=self.function, blob=self.blob)
         if adopted:
             facts["adopted"] = True
         return facts
@@ -246,7 +246,7 @@ class Open(RunOrder):
         return {"run": self.run, "record": self.record} | ({} if self.retry is None else {"retry": self.retry})
 
     @property
-    def where_unknown(self) -> Facts:
+    def where_unknown(self) -> NotedFacts:
         """Facts to note if nothing is noted of the run, as when another client closed and reopened its queue."""
         return {"open_where_unknown": self.spec}
 
@@ -448,7 +448,7 @@ class Seal(RunOrder):
     def note(self) -> Note | None:
         """Keep the seal for a shard that dies with it."""
         seal = SealFacts(here=list(self.here), total=sum(self.here), incomplete=self.incomplete)
-        facts = Facts(seal=seal, submitted=self.submitted.known.record(), by=self.submitted.by)
+        facts = NotedFacts(seal=seal, submitted=self.submitted.known.record(), by=self.submitted.by)
         return Note(self.run, facts if self.opening is None else {**facts, **self.opening.where_unknown})
 
 

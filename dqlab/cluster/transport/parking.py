@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from dqlab.cluster.transport.messages import Message
+from dqlab.cluster.transport.plain_data import PlainData
 
 __all__ = ["Bell", "Credit", "Do", "ParkedLease", "ParkingLot", "SlotOrder", "rung"]
 
@@ -102,7 +102,7 @@ class Do(StrEnum):
 
 
 @dataclass(frozen=True)
-class SlotOrder(Message):
+class SlotOrder(PlainData):
     """An order to a consumer slot."""
 
     op: Do

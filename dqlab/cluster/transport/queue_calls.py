@@ -14,7 +14,16 @@ from operator import add
 
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.calls import A, Call
-from dqlab.cluster.transport.orders import TRANSIENT, Adopt, Cancel, CancelledNothing, Code, Facts, LearnCode, Order
+from dqlab.cluster.transport.orders import (
+    TRANSIENT,
+    Adopt,
+    Cancel,
+    CancelledNothing,
+    Code,
+    LearnCode,
+    NotedFacts,
+    Order,
+)
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.wire import Packed
@@ -51,7 +60,7 @@ class QueueCalls(ABC):
         """Call one shard with packed arguments, and return its packed answer."""
 
     @abstractmethod
-    async def keep_note(self, run: bytes, facts: Facts | None) -> None:
+    async def keep_note(self, run: bytes, facts: NotedFacts | None) -> None:
         """Make the scheduler keep facts about a run, see `RunNotes.note`."""
 
     async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
@@ -75,7 +84,7 @@ class QueueCalls(ABC):
         return sum([sum(await asyncio.gather(*(self._give(order, at) for at in wave))) for wave in order.waves(shards)])
 
     async def _give(self, order: Order, shard: int) -> int:
-        answers = [await self.ask(shard, calls.Control(message)) for message in order.messages(shard)]
+        answers = [await self.ask(shard, calls.ControlCall(message)) for message in order.messages(shard)]
         return sum(answer.count for answer, _ in answers)
 
 
@@ -87,12 +96,12 @@ LOOK_EVERY = 0.2
 
 async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
     """Return the ids of a queue's runs by name."""
-    return {name: run for answer in await queue.ask_all(calls.Runs()) for run, name in answer.runs}
+    return {name: run for answer in await queue.ask_all(calls.RunsCall()) for run, name in answer.runs}
 
 
 async def progress_of(queue: QueueCalls, run: bytes) -> Progress:
     """Return the current reports of a run's shards, joined."""
-    return Progress(await queue.ask_all(calls.Watch(run)))
+    return Progress(await queue.ask_all(calls.WatchCall(run)))
 
 
 async def cancel(queue: QueueCalls, run: bytes) -> int:
@@ -108,7 +117,7 @@ async def newest_code(queue: QueueCalls, run: bytes) -> Code:
     record = (await progress_of(queue, run)).record
     code = record.codes[-1]
     for shard in range(queue.shards):  # any of them: a recreated shard may lack the function
-        answer, parts = await queue.ask(shard, calls.Function(code["blob"]))
+        answer, parts = await queue.ask(shard, calls.FunctionCall(code["blob"]))
         if answer.known:
             return Code(code["blob"], bytes(parts[0]), code)
     raise CodeGone(run=record.lane.name, code=code["name"], version=code["short"])
@@ -129,7 +138,7 @@ async def begin_retry(queue: QueueCalls, run: bytes, code: Code | None) -> Code:
 
 async def dead_counts(queue: QueueCalls, run: bytes | None, classes: Collection[str] = ()) -> list[dict[bytes, int]]:
     """Return for each shard how many messages are dead by lane, of one run or all, of some failure classes or all."""
-    answers = await queue.ask_all(calls.DeadCounts(run, list(classes)))
+    answers = await queue.ask_all(calls.DeadCountsCall(run, list(classes)))
     return [dict(answer.counts) for answer in answers]
 
 
@@ -156,7 +165,7 @@ async def retry(
         while after is not None and (limit is None or sent < limit):
             at_most = AT_ONCE if limit is None else min(AT_ONCE, limit - sent)
             # Without the code version: `begin_retry` sent it, and shards must get it once.
-            asked = calls.Retry(run, list(classes), after, at_most, chosen.function, chosen.blob)
+            asked = calls.RetryCall(run, list(classes), after, at_most, chosen.function, chosen.blob)
             answer, _ = await queue.ask(shard, asked)
             sent += answer.count
             after = answer.after
@@ -169,7 +178,7 @@ async def compact(queue: QueueCalls, progress: Callable[[int, int], None] | None
 
     async def compact_one(shard: int) -> Compacted:
         while True:
-            answer, _ = await queue.ask(shard, calls.Compact(LOOK_EVERY), wait=LOOK_EVERY)
+            answer, _ = await queue.ask(shard, calls.CompactCall(LOOK_EVERY), wait=LOOK_EVERY)
             far[shard] = answer.copied, answer.of
             if progress is not None:
                 progress(sum(copied for copied, _ in far), sum(of for _, of in far))

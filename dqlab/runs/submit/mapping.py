@@ -471,7 +471,7 @@ class Submitter:
             if self._stopped is None and not self.refused:  # a dropped run must stay dropped
                 await handle.order(sender.opening.where_missing, shard=shard)
             if why is not None:
-                answer, _ = await handle.ask(shard, calls.Watch(sender.run))
+                answer, _ = await handle.ask(shard, calls.WatchCall(sender.run))
                 lane = answer.lane
                 sender.recount(shard, sum(lane.counts))
                 if shard == 0 and self.refused and self._stopped is None:

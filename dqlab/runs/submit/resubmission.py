@@ -59,7 +59,7 @@ class Resubmission(Submitter):
         self.digest.at(self.source.count)  # folds the last elements, so that a mark stands at the input's end
         sender, number = self.sender, self._claim.number
         # Before asking what is lost: from here on no shard accepts documents from an earlier holder of the claim.
-        sender.handle.link.sync(sender.handle.ask_all(calls.Claim(sender.run, number)))
+        sender.handle.link.sync(sender.handle.ask_all(calls.ClaimCall(sender.run, number)))
         lost, room = self._lost()
         if not lost or self._stopped is not None:
             return

@@ -473,7 +473,7 @@ class Sender:
                 max_bytes=full.max_bytes or 0,
             )
 
-    def _encode(self, parcel: list[UnsentFrame], epoch: int | None) -> tuple[calls.Put, Sequence[bytes]]:
+    def _encode(self, parcel: list[UnsentFrame], epoch: int | None) -> tuple[calls.PutCall, Sequence[bytes]]:
         entry, shard = parcel[0].entry, parcel[0].shard
         parts = [
             Frame.encode(
@@ -492,7 +492,7 @@ class Sender:
         # Both are sent again until a frame is confirmed: a call that is lost may not have arrived.
         opens = self.opening is not None and not self._opened[shard]
         brings = bool(entry.blob) and entry.function not in self._functions[shard]
-        put = calls.Put(
+        put = calls.PutCall(
             frames=len(parts),
             wait=ROOM_WAIT,
             epoch=epoch,
@@ -714,7 +714,7 @@ class RunSender(Sender):
             raise NotSentAgain(run=self.opening.record["name"])
         super()._judge(answer)
 
-    def _encode(self, parcel: list[UnsentFrame], epoch: int | None) -> tuple[calls.Put, Sequence[bytes]]:
+    def _encode(self, parcel: list[UnsentFrame], epoch: int | None) -> tuple[calls.PutCall, Sequence[bytes]]:
         put, parts = super()._encode(parcel, epoch)
         return replace(put, lost=self.claim), parts
 

@@ -29,9 +29,9 @@ class FunctionCache:
     async def fetch(self, queue: Ref, hash: bytes) -> bytes | None:
         """Return a function's blob, fetched from its queue at first, or None when the queue has lost it."""
         if hash not in self._blobs:
-            from dqlab.cluster.transport.calls import Function  # here: it loads Dask, see above
+            from dqlab.cluster.transport.calls import FunctionCall  # here: it loads Dask, see above
 
-            asked = Function(hash)
+            asked = FunctionCall(hash)
             answer, parts = asked.opened(await queue.call(asked.method, asked.pack()))
             if not answer.known:
                 return None

@@ -14,15 +14,15 @@ from dqlab.cluster.consumer.actor import ConsumerActor
 from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.calls import Call
-from dqlab.cluster.transport.messages import Message
 from dqlab.cluster.transport.parking import Credit, Do, SlotOrder
+from dqlab.cluster.transport.plain_data import PlainData
 from dqlab.store.values import Compacted
 
 CALLS = [
     each for each in vars(calls).values() if isinstance(each, type) and issubclass(each, Call) and each is not Call
 ]
-MESSAGES = [each for each in vars(calls).values() if is_dataclass(each) and issubclass(each, Message)]
-TO_CONSUMERS = {calls.ConsumerStats, calls.RunningNow}
+KINDS = [each for each in vars(calls).values() if is_dataclass(each) and issubclass(each, PlainData)]
+TO_CONSUMERS = {calls.ConsumerStatsCall, calls.RunningNowCall}
 WITHOUT_ARGUMENTS = {"start", "report_due"}
 """Called where the actor lives."""
 
@@ -51,7 +51,7 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
     )
 
 
-@given(kind=st.sampled_from(MESSAGES), data=st.data())
+@given(kind=st.sampled_from(KINDS), data=st.data())
 def test_a_message_arrives_as_it_was_sent(kind: Any, data: st.DataObject) -> None:
     hints = get_type_hints(kind)
     sent = data.draw(st.builds(kind, **{each.name: of(hints[each.name]) for each in fields(kind)}))
@@ -62,17 +62,17 @@ def test_a_message_arrives_as_it_was_sent(kind: Any, data: st.DataObject) -> Non
     assert [bytes(part) for part in parts] == [b"a", b""]
 
 
-@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_what_has_its_default_is_not_sent(kind: Any) -> None:
     """Most answers have few of their fields."""
     given = {each.name: None for each in fields(kind) if each.default is MISSING}
-    if kind is not calls.Control:
+    if kind is not calls.ControlCall:
         assert set(kind(**given).to_wire()) == set(given)
 
 
 def test_a_field_of_a_newer_version_is_passed_over() -> None:
-    newer = make_dataclass("Newer", [("lease", int), ("color", str)], bases=(Message,), frozen=True)
-    assert calls.Ran.unpack(newer(1, "red").pack())[0] == calls.Ran(1)
+    newer = make_dataclass("Newer", [("lease", int), ("color", str)], bases=(PlainData,), frozen=True)
+    assert calls.RanCall.unpack(newer(1, "red").pack())[0] == calls.RanCall(1)
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
@@ -83,6 +83,6 @@ def test_every_call_names_a_method_of_its_actor(call: Any) -> None:
 
 def test_every_method_that_is_called_from_elsewhere_has_a_call() -> None:
     """A name in a string would be found wrong by a cluster alone."""
-    for actor, known in ((QueueActor, set(CALLS) - TO_CONSUMERS), (ConsumerActor, TO_CONSUMERS | {calls.Close})):
+    for actor, known in ((QueueActor, set(CALLS) - TO_CONSUMERS), (ConsumerActor, TO_CONSUMERS | {calls.CloseCall})):
         methods = {name for name, _ in inspect.getmembers(actor, inspect.iscoroutinefunction) if name[0] != "_"}
         assert methods - WITHOUT_ARGUMENTS == {call.method for call in known}

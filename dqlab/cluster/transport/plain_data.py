@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Self, get_args, get_origin, get_type_hints
 from dqlab.cluster.transport.wire import Packed, pack, pack_apart, unpack
 from dqlab.rules.reports import fields_of, plain
 
-__all__ = ["Message"]
+__all__ = ["PlainData"]
 
 
-class Message:
+class PlainData:
     """Base of dataclasses that cross a border between processes."""
 
     # A field may be plain data, a dataclass, an enum, a named tuple, a list of those, or None.
@@ -88,7 +88,7 @@ def _nested(hint: Any) -> _Nested | None:
         return None if item is None else _Nested(lambda values: [*map(item.pack, values)], _list_of(item.open))
     if not isinstance(hint, type):
         return None
-    if issubclass(hint, Message):
+    if issubclass(hint, PlainData):
         return _Nested(hint.to_wire, hint.from_wire)
     if is_dataclass(hint):
         return _Nested(plain, lambda value: hint(**fields_of(hint, value)))
