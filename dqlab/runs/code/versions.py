@@ -261,9 +261,10 @@ class _Walk:
         """Whether something reached can change without a name being rebound."""
         self.whole = True
         """Whether no part of a value was left out."""
-        # _exact: distinguish also values that a version treats as equal, by their pickles. _files: include the files of
-        # modules that functions import when they are called.
-        self._exact, self._files = exact, files
+        self._exact = exact
+        """Whether to distinguish also values that a version treats as equal, by their pickles."""
+        self._files = files
+        """Whether to include the files of modules that functions import when they are called."""
         self._pickler: _Exact | None = None
         self._user = _name(root)
         self._waiting: list[FunctionType | type | ModuleType] = []

@@ -45,11 +45,15 @@ class Comparison(Submitter):
     ) -> None:
         super().__init__(name, elements, sender, verify=True)
         self.digest = Digest(lambda: ENDLESS)  # confirms all: only the digest of what was read last is asked for
-        # The run's submitter in this process; None when another client submits the run.
         self.earlier = earlier
-        # _there: documents that the queue holds now; when all of them have been compared, _due is called. _left: seals
-        # the run if no client submits it any more.
-        self._progress, self._there, self._left, self._due = progress, there, left, then
+        """The run's submitter in this process; None when another client submits the run."""
+        self._progress = progress
+        self._there = there
+        """Documents that the queue holds at the start."""
+        self._due = then
+        """Called when these have been compared, and None afterwards."""
+        self._left = left
+        """Seals the run if no client submits it any more."""
         self._given_up = threading.Event()
 
     @property

@@ -75,19 +75,24 @@ class Submitter:
         reopen: bool = False,
         then: Callable[[], object] | None = None,
     ) -> None:
-        self.name, self.count = name, 0  # elements taken from the input so far
-        # Hashes the elements that are read.
+        self.name = name
+        self.count = 0
+        """Elements taken from the input so far."""
         self.digest = Digest(lambda: sender.through)
+        """Digest of these elements."""
         self.elements, self.sender = elements, sender
         self._had = length_of(elements)
-        # _before: what an earlier submission put; those elements are only hashed. verifies: put nothing, the input must
-        # only be the same. _reopen: the input was cut off; put what the queue does not hold.
-        self._before, self.verifies, self._reopen = before or Submitted(), verify, reopen
+        self._before = before or Submitted()
+        """What an earlier submission put; these elements are only hashed."""
+        self.verifies = verify
+        """Whether nothing is put, and the input must only be the same as before."""
+        self._reopen = reopen
+        """Whether the input was cut off, and the elements that the queue does not hold are put now."""
         # A message above its lane's bound would wait forever for room that never comes.
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
-        # Called when all of the input has been read and is unchanged; its exception is the submission's error.
         self._then = then
+        """Called when all of the input has been read and is unchanged; its exception is the submission's error."""
         self._error: BaseException | None = None
         self.by_input = False
         """Whether the input itself raised the error: such an error is not the queue's, whatever its class."""
@@ -103,6 +108,7 @@ class Submitter:
         self._noting = threading.Lock()
         """Held while a record is sent, so that no record arrives after the one of the end."""
         self._ended = threading.Event()
+        """Set when the end is about to be reported: from then on nothing else is recorded."""
         self._ending = threading.Lock()
         """Never released, so that one thread reports the end: the submitting one, or a caller of `end` or `leave`."""
         self._thread = threading.Thread(target=self._run, name=f"dqlab-submit-{name}", daemon=True)

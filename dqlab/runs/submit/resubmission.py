@@ -29,14 +29,17 @@ class Resubmission(Submitter):
         lost: Callable[[], tuple[list[tuple[int, int]], list[int]]],
         claim: Claim,
     ) -> None:
-        # `earlier` has read all of the input in this process. `lost` returns the lost ordinals as half-open ranges, and
-        # how many documents each shard has lost. `claim` allows this; it is given back at the end.
         super().__init__(earlier.name, earlier.elements, earlier.sender.successor(entry))
         self._had = earlier._had
         # The first reading of the input, which this one is compared with: a resubmission reads only as far as it must.
         self.source: Submitter = earlier.source if isinstance(earlier, Resubmission) else earlier
         self.digest = self.source.digest
-        self._earlier, self._lost, self._claim = earlier, lost, claim
+        self._earlier = earlier
+        """Has read all of the input in this process."""
+        self._lost = lost
+        """Returns the lost ordinals as half-open ranges, and how many documents each shard has lost."""
+        self._claim = claim
+        """Allows this resubmission; given back at the end."""
 
     def stop(self, error: BaseException) -> None:
         """Stop sending, here and in the earlier submission."""

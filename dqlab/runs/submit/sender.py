@@ -165,15 +165,21 @@ class Sender:
         maxsize: int | None = None,
         max_bytes: int | None = None,
     ) -> None:
-        # run: the lane, NO_ID for plain puts. producer: under whose name frames are numbered. A patient sender (a
-        # run's) waits for room and answers as long as it takes; another one raises QueueFull when no consumer makes
-        # room, and PutTimeout when the queue does not answer.
-        self.handle, self.run, self.producer, self.patient = handle, run, producer, patient
+        self.handle = handle
+        self.run = run
+        """The lane to put into; NO_ID for plain puts."""
+        self.producer = producer
+        """The name under which frames are numbered."""
+        self.patient = patient
+        """Whether to wait for room and answers as long as it takes, as a run does. Otherwise raise QueueFull when no
+        consumer makes room, and PutTimeout when the queue does not answer."""
         self.max_bytes = max_bytes
         self.sent = 0
+        """Messages in frames so far; for a run, the ordinal of the next document."""
         self.why = ""
-        # Opens the run's lane; sent with frames until one is confirmed.
+        """Why the queue did not accept the last put, for views; "" if it did."""
         self.opening = opening
+        """Opens the run's lane; sent with frames until one is confirmed."""
         # A lane takes a frame whole or not at all: a frame as large as the lane would wait until the lane is empty.
         self.frame_messages = max(1, min((maxsize or _UNBOUNDED) // WINDOW, FRAME_MESSAGES))
         self.frames_per_call = FRAMES_PER_CALL if patient and (maxsize or _UNBOUNDED) >= BUFFER_MESSAGES * WINDOW else 1
@@ -190,7 +196,9 @@ class Sender:
         self._next_shard = self.shard = 0
         self._next_sequence = [0] * len(handle.refs)
         self._opened = [opening is None] * len(handle.refs)
+        """For each shard, whether it has the run's lane."""
         self._functions: list[set[bytes]] = [set() for _ in handle.refs]
+        """For each shard, the functions that it has."""
         self._places: list[Place | None] = [None] * len(handle.refs)
         """For each shard in memory, the actor that frames are numbered for: a new one does not know earlier numbers."""
         self._numbered: list[set[UnsentFrame]] = [set() for _ in handle.refs]
@@ -199,6 +207,7 @@ class Sender:
         """For each shard, how many messages of the run it has confirmed."""
         self.failure: BaseException | None = None
         self._unread: Ticket | None = None
+        """The first refused put whose caller has not asked for the result; `flush` raises its error."""
 
     # --- users' threads ---------------------------------------------------------------------
 
