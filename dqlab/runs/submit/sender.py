@@ -176,8 +176,6 @@ class Sender:
         self.max_bytes = max_bytes
         self.sent = 0
         """Messages in frames so far; for a run, the ordinal of the next document."""
-        self.why = ""
-        """Why the queue did not accept the last put, for views; "" if it did."""
         self.opening = opening
         """Opens the run's lane; sent with frames until one is confirmed."""
         # A lane takes a frame whole or not at all: a frame as large as the lane would wait until the lane is empty.
@@ -397,7 +395,6 @@ class Sender:
         self._numbered[batch.shard].discard(batch)
         self._opened[batch.shard] = True
         self._functions[batch.shard].add(batch.entry.function)
-        self.why = ""
         self.here[batch.shard] += len(batch.payloads)
         place = self._places[batch.shard]
         for offset, ticket in enumerate(batch.tickets):
@@ -464,13 +461,11 @@ class Sender:
             raise PutFailed(queue=self.handle.name, count=self.sent, reason="its function did not come along")
         if full is None:
             return
-        unserved = full.consumers == 0
-        self.why = "no consumer" if unserved else "paused" if full.paused else "queue full"
         if full.disk is not None:
-            self.why = "disk full"
             if not self.patient:
                 raise DiskFull(**full.disk)
             return
+        unserved = full.consumers == 0
         if not self.patient and (unserved or full.paused):
             raise QueueFull(
                 queue=self.handle.name,
@@ -719,6 +714,7 @@ class RunSender(Sender):
         return max(range(len(self.room)), key=self.room.__getitem__)
 
     def _judge(self, answer: calls.PutAnswer) -> None:
+        # The shard refuses this claim: a newer one exists, or the run was cancelled.
         if self.room is not None and answer.verdict == Verdict.SEALED.name and self.failure is None:
             raise NotSentAgain(run=self.opening.record["name"])
         super()._judge(answer)
