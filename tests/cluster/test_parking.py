@@ -188,12 +188,12 @@ def test_order_answers_a_parked_call_and_waits_for_one_that_is_not() -> None:
         lot = ParkingLot()
         call = parked("c")
         lot.park(call)
-        lot.order("c", stop)
+        lot.order("c", cancel)
         lot.order("c", give_back)
         return call.answer.done(), lot.take_orders("c")
 
-    stop, give_back = SlotOrder(Do.STOP), SlotOrder(Do.GIVE_BACK, lease=1, n=2)
-    assert asyncio.run(scenario()) == (True, [stop, give_back])
+    cancel, give_back = SlotOrder(Do.CANCEL, lease=1, ids=[(0, 1)]), SlotOrder(Do.GIVE_BACK, lease=1, n=2)
+    assert asyncio.run(scenario()) == (True, [cancel, give_back])
 
 
 def test_call_at_full_credit_is_parked_and_not_served() -> None:

@@ -366,9 +366,6 @@ class Slot:
         self._touched()
 
     async def _obey(self, order: SlotOrder) -> None:
-        if order.op is Do.STOP:
-            self._stopping = True
-            return
         left = order.n
         for chunk in [chunk for chunk in reversed(self._chunks) if chunk.lease == order.lease]:
             if order.op is Do.CANCEL:

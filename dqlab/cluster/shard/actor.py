@@ -465,9 +465,7 @@ class QueueActor:
         return calls.ReleaseAnswer(returned).pack()
 
     async def close(self, body: bytes) -> bytes:
-        """Stop consumers, raise in all waiting calls that the queue is gone, and drop everything."""
-        for consumer in list(self._lot.known):
-            self._lot.order(consumer, SlotOrder(Do.STOP))
+        """End: calls that wait are answered, and later ones find no actor."""
         return await self.hand_over(body)
 
     async def hand_over(self, body: bytes) -> bytes:

@@ -93,8 +93,6 @@ class Credit(NamedTuple):
 class Do(StrEnum):
     """What a shard has a consumer slot do."""
 
-    STOP = "stop"
-    """Lease no more."""
     CANCEL = "cancel"
     """Run no more of these messages of a lease."""
     GIVE_BACK = "give_back"
