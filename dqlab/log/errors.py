@@ -146,7 +146,7 @@ class Fenced(LogError):
 
 
 class LogFailed(LogError):
-    """The disk refused what had to be written, twice."""
+    """The disk refused what had to be written or synced, and another try cannot help, or has failed too."""
 
     text = (
         "the log in {directory} failed: {reason}. Everything confirmed is on disk, nothing else was confirmed. "

@@ -72,7 +72,7 @@ class GroupCommit:
             except (DiskFull, NoDescriptors) as error:
                 self._wake(partial(self.on_short, error))
                 patience, then = _RETRY_S, self._commit
-            except Exception as error:  # noqa: BLE001 - no other thread commits, so callers would wait forever
+            except Exception as error:  # noqa: BLE001 - no other thread confirms, so callers would wait forever
                 self._log.give_up(error)
                 return
 

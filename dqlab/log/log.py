@@ -169,7 +169,7 @@ class Log:
     def _commit(self, *, sync: bool) -> int:
         try:
             return self._writer.commit(sync=sync)
-        finally:
+        finally:  # also after a full disk: this look finds the room, and takes the reserve again
             with suppress(OSError):
                 self._look_at_disk()
 

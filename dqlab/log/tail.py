@@ -55,8 +55,8 @@ class Tail:
 
     def body(self, position: Position) -> bytes | None:
         """Return a record's body if it is in memory."""
-        # The only method that needs no lock, because it is one look into one dict; readers call it on the event loop,
-        # which must not wait for a commit.
+        # Without a lock, because it is one look into one dict: readers call it on the event loop, which must not wait
+        # for a commit.
         return self._bodies.get(position)
 
     def append(self, entry: AppendedRecord) -> None:

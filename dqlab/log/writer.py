@@ -283,9 +283,8 @@ class Writer:
                 self._free_written()
         except _Broken as error:
             self._give_up_segment(error.__cause__)
-            # Not `count`: records that earlier commits wrote and did not sync wait again now, in front of these. The
-            # first `count` would not include the last record of this commit, which would be confirmed without having
-            # been written.
+            # The whole tail, not `count`: records that earlier commits wrote and did not sync are back in front, so
+            # `count` would stop short of this commit's last record, which is confirmed all the same.
             self._write(len(self.tail))
             self._sync()
 

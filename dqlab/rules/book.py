@@ -1,6 +1,7 @@
 """The books of a shard: record, results and failure classes of each run, besides its lane.
 
-The run record itself (name, code, total) lives in shard 0; other shards keep only what is theirs.
+Each shard has a run's record, as it was opened and sealed. How far the input came (`submitted`, `digest`, `beyond`,
+`end_digest`) is in shard 0 only.
 """
 
 from __future__ import annotations

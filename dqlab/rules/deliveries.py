@@ -23,7 +23,7 @@ from dqlab.texts import brief
 __all__ = ["MOST_IN_VAIN", "Failed", "Settled", "Settling", "end_lease", "fail", "give_up"]
 
 MOST_IN_VAIN = 6
-"""Losses of a suspect beside others after which each one counts: it has waited an hour, and may never be alone."""
+"""Losses of a suspect beside others after which each further one counts: its waits add up to an hour by then."""
 
 _OUTCOMES = tuple(Outcome)
 _REASON = 300
@@ -74,8 +74,8 @@ def end_lease(lane: Lane, lease: Lease, why: str = "", *, died: bool | None = No
         for batch, a, b in lane.batches.covering(lo, hi):
             # A consumer that dies leaves suspects, and each is leased alone. One that is lost again is quarantined:
             # what else ran in its process, of this queue or of another, is not known here, so its next consumer runs it
-            # with nothing beside it. Where others have to run beside it all the same, its loss is in vain: it gets
-            # longer to be alone the next time.
+            # with nothing beside it. Where others have to run beside it all the same, its loss proves nothing
+            # (`in_vain`): the next time it may wait longer for an empty process.
             if lease.suspect and not lease.ran:
                 lane.quarantine(batch.first + a, in_vain=lease.beside)
             # Only here a loss counts against the message: it ran alone, or was acked early, or may never be alone.

@@ -1,7 +1,7 @@
 """What the rules require of the store behind them.
 
-The rules own states; a journal owns bytes. It gives each frame a place, opaque to the rules, and records every change
-of state, so that a store can replay them after a crash.
+The rules own states; a journal owns bytes. It gives each frame a place, opaque to the rules, and gets every change of
+state, so that a store can record those that a replay after a crash could not repeat by itself.
 """
 
 from __future__ import annotations

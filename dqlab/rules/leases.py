@@ -1,4 +1,4 @@
-"""Which consumer holds which messages until when; the end of a lease has its meaning in `deliveries`."""
+"""Which consumer holds which messages until when; `deliveries` decides what becomes of them when a lease ends."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Lease:
     since: float
     """When it was delivered, monotonic seconds."""
     deadline: float
-    """When it ends unless it is renewed, monotonic seconds; `timeout` after each renewal."""
+    """When it ends unless it is renewed, monotonic seconds; a renewal at `now` sets it to `now + timeout`."""
     timeout: float
     suspect: bool
     """One message, which was a suspect."""
@@ -116,8 +116,7 @@ class Leases(Mapping[int, Lease]):
         """Open a lease over the pieces."""
         remaining = Ranges((piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces)
         deadline = now + timeout
-        if id is None:
-            # Given for a lease that an earlier epoch granted, and that its consumer takes back.
+        if id is None:  # a consumer that takes back a lease of an earlier epoch keeps its id
             id, self.next_id = self.next_id, self.next_id + 1
         receipt = id, consumer, run, tuple(pieces), now, deadline, timeout
         lease = Lease(*receipt, suspect, isolate, price, remaining, in_vain)

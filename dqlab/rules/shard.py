@@ -104,7 +104,7 @@ class Shard:
         return Put(put.verdict, first=first)
 
     def judge(self, frame: Frame, *, lost: bool = False) -> Put:
-        """Return what `put` returns, but for the id, as long as nothing changes, and change nothing."""
+        """Return the verdict that `put` would give now, without putting anything."""
         lane = self.lane(frame.run)
         verdict = self.producers.judge(frame.producer, frame.sequence)
         # First: a client that repeats a confirmed frame has to get its success, even if the queue drains or the lane is

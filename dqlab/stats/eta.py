@@ -27,7 +27,7 @@ __all__ = ["MIN_DOCUMENTS", "MIN_SECONDS", "Effort", "Steady", "estimate", "typi
 MIN_DOCUMENTS, MIN_SECONDS = 5, 2.0
 """Documents settled and seconds passed before an estimate is shown."""
 START = 1.0
-"""Seconds of work that the start of a run may have cost or spared: by so much a young run's estimate may be wrong."""
+"""Error of a young run's estimate, in seconds of work: its start may have cost or spared as much."""
 UNREST = 60.0, 0.05
 """An estimate moves when its middle moved by more than so many seconds, or by this share of the time left."""
 SHARPER = 0.7
@@ -42,8 +42,8 @@ WIDEST = 1.5
 """Largest deviation of the logarithm of the work left: above, its median would approach zero, and views would show
 "Done in 0 s" where nothing is known."""
 TAIL, RUNNING = 2.0, 0.7
-"""How much larger than seen the variance of the last documents is taken to be, and which part of it is expected of
-those that run. With these values the end lay in the band in 84 % of simulated runs, with 1 and 1 in 78 %."""
+"""How much larger than seen the variance of the last documents is taken to be, and the share of it that is assumed for
+documents that run now. With these values the end lay in the band in 84 % of simulated runs, with 1 and 1 in 78 %."""
 
 
 @dataclass(slots=True)

@@ -294,7 +294,7 @@ class Slot:
 
     async def _park(self, shard: int, ref: Ref) -> None:
         def asked() -> calls.LeaseCall:
-            """Return how many messages are wanted now."""
+            """Return the call with how many messages are wanted now."""
             # Made again at each try: a recreated shard knows no earlier credit.
             credit = self._credit(shard)
             self._note_told(shard, credit)
@@ -331,7 +331,7 @@ class Slot:
         return list(found.values())
 
     def _receive(self, shard: int, lease: calls.Delivery, epoch: int, parts: list[memoryview]) -> None:
-        """Put a lease into the inbox, as one chunk for each function in it."""
+        """Put a lease into the inbox, as one chunk for each function in it, or as several for a run with a sink."""
         frames = zip(lease.firsts, (Frame.decode(bytes(part)) for part in parts), strict=True)
         for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
             firsts, cuts = zip(*group, strict=True)

@@ -1,8 +1,8 @@
 """Moves actors away from workers that leave or whose jobs end (`Deadlines`), and kills workers that hang (`Beat`).
 
-Workers report the end of their jobs: see `dqlab.cluster.transport.walltime`. Only workers that host queues are watched
-for hanging. Native code in users' functions may hold the GIL for seconds, and silence a worker that is well; a closed
-connection or an expired lease shows when the leases of its consumers are lost.
+Workers report the end of their jobs: see `dqlab.cluster.transport.walltime`. Only workers that host queues and run no
+functions are watched for hanging: native code in users' functions may hold the GIL for seconds, and silence a worker
+that is well. Others are given up when their connection closes or their leases expire.
 """
 
 from __future__ import annotations

@@ -908,9 +908,10 @@ class QueueActor:
         #
         # 1. `tick` before `_halt_failing`: expired leases may cause the deaths for which a run is paused.
         # 2. `_halt_failing` before leasing: otherwise a run in which everything fails is leased once more.
-        # 3. `note_ends` before `_note_touched`: it adds to `touched`, which the latter takes.
-        # 4. The alarm last: the new leases have deadlines too.
-        # 5. No await: the calls that `ring` wakes read `_confirmed`, and must find all of this done.
+        # 3. `_recalls.consider` after leasing: it takes work from one slot only if another one got nothing.
+        # 4. `note_ends` before `_note_touched`: it adds to `touched`, which the latter takes.
+        # 5. The alarm last: the new leases have deadlines too.
+        # 6. No await: the calls that `ring` wakes read `_confirmed`, and must find all of this done.
         if self.closed or self._store.failure is not None:
             return
         self.shard.tick()

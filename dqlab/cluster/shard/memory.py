@@ -56,7 +56,7 @@ class Store(Journal, Protocol):
 
     async def frame(self, batch: Batch) -> Frame:
         """Return the frame of a batch."""
-        # Pass the batch itself, no copy made from its row: only its own `place` is updated when the frame moves.
+        # Pass the lane's own `Batch`, not a copy: when compaction moves the frame, it updates `place` only there.
 
     async def read(self, stretch: Stretch) -> bytes | memoryview:
         """Return the settlement that contains a stretch of results."""

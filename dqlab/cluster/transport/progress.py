@@ -23,8 +23,8 @@ __all__ = ["Progress", "ShardProgress"]
 class ShardProgress:
     """A shard's answer to a client that waits for a run, with the run's lane and record and the shard's own state."""
 
-    # Only shard 0 has the record. `covered`, `came` and `missing_ordinals` are half-open ranges of ordinals, answered
-    # only if asked for.
+    # Only shard 0 knows how far the input came: `submitted` and what follows from it. `covered`, `came` and
+    # `missing_ordinals` are half-open ranges of ordinals, answered only if asked for.
 
     lane: LaneReport
     done: bool

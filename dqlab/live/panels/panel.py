@@ -41,7 +41,7 @@ class Stage:
 
 
 class Panel(Protocol):
-    """A chart with its title, which draws a Scene and computes nothing."""
+    """A chart with its title, which draws a Scene: it adds up what it shows, and asks nothing."""
 
     name: str
     """Its name on the page and in its address."""

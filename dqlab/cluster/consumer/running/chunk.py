@@ -98,6 +98,7 @@ class Chunk:
         self._attempts = self._by_position(attempts) if attempts else {}
         self.todo: deque[int] = deque(self._positions)
         self.done: list[Done] = []
+        # Positions, not ids. Change it in place and only add: see `cancel`; `Slot._enter` and `give_up` count on it.
         self.cancelled: set[int] = set()
         self.cancelled_at = 0.0
         """When messages were last cancelled, seconds of `time.monotonic`."""
@@ -277,7 +278,7 @@ class Chunk:
         """Cancel messages by ranges of ids, so that those that have not begun are skipped."""
         ids = {id for lo, hi in ranges for id in range(lo, hi)}
         # In place, as `done` and `todo` are: `run_calls` keeps references to them from its start, and would never see
-        # another object.
+        # another object. Ids of other chunks are among them: one lease may be several chunks.
         self.cancelled |= {index for index in range(self.count) if self.id_at(index) in ids}
         self.cancelled_at = time.monotonic()
 
