@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dqlab.cluster.consumer.custom import CustomConsumer
+from dqlab.cluster.consumer.custom import CustomConsumer, PreparedConsumer
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Retries
@@ -312,8 +312,12 @@ class ConsumerPool:
 
     def nb_consumed(self) -> int:
         """Return how many messages these consumers have settled, including earlier starts."""
-        with self._lock:  # until they are added: a `cancel` in between adds the same messages to `_retired`
-            self._done.update(self._link.sync(self._ask_done(self._names())))
+        with self._lock:
+            names, done = self._names(), self._done
+        found = self._link.sync(self._ask_done(names))  # without the lock: a silent worker would hold up `cancel`
+        with self._lock:
+            if self._done is done:  # else `cancel` has moved these messages to `_retired` meanwhile
+                done.update(found)
             return self._retired + sum(self._done.values())
 
     async def _ask_done(self, names: list[str]) -> dict[str, int]:
@@ -348,11 +352,13 @@ def _choose_actor(kind: Any, options: dict[str, Any]) -> bytes:
     if inspect.isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise BadOption(option="ConsumerClass", value=kind, problem=f"does not define {missing}.")
-    # Compare what it defines, not the class: a subclass that keeps both runs calls as they are, in processes too.
-    if kind.process_item is GeneralConsumer.process_item and kind.__init__ is GeneralConsumer.__init__:
+    # Compare what it defines, not the class: a subclass that keeps `process_item` runs calls as they are, as coroutines
+    # and in processes too.
+    keeps = kind.process_item is GeneralConsumer.process_item
+    if keeps and kind.__init__ is GeneralConsumer.__init__:
         return b""  # the registry then takes its own consumer class
     options["sealed"] = seal_or_explain(kind, f"class {kind.__qualname__}")
-    return seal_value(CustomConsumer)
+    return seal_value(PreparedConsumer if keeps else CustomConsumer)
 
 
 async def _report_of(consumer: str, client: Client) -> ConsumerReport:

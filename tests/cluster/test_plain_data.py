@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import MISSING, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass
+from hashlib import blake2b
 from typing import Any, get_type_hints
 
 import pytest
@@ -16,6 +17,7 @@ from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.calls import Call
 from dqlab.cluster.transport.parking import Credit, Do, SlotOrder
 from dqlab.cluster.transport.plain_data import PlainData
+from dqlab.cluster.transport.protocol import PROTOCOL
 from dqlab.store.values import Compacted
 
 KINDS: list[Any] = [each for each in vars(calls).values() if is_dataclass(each) and issubclass(each, PlainData)]
@@ -84,3 +86,17 @@ def test_every_method_that_is_called_from_elsewhere_has_a_call() -> None:
     for actor, known in ((QueueActor, set(CALLS) - TO_CONSUMERS), (ConsumerActor, TO_CONSUMERS | {calls.CloseCall})):
         methods = {name for name, _ in inspect.getmembers(actor, inspect.iscoroutinefunction) if name[0] != "_"}
         assert methods - WITHOUT_ARGUMENTS == {call.method for call in known}
+
+
+def test_calls_that_change_raise_the_protocol() -> None:
+    """A client of the version before would read the answers wrongly, and wait for ever, or fail with a KeyError."""
+
+    def field(each: Field[Any]) -> tuple[Any, ...]:
+        return each.name, each.type, each.default is MISSING or repr(each.default)
+
+    kinds = sorted([*KINDS, SlotOrder], key=lambda kind: kind.__name__)
+    shapes = [(kind.__name__, getattr(kind, "method", ""), *map(field, fields(kind))) for kind in kinds]
+    digest = blake2b(repr(shapes).encode(), digest_size=8).hexdigest()
+    assert (PROTOCOL, digest) == (8, "59dd3b322c69f71e"), (
+        "raise PROTOCOL if an older side would fail; put the digest here"
+    )

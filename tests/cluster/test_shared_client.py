@@ -10,6 +10,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
+from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.worker import shared_client
 from dqlab.cluster.worker.shared_client import SharedClient
 
@@ -19,6 +20,7 @@ class FakeClient:
 
     made: list[FakeClient]
     may_open: asyncio.Event
+    refused = False
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.status = "connecting"
@@ -29,6 +31,8 @@ class FakeClient:
 
     async def _open(self) -> FakeClient:
         await self.may_open.wait()
+        if self.refused:
+            raise OSError("nothing listens there")
         self.status = "running"
         return self
 
@@ -40,7 +44,7 @@ class FakeClient:
 def shared(monkeypatch: pytest.MonkeyPatch) -> SharedClient:
     monkeypatch.setattr(shared_client, "PatientClient", FakeClient)
     monkeypatch.setattr(shared_client, "security_of", lambda worker: None)
-    FakeClient.made, FakeClient.may_open = [], asyncio.Event()
+    FakeClient.made, FakeClient.may_open, FakeClient.refused = [], asyncio.Event(), False
     worker: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://nowhere"))
     return SharedClient(worker)
 
@@ -91,6 +95,71 @@ def test_a_client_that_has_lost_the_scheduler_is_replaced_and_closed(shared: Sha
         return [client.status for client in FakeClient.made]
 
     assert asyncio.run(scenario()) == ["closed", "closed"]
+
+
+def test_a_client_that_is_being_opened_while_its_worker_closes_is_closed_too(shared: SharedClient) -> None:
+    """It was opened after that, for a worker that was gone, and polled the scheduler from then on."""
+
+    async def make() -> None:
+        async with shared.borrowed():
+            raise AssertionError("its worker is closed")
+
+    async def scenario() -> list[str]:
+        making = asyncio.create_task(make())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await shared.close()
+        FakeClient.may_open.set()
+        with pytest.raises((NoSuchActor, asyncio.CancelledError)):
+            await making
+        with pytest.raises(NoSuchActor):
+            await make()
+        return [client.status for client in FakeClient.made]
+
+    assert asyncio.run(scenario()) == ["closed"]
+    assert shared._linger is None
+
+
+def test_a_client_that_cannot_be_opened_is_one_error_for_all_who_wait_for_it(shared: SharedClient) -> None:
+    """Each of them tried again in turn, for the whole time that connecting may take."""
+
+    async def make() -> str:
+        try:
+            async with shared.borrowed() as client:
+                return client.status
+        except OSError as error:
+            return str(error)
+
+    async def scenario() -> tuple[list[str], str, list[str]]:
+        FakeClient.refused = True
+        making = [asyncio.create_task(make()) for _ in range(3)]
+        await asyncio.sleep(0)
+        FakeClient.may_open.set()
+        failed = await asyncio.gather(*making)
+        FakeClient.refused = False
+        later = await make()
+        return failed, later, [client.status for client in FakeClient.made]
+
+    expected = ["nothing listens there"] * 3, "running", ["closed", "running"]
+    assert asyncio.run(scenario()) == expected
+
+
+def test_a_caller_that_gives_up_leaves_the_opening_to_others(shared: SharedClient) -> None:
+    async def make() -> str:
+        async with shared.borrowed() as client:
+            return client.status
+
+    async def scenario() -> str:
+        first, second = asyncio.create_task(make()), asyncio.create_task(make())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+        FakeClient.may_open.set()
+        return await second
+
+    assert asyncio.run(scenario()) == "running"
+    assert len(FakeClient.made) == 1
 
 
 def test_an_actor_that_cannot_be_made_leaves_the_client_to_those_that_are_made_beside_it(shared: SharedClient) -> None:

@@ -91,6 +91,7 @@ def test_a_worker_whose_leaving_fails_leaves_at_the_next_look(monkeypatch: pytes
     began: list[str] = []
 
     async def leave(self: Departures, worker: str) -> None:
+        assert worker in self._state.leaving, "nothing new may be placed there meanwhile"
         began.append(worker)
         if len(began) == 1:
             raise OSError("its shard did not answer")

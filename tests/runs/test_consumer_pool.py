@@ -112,8 +112,26 @@ def test_a_general_consumer_that_only_makes_things_ready_is_made(pool: QueuePool
         def __init__(self) -> None:
             mark.touch()
 
-    pool.submit(mark.exists).ids  # noqa: B018 - waits until it is in
-    assert list(joined(pool, Ready).results().values()) == [True]
+    async def later(x: int) -> int:
+        return -x
+
+    pool.submit(mark.exists)
+    pool.submit(later, 1)
+    pool.put({"page": 1})
+    pool.flush()
+    assert sorted(joined(pool, Ready).results().values()) == [-1, True]
+    assert [letter.error for letter in pool.dead()] == ["NotACall"], "a plain value is no call for it either"
+
+
+def test_a_general_consumer_that_makes_things_ready_runs_functions_in_processes(pool: QueuePool) -> None:
+    class Ready(GeneralConsumer):
+        def __init__(self) -> None:
+            pass
+
+    run = pool.map(lambda _: os.getpid(), range(3), executor="process", consumers=None)
+    joined(pool, Ready)
+    workers = set(pool.session.link.client.run(os.getpid).values())
+    assert workers.isdisjoint(run.results(timeout=20))
 
 
 def test_class_that_cannot_be_made_fails_messages_and_not_the_worker(client: Client, pool: QueuePool) -> None:

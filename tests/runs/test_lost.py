@@ -272,8 +272,12 @@ def test_a_worker_of_a_transient_queue_that_hangs_is_ended_and_its_loss_is_named
     os.kill(process, signal.SIGSTOP)
     waiting.until(lambda: psutil.Process(process).status() == psutil.STATUS_STOPPED)  # until then it may answer
 
-    with pytest.raises(DocumentsLost, match=rf"100 of 100 .*{worker} died"):
+    def read() -> None:
         run.results(timeout=30)
+        pytest.fail(f"{worker} was stopped, but {host_of(pool)} answers: {run._progress()}")
+
+    with pytest.raises(DocumentsLost, match=rf"100 of 100 .*{worker} died"):
+        read()
 
 
 def test_single_calls_that_were_lost_say_so_and_later_ones_go_on(pool: dq.QueuePool) -> None:

@@ -88,6 +88,7 @@ class ConsumerActor:
             origin=origin,
             values=self._values(),
             calls=self._calls(),
+            prepare=self._prepare(),
         )
         functions, sinks = FunctionCache(), Sinks(self.name, f"worker {self._worker_name}", origin)
         refusals = Refusals(self.name, f"worker {self._worker_name}")
@@ -118,6 +119,10 @@ class ConsumerActor:
 
     def _calls(self) -> Any:
         """Return a factory of the function that replaces a call's own, or None to run functions as they are."""
+        return None
+
+    def _prepare(self) -> Any:
+        """Return the callable that makes a slot's thread ready, or None."""
         return None
 
     async def stats(self, body: bytes) -> bytes:

@@ -66,9 +66,10 @@ class SlotOptions:
         origin: Origin,
         values: Callable[[], Work] | None,  # makes the function for plain values: a custom consumer's `process_item`
         calls: Callable[[Work, Chunk], Work] | None = None,  # makes the function that replaces a call's own
+        prepare: Callable[[], object] | None = None,  # called in the slot's thread before a chunk runs
     ) -> None:
         self.batch, self.early, self.concurrency, self.origin = batch, early, concurrency, origin
-        self.values, self.calls = values, calls
+        self.values, self.calls, self.prepare = values, calls, prepare
 
 
 SAY_AFTER, SAY_EVERY = 1.0, 5.0
@@ -649,6 +650,8 @@ class Slot:
         frame = chunk.frames[0]
         try:
             chunk.code = code_in(blobs.get(frame.function))
+            if self.options.prepare is not None:
+                self.options.prepare()
             if frame.kind is Kind.VALUE:
                 work = self.options.values() if self.options.values is not None else Work(refuse_value)
             else:

@@ -183,6 +183,8 @@ class Departures:
         self.deadlines = Deadlines()
         self._soon = 0
         """Workers that were about to leave at the last look."""
+        self._to_try_again: set[str] = set()
+        """Workers that leave because their jobs end, and could not."""
 
     def start(self) -> None:
         """Begin to watch, and take over every way that Dask has to retire a worker."""
@@ -272,20 +274,22 @@ class Departures:
         collector, before = self._state.collector, self._soon
         if not len(self.deadlines) and not before:
             return
+        # First: figures that cannot be had must keep no worker from leaving.
+        for worker in self.deadlines.due(now, self._state.leaving - self._to_try_again):
+            self._state.leaving.add(worker)
+            self._to_try_again.discard(worker)
+            self._state.in_background(self._leave_or_try_again(worker))
         self.deadlines.longest = collector.known.longest()
         self._soon, _ = self.leave_soon(collector.known.thresholds.leaving)
         if self._soon != before:
             collector.touch()
-        for worker in self.deadlines.due(now, self._state.leaving):
-            self._state.leaving.add(worker)
-            self._state.in_background(self._leave_or_try_again(worker))
 
     async def _leave_or_try_again(self, worker: str) -> None:
         try:
             await self._leave_in_time(worker)
         except Exception:  # it still leases; its job would end in the middle of what it runs
             logger.exception("event=leave_failed worker=%s", worker)
-            self._state.leaving.discard(worker)
+            self._to_try_again.add(worker)  # it stays in `leaving`: nothing new may be placed there meanwhile
 
     async def _leave_in_time(self, worker: str) -> None:
         """Wind down a worker's consumers, move its shards, and end it."""

@@ -111,6 +111,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
 
     async def teardown(self, worker: Worker) -> None:
         """End our actors, so that nothing waits for their leases and logs, and remove our handlers."""
+        closing = asyncio.create_task(self._shared.close(), name="dqlab-close-client")  # beside what takes longer
         for kind, end in _ENDS.items():
             here = [held for held in actors_here(worker, kind).values() if not held.closed]
             ending = [asyncio.create_task(getattr(held, end)(b"")) for held in here]
@@ -122,7 +123,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
                     task.cancel()
         if self._beating is not None:
             self._beating.cancel()
-        await self._shared.close()
+        await closing
         # Not `CALL`: actors that still live here may be called.
         for handler in ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_vitals", "dq_missing"):
             worker.handlers.pop(handler, None)

@@ -459,8 +459,9 @@ class Sender:
             raise RunCancelled(run=self.handle.run or self.run.hex(), cancelled=0, total=self.sent, acked=0)
         if verdict == Verdict.NO_FUNCTION.name:
             raise PutFailed(queue=self.handle.name, count=self.sent, reason="its function did not come along")
-        if full is None:
+        if verdict != Verdict.FULL.name:
             return
+        assert full is not None, "a full queue tells what fills it"
         if full.disk is not None:
             if not self.patient:
                 raise DiskFull(**full.disk)
