@@ -404,6 +404,22 @@ def _hide_frames() -> None:
     sys.excepthook = shown
 
 
+def _hold_group(control: socket.socket) -> None:
+    """Keep a process in the tester's group whose parent is outside of it, for as long as this one lives."""
+    # Forks come into that group from a parent outside, which ends at once. Where no shell holds the group (setsid, a
+    # container), Linux finds it orphaned at each fork, and wakes what a test has stopped there: SIGHUP, SIGCONT.
+    if _prctl is None or os.fork():
+        return
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    control.close()
+    with suppress(OSError):
+        os.setpgid(0, os.getpgid(int(os.environ["JPY_PARENT_PID"])))  # the tester, see `_Mother`
+        while True:
+            signal.pause()
+    os._exit(0)
+
+
 def main(modules: list[str]) -> None:
     """Import, and fork for the tester until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -413,6 +429,7 @@ def main(modules: list[str]) -> None:
     os.close(nothing)
     for module in modules:
         importlib.import_module(module)
+    _hold_group(control)
     gc.collect()
     gc.freeze()  # what was imported stays shared
     asked = _serve(control)
