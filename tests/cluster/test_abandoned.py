@@ -148,6 +148,23 @@ def actors_of(scheduler: Any) -> tuple[Actors, ClusterState]:
     return Actors(state, RunNotes(state)), state
 
 
+def test_a_shard_whose_worker_cannot_hand_it_over_is_recreated_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It counts as not made from then on, and nothing else would ever make it again."""
+
+    async def broken(*_: Any) -> None:
+        raise RuntimeError("a frame that nobody can read")
+
+    async def scenario() -> None:
+        actors, _ = actors_of(SimpleNamespace(workers={}, clients={}, tasks={}, rpc=None))
+        await actors.hand_over(Entry("queue/q/0", "q", "tcp://a", "key", 1))
+
+    monkeypatch.setattr(actors_module, "call_actor", broken)
+    asyncio.run(scenario())
+    assert "event=hand_over_failed name=queue/q/0" in caplog.text
+
+
 def test_what_the_registry_does_not_want_any_more_is_not_kept() -> None:
     """Kept after it was given up, it would be there for as long as the scheduler."""
 

@@ -207,8 +207,11 @@ class Actors:
 
     async def hand_over(self, entry: Entry) -> None:
         """Make a shard close its log, so that its next epoch can open the log elsewhere."""
-        await self._ask_to_end(entry, HandOverCall())
-        unpin(self._state.scheduler, [entry.key])  # or Dask refuses to retire its worker
+        try:
+            await self._ask_to_end(entry, HandOverCall())
+            unpin(self._state.scheduler, [entry.key])  # or Dask refuses to retire its worker
+        except Exception:  # the caller recreates the shard next, and nothing else would: it is not `made` any more
+            logger.exception("event=hand_over_failed name=%s", entry.name)
 
     async def retire(self, names: Collection[str], patience: float = 0.0) -> dict[str, Any]:
         """Retire consumers within `patience` seconds and return the packed last totals of those that answered."""

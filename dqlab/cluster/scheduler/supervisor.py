@@ -138,10 +138,8 @@ class Supervisor:
         entry.made.clear()
         entry.epoch += 1
         entry.host = ""  # never back to the same worker
-        try:
-            await self._actors.hand_over(entry)
-        finally:  # nothing else recreates an entry that is not `made`
-            self._state.in_background(self._recreate(entry, 0.0))
+        await self._actors.hand_over(entry)
+        self._state.in_background(self._recreate(entry, 0.0))
 
     def come_home(self) -> None:
         """Move shards from other workers back to the workers reserved for queues."""
