@@ -363,6 +363,5 @@ def _choose_actor(kind: Any, options: dict[str, Any]) -> bytes:
 
 async def _report_of(consumer: str, client: Client) -> ConsumerReport:
     """Return a consumer's totals at this instant."""
-    asked = calls.ConsumerStatsCall()
-    report, _ = asked.opened(await Ref(consumer, client).call(asked.method, asked.pack()))
+    report, _ = await calls.ConsumerStatsCall().ask(Ref(consumer, client).call)
     return report

@@ -297,8 +297,7 @@ class Sinks:
         """Return the gathering of a run, after asking a shard for its sink once."""
         found = self._gatherings.get(run)
         if found is None:
-            asked = FindSinkCall(run)
-            there, _ = asked.opened(await shards[shard].call(asked.method, asked.pack()))
+            there, _ = await FindSinkCall(run).ask(shards[shard].call)
             found = self._gatherings.get(run)  # another slot may have been faster
             if found is None:
                 self._forget_some()

@@ -17,6 +17,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count, groupby
 from typing import Any
 
@@ -426,8 +427,7 @@ class Slot:
             self._end(chunk)
             return
         if self.options.early:
-            begin = calls.BeginCall(chunk.lease)
-            answer, _ = begin.opened(await self._insist(chunk, begin.method, begin.pack()))
+            answer, _ = await calls.BeginCall(chunk.lease).ask(partial(self._insist, chunk))
             if not answer.begun:
                 self._end(chunk)
                 return
@@ -483,8 +483,7 @@ class Slot:
         """Report to a suspect's shard whether it runs alone, and return whether it is still to run."""
         try:
             async with asyncio.timeout(ISOLATION_TOLD_IN):
-                call = calls.IsolateCall(chunk.lease, alone)
-                answer, _ = call.opened(await self._insist(chunk, call.method, call.pack()))
+                answer, _ = await calls.IsolateCall(chunk.lease, alone).ask(partial(self._insist, chunk))
         except TimeoutError:
             return True  # it runs all the same; its death does not count, unless the shard has noted it
         return answer.held
@@ -726,8 +725,7 @@ class Slot:
         # Its row still waits for others. A killed consumer of a fast function leaves thousands of suspects: if each
         # waited for its outcome, each would become a part of its own.
         if chunk.sink and chunk.suspect:
-            call = calls.RanCall(chunk.lease)
-            await self._insist(chunk, call.method, call.pack())
+            await calls.RanCall(chunk.lease).ask(partial(self._insist, chunk))
             self._leave(chunk)
 
     def _settle_meanwhile(self, chunk: Chunk) -> None:
@@ -818,8 +816,7 @@ class Slot:
 
     async def _send_renewal(self, shard: int, leases: list[int], timeout: float) -> None:
         try:
-            call = calls.RenewCall(leases)
-            await self._shards[shard].call(call.method, call.pack(), timeout=timeout)
+            await calls.RenewCall(leases).ask(partial(self._shards[shard].call, timeout=timeout))
         except (CallTimeout, LogError):
             logger.warning("event=renew_late slot=%s", self.name)
         except (ActorGone, SchedulerGone):

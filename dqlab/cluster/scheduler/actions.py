@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Literal
 
 from dqlab.cluster.scheduler.actors import Actors
@@ -257,9 +258,8 @@ class Actions:
         asked = {consumer: names[consumer]} if consumer else self._running(document, names)
         taken: dict[str, str] = {}
         for short, name in asked.items():
-            call = RunningNowCall()
-            answer = await calls.call_actor(name, call.method, call.pack(), timeout=ANSWERS_WITHIN)
-            for held in call.opened(answer)[0].running:
+            now, _ = await RunningNowCall().ask(partial(calls.call_actor, name, timeout=ANSWERS_WITHIN))
+            for held in now.running:
                 if (document and held.document != document) or run not in (None, held.run):
                     continue
                 why = f"given up after {duration(held.seconds)} on {short}" if give_up else ""

@@ -46,11 +46,11 @@ class Answer(NamedTuple):
 async def hold(calls: Iterable[CallShard], run: bytes, reporter: str, what: Blocked, why: str) -> Answer:
     """Report to a run's shards why something cannot be done, or with "" that it can."""
     asked = HoldCall(run, reporter, why, what.value)
-    answers = await asyncio.gather(*(call(asked.method, asked.pack()) for call in calls), return_exceptions=True)
+    answers = await asyncio.gather(*(asked.ask(call) for call in calls), return_exceptions=True)
     wanted = others = False
     for answer in answers:
         if not isinstance(answer, BaseException):
-            known, _ = asked.opened(answer)
+            known, _ = answer
             wanted |= known.wanted
             others |= known.others
         elif not isinstance(answer, RunNotFound):  # the shard is on the move: the next report reaches it

@@ -5,7 +5,7 @@ Both sides use these classes, so mypy finds a misspelt field; a test checks that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_args, get_origin
 
@@ -37,6 +37,10 @@ class Call(PlainData, Generic[A]):
 
     def __init_subclass__(cls) -> None:
         (cls._answer,) = (get_args(base)[0] for base in cls.__orig_bases__ if get_origin(base) is Call)  # type: ignore[attr-defined]
+
+    async def ask(self, send: Callable[[str, bytes], Awaitable[Packed]]) -> tuple[A, list[memoryview]]:
+        """Send this call by its method's name and packed arguments; return the answer, and its parts as views."""
+        return self.opened(await send(self.method, self.pack()))
 
     def opened(self, answer: Packed) -> tuple[A, list[memoryview]]:
         """Return the answer to this call, and its parts as views."""

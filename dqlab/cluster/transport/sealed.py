@@ -395,7 +395,7 @@ def seal_function(
 
 
 class _Both:
-    """A function sealed with local modules by name and by value, of which a worker opens the pickle that fits."""
+    """A function sealed with local modules by name and by value; a worker opens the pickle that fits."""
 
     # `lasts`: whether `holds` can find out that a later pickle would be the same.
 

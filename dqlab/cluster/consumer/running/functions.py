@@ -31,8 +31,7 @@ class FunctionCache:
         if hash not in self._blobs:
             from dqlab.cluster.transport.calls import FunctionCall  # here: it loads Dask, see above
 
-            asked = FunctionCall(hash)
-            answer, parts = asked.opened(await queue.call(asked.method, asked.pack()))
+            answer, parts = await FunctionCall(hash).ask(queue.call)
             if not answer.known:
                 return None
             self._blobs[hash] = blob = bytes(parts[0])
