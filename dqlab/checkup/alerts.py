@@ -34,7 +34,7 @@ class Wording(NamedTuple):
 
 
 def alerts(facts: Facts, check: str, *, without: Collection[Attention] = ()) -> Iterator[Finding]:
-    """Yield the findings of one check from the alerts, except those in `without`, of which probing found more."""
+    """Yield the findings of one check from the alerts, except those in `without`: probing found more about them."""
     for alert in facts.alerts:
         wording = WORDINGS.get(alert.kind, _OTHER)
         if wording.check == check and alert not in without:

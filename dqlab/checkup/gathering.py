@@ -39,7 +39,7 @@ _DIRECT = 0.5
 """Share of a worker's time after which it is called through the scheduler."""
 
 _ALERTS = 1000
-"""Alerts to request, of which views get only the worst few."""
+"""Alerts to request; views get only the worst few."""
 _NAMES = ["dqlab", *PACKAGES]
 
 

@@ -59,7 +59,7 @@ _UNKNOWN = 1_000
 class InRest:
     """A value from the rest of a row, kept as JSON because its original type is unknown."""
 
-    # A class of its own, so that it is no row and fits no column: bytes in the rest are a dict in JSON, which would
+    # A separate class, so that it is neither a row nor fits a column: bytes in the rest are a dict in JSON, which would
     # otherwise get the columns of other dicts.
     __slots__ = ("json",)
 

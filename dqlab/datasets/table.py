@@ -45,7 +45,7 @@ class Source(Protocol):
         ...
 
     def rows(self, most: int | None = None) -> Iterator[Rows]:
-        """Yield pages of the present rows in the order of the input, of which only `most` rows are needed."""
+        """Yield pages of the present rows in the order of the input; the caller needs only `most` rows."""
         ...
 
 

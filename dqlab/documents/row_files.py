@@ -177,7 +177,7 @@ class _KeyColumn:
         self._start = self._stop = 0
 
     def blocks(self) -> Iterator[tuple[list[Any], KeyMissing | None]]:
-        """Yield all keys in blocks, the last of which may end before an invalid key and have its error."""
+        """Yield all keys in blocks; the last block may end before an invalid key and carry its error."""
         for start, array in self._read():
             yield self._checked(start, array)
 

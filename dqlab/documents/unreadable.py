@@ -35,7 +35,7 @@ class Torn(NamedTuple):
 
 
 class Partly(list[Any]):
-    """Values of which some are unreadable, and raise `CannotRead` when they are taken."""
+    """Values of a frame, some unreadable: taking one of those raises `CannotRead`."""
 
     def __getitem__(self, at: Any) -> Any:
         """Return a value."""

@@ -270,7 +270,8 @@ def innermost(trace: TracebackType | None) -> str:
 
 def fingerprint(exception: BaseException, trace: TracebackType | None) -> str:
     """Return eight hex digits from the exception's classes, function names and source lines, causes included."""
-    # Without file names, line numbers and what varies in a line: an edited cell or another machine is no other class.
+    # Without file names, line numbers and what varies in a line: an edited cell or another machine gives the same
+    # class.
     # Records in logs keep their fingerprints: a change here puts later failures of the same kind into new classes.
     parts = []
     for depth, (cause, part) in enumerate(_causes(exception, trace)):

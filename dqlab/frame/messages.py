@@ -42,7 +42,7 @@ class Frame:
     """A batch of messages of one run (or of lane 0), with one function."""
 
     blob: bytes | memoryview
-    """The whole frame, of which `payload` is a view: holding either one keeps all of it in memory."""
+    """The whole frame; `payload` is a view of it, so holding either one keeps all of it in memory."""
     kind: Kind
     run: bytes
     """Id of the run, 16 bytes, or `NO_ID` for plain puts."""

@@ -195,7 +195,7 @@ def _answer(system: System, command: Sequence[str], jobs: Sequence[str], limit: 
         number = _number(job)
         if number in states:
             return states[number]
-        # A failure of the command itself is no news of a job, unless it names the job and says that it is unknown.
+        # A failure of the command itself tells nothing about a job, unless it names the job as unknown.
         named = len(jobs) == 1 or re.search(rf"(?<!\d){number}(?!\d)", failed)
         return refused if said.returncode and not (named and _GONE.search(failed)) else None
 

@@ -244,7 +244,7 @@ class Obeying:
 
     def _carry_out(self, press: Press) -> None:
         try:
-            # A press is no act of the running cell: marks must not carry the cell's number.
+            # A press does not belong to the running cell: marks must not carry the cell's number.
             with beside_cells():
                 self.show(self._act(press))
         except DqlabError as error:

@@ -71,7 +71,7 @@ class Silence(NamedTuple):
 
 
 class Focus(NamedTuple):
-    """What is known of a run besides its statistics, each part of which may be missing."""
+    """What is known of a run besides its statistics; each part may be missing."""
 
     snapshot: Snapshot | None = None
     history: History | None = None

@@ -150,7 +150,7 @@ class ConsumerStats:
     run: str = ""
     """Name of the run of that document; "" where it is not known, or not listed."""
     silent: float | None = None
-    """Seconds since its worker was last heard from, where that is too long: it does not count as working."""
+    """Seconds since its worker's last heartbeat, if that is too long for it to count as working."""
     stuck: bool = False
     """It has held one document for so long that it needs a user."""
 

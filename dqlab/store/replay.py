@@ -115,7 +115,7 @@ class Replay:
         row = lane.row(frame, first, put_at, place_of(record.position))
         self._gathered.add(lane, row, frame.weights, record.position)
         # Frames of this producer between the last one and this one were in corrupt records. Without this, the producer
-        # would be told to send frames that it has forgotten.
+        # would get the order to send frames that it has forgotten.
         lost = frame.sequence - shard.producers.expected(frame.producer) if frame.producer != NO_ID else 0
         if lost > 0:
             shard.producers.missed(frame.producer, frame.run, lost)

@@ -76,7 +76,7 @@ def test_the_client_is_closed_when_no_actor_was_made_for_a_while(
         async with shared.borrowed(), shared.borrowed():
             await asyncio.sleep(0.05)  # twice as long as it lingers: somebody has it
             before = FakeClient.made[0].status
-        while FakeClient.made[0].status != "closed":  # noqa: ASYNC110 - the client says nothing when it is closed
+        while FakeClient.made[0].status != "closed":  # noqa: ASYNC110 - the client signals nothing when it is closed
             await asyncio.sleep(0.001)
         async with shared.borrowed():
             return [before, *(client.status for client in FakeClient.made)]

@@ -120,7 +120,7 @@ def test_a_general_consumer_that_only_makes_things_ready_is_made(pool: QueuePool
     pool.put({"page": 1})
     pool.flush()
     assert sorted(joined(pool, Ready).results().values()) == [-1, True]
-    assert [letter.error for letter in pool.dead()] == ["NotACall"], "a plain value is no call for it either"
+    assert [letter.error for letter in pool.dead()] == ["NotACall"], "as any general consumer does"
 
 
 def test_a_general_consumer_that_makes_things_ready_runs_functions_in_processes(pool: QueuePool) -> None:

@@ -28,7 +28,7 @@ class Recalls:
 
     def answered(self, consumer: str) -> None:
         """Note that a consumer slot answered its recall, and may get another one."""
-        # But not for a lease of which it gave nothing back: see `_tried`.
+        # But not for a lease that it returned nothing of: see `_tried`.
         asked = self._asked.pop(consumer, None)
         if asked is not None:
             self._tried[asked[0]] = asked[1]

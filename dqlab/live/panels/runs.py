@@ -277,8 +277,7 @@ class RunsPanel:
 def _rank(word: str, state: RunState) -> tuple[int, bool, str]:
     """Return the place of a word among the words of runs."""
     words = [each.value for each in RunState]
-    # A word that is no state stands behind its state. A run that waits for a stuck document is counted with those that
-    # wait.
+    # A word that is not a state stands behind its state. A run behind a stuck document counts as one that waits.
     return words.index(word if word in words else state.value), word not in words, word
 
 

@@ -461,7 +461,7 @@ class Sender:
             raise PutFailed(queue=self.handle.name, count=self.sent, reason="its function did not come along")
         if verdict != Verdict.FULL.name:
             return
-        assert full is not None, "a full queue tells what fills it"
+        assert full is not None, "the answer of a full queue has the reason"
         if full.disk is not None:
             if not self.patient:
                 raise DiskFull(**full.disk)

@@ -362,7 +362,7 @@ class Coroutines:
     def abandon(self, flight: Flight) -> None:
         """Cancel the coroutines of a chunk's cancelled messages and begin others in their place."""
         # Without waiting for their ends: a coroutine may ignore its `CancelledError`. `_run_messages` drops its outcome
-        # then, since its task is no longer in `tasks`.
+        # then, since its task has left `tasks`.
         for index in [index for index in flight.tasks if index in flight.chunk.cancelled]:
             task = flight.tasks.pop(index)
             task.cancel()
