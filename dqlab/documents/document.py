@@ -13,7 +13,7 @@ import io
 import pickle
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
@@ -45,7 +45,7 @@ from dqlab.documents.parts import (
 from dqlab.documents.refusals import note_read
 from dqlab.documents.storage import (
     Guarded,
-    answered,
+    asked,
     check_stamp,
     check_url,
     has_etag,
@@ -548,7 +548,7 @@ def _open_raw(document: Document) -> BinaryIO:
     if local_path(document.where) is not None or _member(document) is not None:
         return stream
     where = document.where
-    return cast(BinaryIO, Guarded(stream, partial(answered, where), partial(note_read, where)))
+    return cast(BinaryIO, Guarded(stream, nullcontext, partial(note_read, where)))
 
 
 def _read_ahead(document: Document) -> bytes | None:
@@ -587,7 +587,7 @@ def _read_stored(document: Document) -> bytes:
         return read_member(document, member)
     where = document.where
     if local_path(where) is None:
-        with answered(where), _open_stored(document) as stream:
+        with _open_stored(document) as stream:
             data = stream.read()
         note_read(where)  # not before: a store may allow opening a file, and refuse reading it
         return data
@@ -648,7 +648,7 @@ async def _read_remote(document: Document) -> bytes | None:
     # block the event loop.
     if not is_whole_file(document) or local_path(where) is not None or "::" in where:
         return None
-    with answered(where), redacted(where):
+    with asked(where):
         system, path = remote(where)
         if not getattr(system, "async_impl", False):
             return None

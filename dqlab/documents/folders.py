@@ -24,15 +24,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from dqlab.documents.buckets import FoundKey, bucket_of
-from dqlab.documents.refusals import connected, is_cut_off, reconnect, words_of_server
+from dqlab.documents.refusals import connected, reconnect, words_of_server
+from dqlab.documents.servers import is_cut_off
 from dqlab.documents.storage import (
     UNKNOWN,
     Stamp,
+    asked,
     local_path,
     local_stamp,
     located,
     place_of,
-    redacted,
     remote,
     remote_stamp,
     stamp_of,
@@ -156,7 +157,7 @@ class RemoteFolder:
         self._connect()
 
     def _connect(self) -> None:
-        with redacted(self.where):
+        with asked(self.where):
             self._system, self._path = remote(self.where)
             self._bucket = bucket_of(self.where, self._system, self._path)
 
@@ -186,7 +187,7 @@ class RemoteFolder:
         if self._bucket is not None:
             bucket, prefix = self._bucket
             return bucket.holds(prefix)
-        with redacted(self.where):
+        with asked(self.where):
             self._system.invalidate_cache()
             return bool(self._system.isdir(self._path))
 
@@ -196,7 +197,7 @@ class RemoteFolder:
             bucket, prefix = self._bucket
             return _of_page(bucket.entries(prefix), len(prefix))
         found = []
-        with redacted(self.where):
+        with asked(self.where):
             listed = self._system.ls(self._path, detail=True)
         for info in listed:
             path = info["name"].rstrip("/")
@@ -243,15 +244,11 @@ class RemoteFile(RemoteFolder):
 
     def entries(self) -> Iterator[FolderEntry]:
         """Return the file if it exists."""
-        with redacted(self.where):
+        with asked(self.where):
             self._system.invalidate_cache()
             try:
                 info = self._system.info(_join(self._path, self._name) if self._path else self._name)
-            except FileNotFoundError as error:
-                if is_cut_off(error):  # the server did not answer, so the file may exist
-                    where, reason = _join(self.where, self._name), words_of_server(error, self.where)
-                    hint = FileUnreadable.OF_SERVER
-                    raise FileUnreadable(where=where, form="a file", reason=reason, hint=hint) from error
+            except FileNotFoundError:
                 return iter(())
         return iter((FolderEntry(self._name, info["type"] == "directory", partial(remote_stamp, info)),))
 
@@ -550,7 +547,8 @@ class Files:
                 raise FolderUnreadable(folder=str(error.filename or text), reason=in_words(error)) from error
             except Exception as error:
                 if is_cut_off(error):
-                    raise self._cut_off(text, error) from error
+                    reason, hint = words_of_server(error, located(text, self._storage)), FileUnreadable.OF_SERVER
+                    raise FileUnreadable(where=text, form=self._form, reason=reason, hint=hint) from error
                 problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
                 raise BadOption(option="files", value=text, problem=problem) from error
 
@@ -568,9 +566,7 @@ class Files:
             try:
                 where = local or located(text, self._storage)
                 version = connected(where, lambda: stamp_of(where)).version
-            except FileNotFoundError as error:
-                if is_cut_off(error):  # some file systems report a server that does not answer as a missing file
-                    raise self._cut_off(text, error) from error
+            except FileNotFoundError:
                 raise NoFiles(pattern=text, hint="a relative path starts at the current directory") from None
             yield ListedFile(self._name(text), where, version)
             return
@@ -583,10 +579,6 @@ class Files:
                 yield ListedFile(self._name_of(text, found.path, where), where, found.entry.stamp().version)
             except FileNotFoundError:
                 continue  # removed since its folder was listed
-
-    def _cut_off(self, text: str, error: Exception) -> FileUnreadable:
-        reason = words_of_server(error, located(text, self._storage))
-        return FileUnreadable(where=text, form=self._form, reason=reason, hint=FileUnreadable.OF_SERVER)
 
     def _name(self, text: str) -> str:
         """Return the name of a path that was given, without folders if it is the only one."""

@@ -19,7 +19,8 @@ from typing import Any
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Row
-from dqlab.documents.refusals import is_cut_off, note_read
+from dqlab.documents.refusals import note_read
+from dqlab.documents.servers import ServerBusy
 from dqlab.documents.storage import local_path, open_binary, place_of, stamp_of
 from dqlab.documents.unreadable import CannotRead, Partly, are_unreadable, converted, unreadable
 from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
@@ -96,16 +97,12 @@ class ParquetTable:
             weakref.finalize(self, self._stream.close)
         try:
             self._file = parquet.ParquetFile(self._stream or local_path(where), pre_buffer=self._stream is not None)
-        except OSError as error:
+        except (FileNotFoundError, PermissionError, IsADirectoryError, ServerBusy):
             self.close()
-            if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError) or self._is_cut_off(error):
-                raise
+            raise
+        except Exception as error:  # noqa: BLE001 - ArrowInvalid, and other errors that damaged footers cause
+            self.close()
             raise _unreadable(where, error) from None  # its text already contains pyarrow's reason
-        except Exception as error:  # ArrowInvalid, and other errors that damaged footers cause
-            self.close()
-            if self._is_cut_off(error):
-                raise
-            raise _unreadable(where, error) from None
         self.schema: Any = self._file.schema_arrow
         self.names: list[str] = self.schema.names
         self.group_rows: list[int] = [
@@ -135,16 +132,10 @@ class ParquetTable:
                 if batch is None:
                     return
                 yield batch
-        except MemoryError:  # the file is fine, and another process may have the memory
+        except (MemoryError, ServerBusy):  # the file may be fine, and another try give it
             raise
         except Exception as error:
-            if self._is_cut_off(error):
-                raise
             raise _unreadable(self.where, error) from error
-
-    def _is_cut_off(self, error: Exception) -> bool:
-        """Return whether the server ended the transfer of a file that may be whole, so that functions try again."""
-        return self._stream is not None and is_cut_off(error)
 
     def _rows_of_a_batch(self, group: int, names: set[str]) -> int:
         described = self._file.metadata.row_group(group)

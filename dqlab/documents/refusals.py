@@ -1,8 +1,8 @@
 """Storage that refuses what it allowed before: finds expired credentials from errors, and by trying again.
 
-Owns which errors of a file system are refusals, which mean that a server ended a transfer early, which file of each
-storage this process read last, and trying one again. A refusal of one file proves little, since it may be forbidden for
-good; a refusal of a file that was read before means that the credentials are refused. Knows nothing of messages.
+Owns which errors of a file system are refusals, which file of each storage this process read last, and trying one
+again. A refusal of one file proves little, since it may be forbidden for good; a refusal of a file that was read before
+means that the credentials are refused. Knows nothing of messages.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from dqlab.documents.kept_open import let_go
-from dqlab.documents.storage import ServerSilent, local_path, located, open_binary, storage_of, without_secrets
+from dqlab.documents.servers import ServerBusy, ServerSilent, causes
+from dqlab.documents.storage import local_path, located, open_binary, storage_of, without_secrets
 from dqlab.errors import DqlabError, in_words
 from dqlab.texts import one_line
 
 __all__ = [
     "connected",
-    "is_cut_off",
     "is_of_server",
     "is_refusal",
-    "is_silent",
     "last_read",
     "note_read",
     "reconnect",
@@ -84,7 +83,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def _refusal_in(error: BaseException) -> BaseException | None:
-    for at in _chain(error):
+    for at in causes(error):
         if isinstance(at, PermissionError) or not _CLASSES.isdisjoint(kind.__name__ for kind in type(at).__mro__):
             return at
         if any(_is_status(getattr(at, name, None)) for name in ("status", "status_code", "code")):
@@ -95,61 +94,22 @@ def _refusal_in(error: BaseException) -> BaseException | None:
     return None
 
 
-_CUT_OFF = frozenset(
-    {
-        "ChunkedEncodingError",
-        "ClientPayloadError",
-        "ConnectionClosedError",
-        "ConnectionResetError",
-        "IncompleteReadError",
-        "ProtocolError",
-        "ReadTimeoutError",
-        "ResponseStreamingError",
-        "ServerDisconnectedError",
-        "ServiceResponseError",
-        "TimeoutError",
-    }
-)
-"""Errors of aiohttp, botocore, urllib3, requests and azure-core when a server ends a transfer early, or is silent."""
-
-
-def is_cut_off(error: BaseException) -> bool:
-    """Return whether an error, or one of its causes, means that a server ended a transfer early, or did not answer."""
-    return any(not _CUT_OFF.isdisjoint(kind.__name__ for kind in type(each).__mro__) for each in _chain(error))
-
-
-def is_silent(error: BaseException) -> bool:
-    """Return whether an error, or one of its causes, means that a server did not answer in time."""
-    return any(isinstance(each, TimeoutError) for each in _chain(error))
-
-
 def is_of_server(error: BaseException, where: str) -> bool:
     """Return whether reading a file fails due to its server or the network, and not because it is refused or gone."""
     if local_path(where) is not None or is_refusal(error):
         return False
     mine = DqlabError, MemoryError, ImportError, IsADirectoryError
-    # First, because some file systems report a server that does not answer as FileNotFoundError.
-    return is_cut_off(error) or not isinstance(error, (*mine, FileNotFoundError))
+    return not isinstance(error, (*mine, FileNotFoundError))
 
 
-_WRAPPERS = (FileNotFoundError, TimeoutError, ServerSilent)
+_WRAPPERS = (FileNotFoundError, TimeoutError, ServerBusy, ServerSilent)
 """Errors that wrap the error of a server, and say less than it does."""
 
 
 def words_of_server(error: BaseException, where: str) -> str:
     """Return the text of a server's error, without secrets."""
-    found = next((each for each in _chain(error) if type(each) not in _WRAPPERS), error)
+    found = next((each for each in causes(error) if type(each) not in _WRAPPERS), error)
     return one_line(without_secrets(in_words(found), where), 200)
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """Return an error and its causes."""
-    seen: list[BaseException] = []
-    at: BaseException | None = error
-    while at is not None and not any(at is each for each in seen):
-        seen.append(at)
-        at = at.__cause__ or at.__context__
-    return seen
 
 
 def _is_status(value: object) -> bool:

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 from dqlab.documents.archives import FoundMember, members
 from dqlab.documents.document import LINES_PER_PAGE, Document
 from dqlab.documents.folders import Folder, FoundFile, LocalFolder, Pattern, has_wildcards, parse, parse_file
-from dqlab.documents.refusals import is_cut_off, is_of_server, is_silent, root_of, words_of_server
+from dqlab.documents.refusals import is_of_server, root_of, words_of_server
+from dqlab.documents.servers import ServerSilent, is_cut_off
 from dqlab.documents.storage import UNKNOWN, Stamp, local_path, located, stamp_of, storage_of
 from dqlab.errors import (
     ArchiveNotFound,
@@ -206,7 +207,7 @@ def _stamp(place: str, silent: set[str]) -> Stamp:
     try:
         return stamp_of(place)
     except OSError as error:
-        if is_silent(error):
+        if isinstance(error, ServerSilent):
             silent.add(root_of(place))
             said = _SILENT.format(place=str(place), reason=words_of_server(error, place))
             warnings.warn(said, DqlabWarning, stacklevel=level_of_user())

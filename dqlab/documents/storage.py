@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from dqlab.config import entry
 from dqlab.documents.parts import Reference
+from dqlab.documents.servers import answered
 from dqlab.errors import (
     BadOption,
     DocumentChanged,
@@ -43,10 +44,9 @@ from dqlab.imports import import_whole
 __all__ = [
     "UNKNOWN",
     "Guarded",
-    "ServerSilent",
     "Stamp",
     "StoredAt",
-    "answered",
+    "asked",
     "check_options",
     "check_stamp",
     "check_url",
@@ -334,6 +334,13 @@ def redacted(where: str) -> Iterator[None]:
         raise kind(text) from None
 
 
+@contextmanager
+def asked(where: str) -> Iterator[None]:
+    """Raise errors of a file system as `answered` and `redacted` do."""
+    with answered(where), redacted(where):
+        yield
+
+
 def without_secrets(text: str, where: str) -> str:
     """Return a text about a file without the secrets that its file system is opened with."""
     for secret in _secrets(_known.get(storage_of(where))):
@@ -530,9 +537,9 @@ def open_binary(where: str) -> BinaryIO:
     path = local_path(where)
     if path is not None:
         return Path(path).open("rb")
-    with answered(where), redacted(where):
+    with asked(where):
         system, path = remote(where)
-        stream = cast(BinaryIO, system.open(path, "rb"))
+        stream = cast(BinaryIO, Guarded(system.open(path, "rb"), partial(asked, where)))
     details = getattr(stream, "details", None)
     if isinstance(details, Mapping) and details.get("size", 0) is None:
         stream = cast(BinaryIO, _Rewindable(stream))
@@ -540,36 +547,7 @@ def open_binary(where: str) -> BinaryIO:
         # An archive closes itself and its members when it is no longer referenced, so the stream's finalizer refers to
         # it.
         weakref.finalize(stream, _keep_alive, system)
-    return cast(BinaryIO, Guarded(stream, partial(redacted, where))) if storage_of(where) else stream
-
-
-class ServerSilent(TimeoutError):
-    """A server did not answer in time."""
-
-    def __init__(self, where: str) -> None:
-        super().__init__(where)
-        self._where = where
-
-    def __str__(self) -> str:
-        return (
-            f"the server of {self._where!r} did not answer in time. Nothing of it was read. Look at the server, or "
-            "wait longer: storage_options={'client_kwargs': {'timeout': 120}}, then try again."
-        )
-
-
-@contextmanager
-def answered(where: str) -> Iterator[None]:
-    """Raise `ServerSilent` for a server that does not answer."""
-    try:
-        yield
-    except ServerSilent:
-        raise
-    # Some file systems turn a timeout into FileNotFoundError, or give no reason.
-    except (FileNotFoundError, TimeoutError) as error:
-        cause = error if isinstance(error, TimeoutError) else error.__cause__
-        if not isinstance(cause, TimeoutError):
-            raise
-        raise ServerSilent(str(where)) from cause
+    return stream
 
 
 def _keep_alive(system: object) -> None:
@@ -690,7 +668,7 @@ def stamp_of(where: str) -> Stamp:
     path = local_path(where)
     if path is not None:
         return local_stamp(Path(path).stat())
-    with answered(where), redacted(where):
+    with asked(where):
         system, path = remote(where)
         return remote_stamp(system.info(path))
 

@@ -58,7 +58,7 @@ _SIGNATURE = re.compile(
     r"| expected (at (most|least) )?\d+ arguments?, got|needs an argument$|is an invalid keyword argument for"
 )
 """Python's wording for a call that does not fit a signature."""
-_TYPES = {"key": str | None, "when": int | float, "seconds": int | float}
+_TYPES = {"key": str | None, "when": int | float, "seconds": int | float, "after": int | float}
 _MAX_FRAMES = 1_000
 _MAX_NAME = 300
 _MAX_CAUSES = 5
@@ -89,6 +89,8 @@ class Failure:
     """When it failed, in seconds since 1970-01-01 UTC."""
     seconds: float
     """Time spent in the function."""
+    after: float = 0.0
+    """Seconds for which the server of its document asked to wait."""
 
     @classmethod
     def from_exception(
@@ -102,6 +104,7 @@ class Failure:
         code: str = "",
         consumer: str = "",
         worker: str = "",
+        after: float = 0.0,
     ) -> Self:
         """Record an exception without its first `skip` frames, the executor's, or with None without those of dqlab."""
         # An exception's own code (`__str__`, notes, a metaclass) may raise; none of these helpers lets that out.
@@ -118,6 +121,7 @@ class Failure:
             worker=worker,
             when=when,
             seconds=seconds,
+            after=after,
         )
 
     def to_bytes(self) -> bytes:
@@ -128,7 +132,7 @@ class Failure:
     def from_bytes(cls, record: bytes | memoryview) -> Self:
         """Return the record that `to_bytes` wrote, or raise `FrameCorrupt`."""
         try:
-            entries = json.loads(restored(bytes(record)))
+            entries = {"after": 0.0} | json.loads(restored(bytes(record)))
             # A newer version may have written more fields. A new field needs a default here: records in logs lack it.
             values = {field.name: entries[field.name] for field in fields(cls)}
         except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -5,14 +5,17 @@ A hundred thousand failures of one class have one traceback and a hundred thousa
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import OrderedDict
 from typing import TypeAlias
 
-__all__ = ["NO_ANSWER", "AlikeRecord", "FailureRecords", "StoredRecord", "fingerprint_of", "keep"]
+__all__ = ["NO_ANSWER", "AlikeRecord", "FailureRecords", "StoredRecord", "asked_wait", "fingerprint_of", "keep"]
 
 _SAMPLES = 256
 _FIELD = b'"fingerprint":"'
+_AFTER = re.compile(rb',"after":([^,}]+)')
+"""Matches no text of a user, in which each quote has a backslash before it."""
 _DIGITS = 8
 _NARROWEST, _WIDEST = 9, 15
 """Smallest and largest window of deflate, as powers of two: a narrow one takes a tenth of the time."""
@@ -76,6 +79,12 @@ def fingerprint_of(record: StoredRecord) -> str:
     at = said.rfind(_FIELD) + len(_FIELD)
     end = said.find(b'"', at) if at >= len(_FIELD) else -1
     return said[at:end].decode("ascii", "replace") if end >= 0 else NO_ANSWER
+
+
+def asked_wait(record: bytes) -> bytes:
+    """Return the seconds, as ASCII, for which a record says to wait, or b"" if it does not."""
+    found = _AFTER.search(record)
+    return b"" if found is None else found[1]
 
 
 def _difference(sample: bytes, record: bytes) -> bytes:

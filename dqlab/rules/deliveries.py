@@ -11,7 +11,7 @@ import math
 from random import Random
 from typing import NamedTuple
 
-from dqlab.failures.records import fingerprint_of, keep
+from dqlab.failures.records import asked_wait, fingerprint_of, keep
 from dqlab.frame import Outcome, Piece, Settlement
 from dqlab.rules.batches import Batch
 from dqlab.rules.lane import Lane, microseconds
@@ -60,7 +60,9 @@ def fail(
     if record.reason:
         lane.move(batch, index, index + 1, State.DEAD)
         return True
-    delay = _seconds(entry) if outcome is Outcome.NACK else lane.retry.delay(record.exceptions, random)
+    # What a server asks for, plus the delay of any retry: its many documents must not all return at that moment.
+    nacked = outcome is Outcome.NACK
+    delay = _seconds(entry) if nacked else lane.retry.delay(record.exceptions, random) + _seconds(asked_wait(entry))
     due = microseconds(now + min(delay, _LONGEST_S))
     new = State.DELAYED if due > microseconds(now) else State.READY
     lane.move(batch, index, index + 1, new, due=due)

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from dqlab.errors import BadOption, UnknownOption
+from dqlab.failures.failure import Failure
+from dqlab.frame import Outcome
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
+from dqlab.rules.states import State
 
 
 def test_delay_doubles_up_to_its_limit() -> None:
@@ -66,3 +69,19 @@ def test_option_that_retry_does_not_have_names_those_it_has() -> None:
     """It was a `TypeError` about `Retry.__init__()`."""
     with pytest.raises(UnknownOption, match=r"no option 'retry'.*retries, backoff.*dq\.Retry\(2, backoff='1s'\)"):
         Retry(retry=2)  # type: ignore[call-arg]
+
+
+def test_a_failure_is_delivered_again_no_earlier_than_its_server_asks(make_desk: Any) -> None:
+    """A server that is busy says for how long; to come back earlier keeps it busy, and uses up the retries."""
+    desk = make_desk(retry=Retry(2, backoff=8.0, jitter=False))
+    said = 'a text with ,"after":999.0 in it'
+    record = Failure("ServerBusy", said, "", "", "00c0ffee", None, "", "c", "w", 0.0, 0.1, after=60.0).to_bytes()
+    desk.put()
+    for wait in (60.0 + 8.0, 60.0 + 16.0):
+        desk.settle(desk.lease(1), Outcome.FAIL, payloads=[record])
+        desk.clock.advance(wait - 1.0)
+        assert desk.shard.lease("c", 1) is None
+        desk.clock.advance(1.0)
+
+    desk.settle(desk.lease(1), Outcome.FAIL, payloads=[record])
+    assert desk.counts() == {State.DEAD: 1}, "it counts as any other failure"

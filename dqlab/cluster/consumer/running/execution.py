@@ -25,6 +25,7 @@ from dqlab.cluster.transport.wire import pack
 from dqlab.documents import Document, Labelled, key_text, label_of
 from dqlab.documents.document import sealed_key
 from dqlab.documents.refusals import is_refusal, last_read
+from dqlab.documents.servers import ServerBusy
 from dqlab.errors import NotACall, NotAwaited, NotCalled, ResultNotPicklable, ResultTooLarge
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
@@ -504,6 +505,7 @@ def failed(index: int, error: BaseException, origin: Origin, code: str, key: str
         worker=origin.worker,
         when=time.time(),
         seconds=held,
+        after=error.after if isinstance(error, ServerBusy) else 0.0,
     )
     try:
         if isinstance(error, Later):

@@ -1,0 +1,123 @@
+"""What an error of a server means: it has no such file, it is busy, it is silent, or it ended a transfer early.
+
+Owns the statuses of HTTP that pass, and the errors for files that a retry may give. Knows classes of other libraries by
+their names, to import none of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from dqlab.errors import in_words
+from dqlab.texts import one_line
+
+__all__ = ["ServerBusy", "ServerSilent", "answered", "causes", "is_cut_off"]
+
+LONGEST_WAIT = 6 * 3600.0
+"""Seconds, at most, that a server may ask to wait; the same as in urllib3."""
+_CUT_OFF = frozenset(
+    {
+        "ChunkedEncodingError",
+        "ClientConnectionError",
+        "ClientPayloadError",
+        "ConnectionClosedError",
+        "ConnectionResetError",
+        "IncompleteReadError",
+        "ProtocolError",
+        "ReadTimeoutError",
+        "ResponseStreamingError",
+        "ServiceResponseError",
+        "TimeoutError",
+    }
+)
+"""Errors of aiohttp, botocore, urllib3, requests and azure-core when a server ends a transfer early, or is silent."""
+
+
+class ServerBusy(OSError):
+    """A server that does not give a file now, and may give it later."""
+
+    after = 0.0
+    """Seconds that it asks to wait, at least."""
+
+
+class ServerSilent(ServerBusy, TimeoutError):
+    """A server did not answer in time."""
+
+
+_BUSY = (
+    "the server of {where!r} does not give it now: {said}. Nothing of it was read. Functions try again as often as "
+    "retry= says: allow more retries, or map with fewer consumers."
+)
+_SILENT = (
+    "the server of {where!r} did not answer in time. Nothing of it was read. Look at the server, or wait longer: "
+    "storage_options={{'client_kwargs': {{'timeout': 120}}}}, then try again."
+)
+_MISSING = (
+    "{where!r} cannot be opened: its server says {said}. Nothing of it was read. Check the URL, and who may read it."
+)
+
+
+@contextmanager
+def answered(where: str) -> Iterator[None]:
+    """Raise `ServerSilent`, `ServerBusy` or `FileNotFoundError` for a server that gives no file."""
+    try:
+        yield
+    except ServerBusy:
+        raise
+    except Exception as error:
+        # fsspec raises FileNotFoundError for all that keeps a web server from describing a file.
+        missing = isinstance(error, FileNotFoundError)
+        answer = error.__cause__ or error if missing else error
+        if isinstance(answer, TimeoutError):
+            raise ServerSilent(_SILENT.format(where=str(where))) from error
+        status = _status(answer)
+        said = one_line(f"{status} {getattr(answer, 'message', '')}" if status else in_words(answer), 200)
+        if is_cut_off(error):
+            busy = ServerBusy(_BUSY.format(where=str(where), said=said))
+            busy.after = _asked_wait(getattr(answer, "headers", None))
+            raise busy from error
+        if status in (404, 410) or (missing and status):
+            raise FileNotFoundError(_MISSING.format(where=str(where), said=said)) from error
+        raise
+
+
+def _status(error: object) -> int:
+    """Return the status of HTTP that an error stands for, or 0."""
+    found = (getattr(error, name, None) for name in ("status", "status_code", "code"))
+    return next((each for each in found if isinstance(each, int) and 400 <= each < 600), 0)
+
+
+def _passes(status: int) -> bool:
+    """Return whether the same request may be answered otherwise later."""
+    return status in (408, 425, 429) or (status >= 500 and status not in (501, 505))
+
+
+def _asked_wait(headers: Any) -> float:
+    """Return the seconds in a header Retry-After, which names them or a date, or 0."""
+    with suppress(AttributeError, TypeError, ValueError, OverflowError):  # no headers, or no time
+        asked = headers.get("Retry-After").strip()
+        seconds = float(asked) if asked.isdecimal() else parsedate_to_datetime(asked).timestamp() - time.time()
+        return min(max(0.0, seconds), LONGEST_WAIT)
+    return 0.0
+
+
+def is_cut_off(error: BaseException) -> bool:
+    """Return whether an error, or a cause of it, means that a server is busy or silent, or ended a transfer early."""
+    return any(
+        _passes(_status(each)) or not _CUT_OFF.isdisjoint(kind.__name__ for kind in type(each).__mro__)
+        for each in causes(error)
+    )
+
+
+def causes(error: BaseException) -> list[BaseException]:
+    """Return an error and its causes."""
+    seen: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and not any(at is each for each in seen):
+        seen.append(at)
+        at = at.__cause__ or at.__context__
+    return seen
