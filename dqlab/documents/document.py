@@ -517,7 +517,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
             # Pickled by a function rather than with the class of its part, a reference is half as long, and is read in
             # half the time. Logs contain these forms: see the comment in "pickles".
             if type(part) is Row and self.size is None:
-                return _row, (key, self.where, self.version, *part)
+                return _row, (key, self.where, self.version, *(part if part.added else part[:3]))
             if type(part) is Line and self.size == part.length:
                 return _line, (key, self.where, self.version, *part)
             if type(part) is Inline and self.size is None:
@@ -815,7 +815,7 @@ def made(key: str | int, where: str, version: str, size: int | None, part: Part)
 
 
 def _row(key: str | int, where: str, version: str, *part: Any) -> Document:
-    return made(key, where, version, None, _tuple(Row, part))
+    return made(key, where, version, None, _tuple(Row, part if len(part) > 3 else (*part, ())))
 
 
 def _line(key: str | int, where: str, version: str, *part: Any) -> Document:

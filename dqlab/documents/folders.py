@@ -361,7 +361,9 @@ class FoundFile:
 class Pattern:
     """The part of a pattern below the folder where listing starts, split at "/"."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, hidden: tuple[str, ...] = (".",)) -> None:
+        # `hidden` begins names that only a part beginning with it matches.
+        self._hidden = hidden
         self._parts = [part for part in text.split("/") if part not in ("", ".")]
         if ".." in self._parts:
             raise BadOption(option="pattern", value=text, problem="'..' can only stand before the first wildcard.")
@@ -426,7 +428,7 @@ class Pattern:
         after = set()
         for position in here - {len(self._parts)}:
             part = self._parts[position]
-            if name.startswith(".") and not part.startswith("."):
+            if name.startswith(self._hidden) and not part.startswith(name[0]):
                 continue
             if part == "**":
                 after.add(position)
@@ -453,7 +455,7 @@ def parse_file(text: str) -> tuple[Folder, Pattern] | None:
     return LocalFolder(head or "/" * local.startswith("/")), Pattern.of_name(name)
 
 
-def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
+def parse(text: str, storage: str = "", hidden: tuple[str, ...] = (".",)) -> tuple[Folder, Pattern]:
     """Split a path or URL at its first wildcard into the folder before it and the pattern below."""
     local = _local(text)
     if local is not None:
@@ -476,7 +478,7 @@ def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
             raise BadOption(option="pattern", value=text, problem=problem)
         if local is None and tail:
             folder = RemoteFile(url[:path_at] + head, rest, storage, tail)
-    return folder, Pattern(tail)
+    return folder, Pattern(tail, hidden)
 
 
 def _of_web(url: str, cut: int, storage: str) -> tuple[Folder, Pattern]:
@@ -519,9 +521,10 @@ class ListedFile(NamedTuple):
 class Files:
     """Files by pattern or one by one, found again on each iteration, each of them once."""
 
-    def __init__(self, given: Any, form: str, storage: str = "") -> None:
-        # `form` names in errors what the files contain; `storage` names the options for the file systems of URLs.
-        self._form, self._storage = form, storage
+    def __init__(self, given: Any, form: str, storage: str = "", hidden: tuple[str, ...] = (".",)) -> None:
+        # `form` names in errors what the files contain; `storage` names the options for the file systems of URLs;
+        # `hidden` is as in `Pattern`.
+        self._form, self._storage, self._hidden = form, storage, hidden
         self._one = one = isinstance(given, str | os.PathLike)
         if not one and (isinstance(given, bytes) or not isinstance(given, Iterable)):
             problem = "is not a path, a pattern, or a list of them. Nothing was listed."
@@ -538,9 +541,13 @@ class Files:
         places = _Places() if len(self._given) > 1 else None
         for text in self._given:
             try:
-                for file in self._named(text):
-                    if places is None or places.is_new(file.where):
-                        yield file
+                for name, where, stamp in self._named(text):
+                    if places is None or places.is_new(where):
+                        try:
+                            version = stamp().version
+                        except FileNotFoundError:
+                            continue  # removed since its folder was listed
+                        yield ListedFile(name, where, version)
             except (DqlabError, GeneratorExit):
                 raise
             except PermissionError as error:
@@ -552,33 +559,41 @@ class Files:
                 problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
                 raise BadOption(option="files", value=text, problem=problem) from error
 
-    def _named(self, text: str) -> Iterator[ListedFile]:
+    def names(self) -> Iterator[str]:
+        """Yield names with all folders that the names of files begin with, without examining a file."""
+        for text in self._given:
+            below = _split(text)[1]
+            if "/" in below or below == "**":
+                yield from (name for name, _, _ in self._named(text))
+            else:  # without wildcards, or in the last part alone: its folders are those of all its files
+                yield self._name(text)
+
+    def _named(self, text: str) -> Iterator[tuple[str, str, Callable[[], Stamp]]]:
         local = local_path(text)
         if local is not None:
             local = str(Path(local).expanduser()) if text.startswith("~/") else local
             if Path(local).is_file():  # first, because its name may have brackets, and then is not a pattern
-                yield ListedFile(self._name(text), local, stamp_of(local).version)
+                yield self._name(text), local, partial(stamp_of, local)
                 return
             if Path(local).exists() and not Path(local).is_dir():  # opening a pipe would wait for its writer
                 problem = "is neither a file nor a folder. Nothing was listed. Write what it gives to a file first."
                 raise BadOption(option="files", value=text, problem=problem)
         if not has_wildcards(text) and (local is None or not Path(local).is_dir()):
-            try:
-                where = local or located(text, self._storage)
-                version = connected(where, lambda: stamp_of(where)).version
-            except FileNotFoundError:
-                raise NoFiles(pattern=text, hint="a relative path starts at the current directory") from None
-            yield ListedFile(self._name(text), where, version)
+            where = local or located(text, self._storage)
+            yield self._name(text), where, partial(self._stamp, text, where)
             return
-        folder, below = parse(text, self._storage)
+        folder, below = parse(text, self._storage, self._hidden)
         if not folder.exists():
             raise NoFiles(pattern=text, hint=f"there is no folder {folder.where!r}")
         for found in below.walk(folder):
-            try:
-                where = folder.at(found.path)
-                yield ListedFile(self._name_of(text, found.path, where), where, found.entry.stamp().version)
-            except FileNotFoundError:
-                continue  # removed since its folder was listed
+            where = folder.at(found.path)
+            yield self._name_of(text, found.path, where), where, found.entry.stamp
+
+    def _stamp(self, text: str, where: str) -> Stamp:
+        try:
+            return connected(where, partial(stamp_of, where))
+        except FileNotFoundError:
+            raise NoFiles(pattern=text, hint="a relative path starts at the current directory") from None
 
     def _name(self, text: str) -> str:
         """Return the name of a path that was given, without folders if it is the only one."""

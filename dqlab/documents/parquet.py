@@ -56,7 +56,7 @@ def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
 
 def _cell(where: str, version: str, part: Row, column: Any) -> Any:
     global _last
-    group, at, columns = part
+    group, at, columns, added = part
     last = _last
     # Nearly every document lies in the row group of the one before. Use a local copy: other slots set `_last` too.
     if last.is_of(place_of(where), version, group, columns) and column in last.names:
@@ -64,7 +64,10 @@ def _cell(where: str, version: str, part: Row, column: Any) -> Any:
     table = _table(where, version)
     chosen = table.chosen(columns)
     if column not in chosen:
-        check_column(column, tuple(chosen), where, "read")
+        more = dict(added)
+        if column not in more:
+            check_column(column, (*chosen, *more), where, "read")
+        return more[column]
     _last = last = _batches(table, version, part, (column,))
     return last.value(at, column)
 
@@ -75,7 +78,7 @@ def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
         table = _table(where, version)
         chosen = tuple(table.chosen(part.columns))
         batches = _batches(table, version, part, chosen)
-        return {name: batches.value(part.at, name) for name in chosen}
+        return {name: batches.value(part.at, name) for name in chosen} | dict(part.added)
     except CannotRead:
         for name in chosen:
             cell(where, version, key, part, name)  # raises for the unreadable column, with its name
@@ -203,7 +206,7 @@ class _Batches:
 
     def __init__(self, table: ParquetTable | None, version: str, part: Row, names: Sequence[str] = ()) -> None:
         self.place, self.version = "" if table is None else place_of(table.where), version
-        self.group, _, self.columns = part
+        self.group, self.columns = part.group, part.columns
         self.names = frozenset(names)
         self.order = list(names)
         # Not a bound method: the reference cycle would keep the file open until the next garbage collection.

@@ -33,6 +33,8 @@ class Row(NamedTuple):
     """The row's position in its group, from 0."""
     columns: int = 0
     """The chosen columns: bit n for column n of the file, or 0 for all. Names would be too long for each message."""
+    added: tuple[tuple[str, Any], ...] = ()
+    """Columns that are not in the file and their values: those of its folders, and null for those of other files."""
 
 
 class Line(NamedTuple):

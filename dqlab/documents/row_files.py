@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any, BinaryIO
+from urllib.parse import unquote
 
 from dqlab.documents.document import Document, made
 from dqlab.documents.folders import Files, ListedFile
-from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
+from dqlab.documents.keys import Keys, check_column, check_columns, chosen, key_of_row
 from dqlab.documents.lines import (
     Header,
     Record,
@@ -57,15 +59,30 @@ class ParquetRows:
 
     def __init__(self, files: Any, key: Any, columns: Any, storage: str = "") -> None:
         self._key, self._columns = key, chosen(columns)
-        self._files, self.storage = Files(files, "Parquet", storage), storage
+        self._files, self.storage = Files(files, "Parquet", storage, hidden=(".", "_")), storage
         words = [self._files.label]
         words += [f"key={key!r}"] if key is not None else []
         words += [f"columns={self._columns!r}"] if self._columns is not None else []
         self.label = f"Documents.from_parquet({', '.join(words)})"
         assert self._files.first is not None, "or it had raised NoFiles"
         self.place = self._files.first.where
+        self._numbers = _of_folders(self._files.names())
         # Open the first file now, to find a wrong name before half of the rows are submitted.
-        self._open(self._files.first).close()
+        self._names = [*self._names_in(self._files.first), *self._numbers]
+        self._check_chosen(self.place)
+
+    def _names_in(self, file: ListedFile) -> list[str]:
+        table = self._open(file)
+        table.close()
+        return table.names
+
+    def _check_chosen(self, where: str) -> None:
+        """Raise `ColumnNotFound` for a chosen column that no file has."""
+        unknown, files = set(self._columns or ()) - set(self._names), iter(self._files)
+        while unknown and (file := next(files, None)) is not None:
+            unknown -= set(self._names_in(file))
+        for name in filter(unknown.__contains__, self._columns or ()):
+            check_column(name, self._names, where, "submitted")
 
     def looks(self) -> Iterator[Look]:
         """Name the rows from the files' footers, with one file open at a time."""
@@ -75,16 +92,16 @@ class ParquetRows:
     def _of_file(self, file: ListedFile, keys: Keys | None) -> Iterator[Look]:
         table = self._open(file)
         try:
-            mask = self._mask(table)
+            chosen = self._mask(table), self._added(file, table)
             before = 0
             for group, rows in enumerate(table.group_rows):
                 if keys is None:
                     for at in range(rows):
-                        yield partial(_by_position, file, before + at, Row(group, at, mask))
+                        yield partial(_by_position, file, before + at, Row(group, at, *chosen))
                 else:
                     column = _KeyColumn(file, table, group, self._key, before)
                     for at in range(rows):
-                        yield partial(_by_key, file, column, keys, Row(group, at, mask))
+                        yield partial(_by_key, file, column, keys, Row(group, at, *chosen))
                 before += rows
         finally:
             table.close()
@@ -105,17 +122,18 @@ class ParquetRows:
             table = self._open(file)
             name, where, version = file
             try:
-                mask, before = self._mask(table), 0
+                mask, added, before = self._mask(table), self._added(file, table), 0
                 for group, rows in enumerate(table.group_rows):
                     if keys is None:
                         for at in range(rows):
-                            yield made(f"{name}:{before + at}", where, version, None, _tuple(Row, (group, at, mask)))
+                            part = _tuple(Row, (group, at, mask, added))
+                            yield made(f"{name}:{before + at}", where, version, None, part)
                     else:
                         at = 0
                         for found, wrong in _KeyColumn(file, table, group, self._key, before).blocks():
                             listed_keys, repeated = keys.add_all(found)
                             for key in found if repeated is None else found[:listed_keys]:
-                                yield made(key, where, version, None, _tuple(Row, (group, at, mask)))
+                                yield made(key, where, version, None, _tuple(Row, (group, at, mask, added)))
                                 at += 1
                             error = repeated or wrong
                             if error is not None:
@@ -129,7 +147,7 @@ class ParquetRows:
         with listed(file.where, "Parquet"):
             table = ParquetTable(file.where)
         try:
-            wanted = table.names if self._columns is None else self._columns
+            wanted = table.names if self._columns is None else filter(set(table.names).__contains__, self._columns)
             check_columns([*wanted, *([] if self._key is None else [self._key])], table.names, file.where)
             if self._key is not None:
                 _check_type(self._key, table.schema.field(table.names.index(self._key)).type, file.where)
@@ -142,7 +160,15 @@ class ParquetRows:
         if self._columns is None:
             return 0
         names = set(self._columns)
-        return sum(1 << at for at, name in enumerate(table.names) if name in names)
+        # 0 would stand for all columns; a bit that no column has stands for none.
+        return sum(1 << at for at, name in enumerate(table.names) if name in names) or 1 << len(table.names)
+
+    def _added(self, file: ListedFile, table: ParquetTable) -> tuple[tuple[str, Any], ...]:
+        """Return the columns that a file lacks, with the values that its folders give them, or None."""
+        there, values = set(table.names), _folder_values(file.name)
+        lacks = [name for name in self._columns or self._names if name not in there]
+        found = ((name, values.get(name)) for name in lacks)
+        return tuple((name, int(value) if value and self._numbers.get(name) else value) for name, value in found)
 
     def _keys(self) -> Iterator[tuple[str | int, str]]:
         for file in self._files:
@@ -154,6 +180,28 @@ class ParquetRows:
                     yield column.at(at), f"{file.name}:{before + at}"
                 before += rows
             table.close()
+
+
+_INT32 = range(-(1 << 31), 1 << 31)
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def _folder_values(path: str) -> dict[str, str | None]:
+    """Return columns and values in the names of a file's folders, such as year=2024, which Hive calls partitions."""
+    found: dict[str, str | None] = {}
+    for name, equals, value in (folder.partition("=") for folder in path.split("/")[:-1]):
+        if equals:
+            found.setdefault(unquote(name), None if unquote(value) == _NULL else unquote(value))
+    return found
+
+
+def _of_folders(paths: Iterable[str]) -> dict[str, bool]:
+    """Return the columns in the names of folders, and whether all values of each are whole numbers of 32 bits."""
+    found: dict[str, bool] = {}
+    for name, value in chain.from_iterable(_folder_values(path).items() for path in paths):
+        whole = value is None or (re.fullmatch("-?[0-9]+", value) is not None and int(value) in _INT32)
+        found[name] = found.get(name, True) and whole
+    return found
 
 
 def _by_position(file: ListedFile, position: int, part: Row) -> Document:

@@ -22,6 +22,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import dataset
 
 import dqlab as dq
 from dqlab.documents import Document, parquet
@@ -145,6 +146,83 @@ def test_a_later_file_without_the_column_is_named(tmp_path: Path) -> None:
     assert [next(documents).key for _ in range(10)][-1] == "p9"
     with pytest.raises(ColumnNotFound, match=r"b\.parquet' has no column 'id'. Did you mean 'ID'|b\.parquet'.*'ID'"):
         next(documents)
+
+
+def in_folders(folder: Path, *paths: str) -> None:
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        written(folder / path, {"n": [path]})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *(["2024"], ["01", "2"], ["1", "x"], ["2147483648", "1"], ["-2147483648", "2147483647"], ["-5", "007"]),
+        *(["+5"], [" 5"], ["1", "__HIVE_DEFAULT_PARTITION__"], ["x", "__HIVE_DEFAULT_PARTITION__"], ["", "1"]),
+        *(["a%20b"], ["a+b"], ["1.5"], ["%31"], ["1_0"], ["٣"], ["%ZZ"], ["%E2%99%A5"], ["a%2Fb"], ["a=b"], ["null"]),
+    ],
+    ids=repr,
+)
+def test_folders_of_partitions_are_columns_as_pyarrow_reads_them(tmp_path: Path, values: list[str]) -> None:
+    """``df.to_parquet(partition_cols=...)`` moves columns into the names of folders, and rows had lost them."""
+    in_folders(tmp_path, *(f"a%20b=1/y={value}/f.parquet" for value in values), "a%20b=2/f.parquet", "f.parquet")
+    expected = dataset.dataset(tmp_path, partitioning="hive").to_table().to_pylist()
+    listing = dq.Documents.from_parquet(tmp_path / "**")
+    documents = pickle.loads(pickle.dumps(list(listing)))
+
+    assert [each.row for each in documents] == expected
+    assert [{name: each[name] for name in each.row} for each in listing[:]] == expected
+    assert [list(each.row) for each in documents] == [list(row) for row in expected]
+    assert [each.row for each in dq.Documents.from_parquet(tmp_path / "**" / "*.parquet", columns=["y"])] == [
+        {"y": row["y"]} for row in expected
+    ]
+
+
+def test_names_that_begin_with_an_underscore_or_a_dot_are_no_data(tmp_path: Path) -> None:
+    """`_metadata` listed all rows twice, and `_SUCCESS`, which Spark writes, ended the listing."""
+    names = (
+        "_metadata",
+        "_common_metadata",
+        "y=1/_part.parquet",
+        "y=1/.part.parquet",
+        "_old/f.parquet",
+        "_y=1/f.parquet",
+    )
+    in_folders(tmp_path, *names, "y=1/f.parquet")
+    (tmp_path / "_SUCCESS").touch()
+
+    assert [each.row for each in dq.Documents.from_parquet(tmp_path / "**")] == [{"n": "y=1/f.parquet", "y": 1}]
+    assert [each["n"] for each in dq.Documents.from_parquet(tmp_path / "_*metadata")] == ["_common_metadata", "_metadata"]
+    assert [each["n"] for each in dq.Documents.from_parquet([tmp_path / "_metadata"])] == ["_metadata"]
+
+
+def test_a_column_that_a_file_lacks_is_null_there(tmp_path: Path) -> None:
+    """Columns come and go over the years: a listing ended at the first file without one."""
+    tables = [pa.table({"id": ["a"], "old": [1]}), pa.table({"id": ["b"], "new": [2]}), pa.table({"id": ["c"]})]
+    for at, table in enumerate(tables):
+        written(tmp_path / f"{at}.parquet", table)
+    expected = pa.concat_tables(tables, promote_options="default").to_pylist()
+
+    for names in (["id", "old", "new"], ["new"], ["old", "new"]):
+        found = dq.Documents.from_parquet(tmp_path / "*.parquet", key="id", columns=names)
+        assert [each.row for each in found] == [{name: row[name] for name in names} for row in expected]
+    for each, row in zip(dq.Documents.from_parquet(tmp_path / "*.parquet"), expected, strict=True):
+        assert each["old"] == row["old"], "the first file has it"
+        with pytest.raises(ColumnNotFound, match=r"no column 'nwe'.*Columns: 'id', "):
+            each["nwe"]
+    with pytest.raises(ColumnNotFound, match=r"0.parquet' has no column 'nwe'"):
+        dq.Documents.from_parquet(tmp_path / "*.parquet", columns=["new", "nwe"])
+
+
+def test_a_reference_from_an_older_log_has_no_added_columns(tmp_path: Path) -> None:
+    """It is also written as before, so that a submission continues in its store."""
+    papers(tmp_path / "a.parquet")
+    document = dq.Documents.from_parquet(tmp_path / "a.parquet", key="id", columns=["n"])[4]
+    revive, state = document.__reduce__()
+
+    assert state[3:] == (1, 1, 4)
+    assert revive(*state) == document
+    assert revive(*state).row == {"n": 4}
 
 
 @pytest.mark.parametrize("columns", ["text", [], 7, ["n", "n"]])
