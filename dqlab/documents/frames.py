@@ -90,7 +90,7 @@ class FrameRows:
 
     def looks(self) -> Iterator[Look]:
         """Name the rows, turning a thousand at a time into Python objects."""
-        keys = Keys(self._keys, KeysRepeat.OF_INDEX if self._key is None else KeysRepeat.OF_FRAME)
+        keys = Keys(self._keys, KeysRepeat.OF_FRAME)
         for block in self._blocks(keys):
             for at in range(block.count):
                 yield partial(self._look, block, at, keys)
@@ -103,7 +103,7 @@ class FrameRows:
 
     def documents(self) -> Iterator[Document]:
         """Yield what all looks yield, at half the cost because nothing is skipped."""
-        keys = Keys(self._keys, KeysRepeat.OF_INDEX if self._key is None else KeysRepeat.OF_FRAME)
+        keys = Keys(self._keys, KeysRepeat.OF_FRAME)
         for block in self._blocks(keys):
             labels, wrong = self._labels(block)
             if block.named:
@@ -160,9 +160,9 @@ class FrameRows:
         if type(key) is str or type(key) is int:
             return key
         if type(key) is Unreadable:
-            position = block.first + at
-            raise KeyMissing(where=self._where, position=position, column=self._column, value=key.in_words)
-        return key_of_row(key, self._column, self._where, block.first + at)
+            where, way = self._where, KeysRepeat.OF_FRAME
+            raise KeyMissing(where=where, position=block.first + at, column=self._column, value=key.in_words, way=way)
+        return key_of_row(key, self._column, self._where, block.first + at, KeysRepeat.OF_FRAME)
 
     @property
     def _column(self) -> Any:
@@ -400,12 +400,6 @@ def _of_pandas(pandas: Any, frame: Any) -> Table:
         return [clean.values(part.iloc[:, at]) for at in columns]
 
     def labels(start: int, stop: int) -> list[Any]:
-        if isinstance(index, pandas.MultiIndex):
-            problem = (
-                "has an index of several levels; keys of documents are texts or whole numbers. Nothing was listed. "
-                "Name a column with key=, or pass frame.reset_index()."
-            )
-            raise BadOption(option="frame", value=type(frame).__name__, problem=problem)
         return clean.values(index[start:stop].to_series())
 
     names = [clean.value(name) for name in frame.columns]

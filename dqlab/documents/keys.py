@@ -25,13 +25,13 @@ NAMED = 10
 """Keys that an error names, at most."""
 
 
-def key_of_row(value: Any, column: Any, where: str, position: int) -> str | int:
+def key_of_row(value: Any, column: Any, where: str, position: int, way: str = KeysRepeat.OF_FILES) -> str | int:
     """Return a value as a key if it is a text or a whole number, or raise `KeyMissing` or `KeyUnusable`."""
     if type(value) is str or type(value) is int:
         return value
     if value is None:
-        raise KeyMissing(where=where, position=position, column=column, value="null")
-    raise KeyUnusable(where=where, column=column, type=type(value).__name__, position=position)
+        raise KeyMissing(where=where, position=position, column=column, value="null", way=way)
+    raise KeyUnusable(where=where, column=column, type=type(value).__name__, position=position, way=way)
 
 
 class Keys:

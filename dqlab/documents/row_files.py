@@ -35,7 +35,7 @@ from dqlab.documents.parts import Line, Row
 from dqlab.documents.sources import Look
 from dqlab.documents.storage import stamp_of
 from dqlab.documents.unreadable import Partly, Unreadable
-from dqlab.errors import BadOption, DocumentChanged, DqlabWarning, KeyMissing, KeyUnusable
+from dqlab.errors import BadOption, DocumentChanged, DqlabWarning, KeyMissing, KeysRepeat, KeyUnusable
 from dqlab.numbers import few_of
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
@@ -260,7 +260,8 @@ class _KeyColumn:
         at, wrong = next((at, each) for at, each in enumerate(keys) if each is None or type(each) is Unreadable)
         value = "null" if wrong is None else wrong.in_words
         position = self._before + start + at
-        return keys[:at], KeyMissing(where=self._file.where, position=position, column=self._column, value=value)
+        where, way = self._file.where, KeysRepeat.OF_FILES
+        return keys[:at], KeyMissing(where=where, position=position, column=self._column, value=value, way=way)
 
 
 def _check_type(column: str, kind: Any, where: str) -> None:
@@ -273,7 +274,7 @@ def _check_type(column: str, kind: Any, where: str) -> None:
     text = types.is_string(inner) or types.is_large_string(inner) or (view is not None and view(inner))
     # Null, because pandas writes that type for a table without rows.
     if not (text or types.is_integer(inner) or types.is_null(inner)):
-        raise KeyUnusable(where=where, column=column, type=str(kind))
+        raise KeyUnusable(where=where, column=column, type=str(kind), way=KeysRepeat.OF_FILES)
 
 
 # --- JSON lines and CSV ----------------------------------------------------------------------

@@ -801,8 +801,7 @@ class KeyMissing(DocumentError):
 
     text = (
         "row {position:,} of {where!r} has no key: its {column!r} is {value}. The rows before it were listed, and "
-        "those that were submitted go on. Give it a value, or leave out key=: rows are then called by file "
-        "and position."
+        "those that were submitted go on. Give it a value. {way}."
     )
 
 
@@ -811,20 +810,17 @@ class KeyUnusable(DocumentError):
 
     text = (
         "column {column!r} of {where!r} holds values of type {type}, which cannot be keys of documents: these are "
-        "texts or whole numbers. Nothing was submitted. Convert the column, name another one, or leave out key=: "
-        "rows of files are then called by file and position, rows of a frame by its index."
+        "texts or whole numbers. Nothing was submitted. {way}."
     )
     of_row = (
         "row {position:,} of {where!r} has a key of type {type} in {column!r}; keys of documents are texts or whole "
-        "numbers. The rows before it were listed, and those that were submitted go on. Convert the column, name "
-        "another one, or leave out key=: rows of files are then called by file and position, rows of a frame by its "
-        "index."
+        "numbers. The rows before it were listed, and those that were submitted go on. {way}."
     )
 
-    def __init__(self, *, where: str, column: Any, type: str, position: int | None = None) -> None:
+    def __init__(self, *, where: str, column: Any, type: str, way: str, position: int | None = None) -> None:
         if position is not None:
             self.text = self.of_row  # type: ignore[misc]  # before super(), which makes the sentence
-        super().__init__(where=where, column=column, type=type, position=position)
+        super().__init__(where=where, column=column, type=type, way=way, position=position)
 
 
 class KeysRepeat(DocumentError):
@@ -834,10 +830,13 @@ class KeysRepeat(DocumentError):
         "keys repeat, so results could not be joined with their rows: {shown}. What was submitted before them goes on. "
         "{way}."
     )
-    NAME = "Name a column with unique values"
-    OF_FILES = f"{NAME}, or leave out key=: rows are then called by file and position"
-    OF_FRAME = f"{NAME}, or leave out key=: rows are then called by the index of the frame"
-    OF_INDEX = f"{NAME} in key=, or give the frame an index without repeats: frame.reset_index(drop=True)"
+    OF_FILES = (
+        "Name a column with unique texts or whole numbers, or leave out key=: rows are then called by file and position"
+    )
+    OF_FRAME = (
+        "Name a column with unique texts or whole numbers in key=, or have rows called by position: leave out key=, "
+        "and pass frame.reset_index() if the frame has an index"
+    )
     """What to do, by the origin of the keys."""
 
 

@@ -25,6 +25,7 @@ from dqlab.errors import (
     BadOption,
     ColumnNotFound,
     ColumnRepeated,
+    DocumentError,
     KeyMissing,
     KeysRepeat,
     KeyUnusable,
@@ -312,10 +313,10 @@ def test_what_cannot_be_listed_is_refused_at_once(
     ("frame", "key", "error", "said"),
     [
         (pd.DataFrame({"id": ["a", None]}), "id", KeyMissing, "row 1 .*'id' is null"),
-        (pd.DataFrame({"id": [1.0, np.nan]}), "id", KeyUnusable, "type float.*Convert the column"),
+        (pd.DataFrame({"id": [1.0, np.nan]}), "id", KeyUnusable, r"type float.*frame.reset_index\(\)"),
         (pd.DataFrame({"id": [True]}), "id", KeyUnusable, "type bool"),
         (FRAME.set_index(pd.to_datetime(["2024"] * 3)), None, KeyUnusable, "row 0 .*type datetime in 'index'"),
-        (FRAME.set_index(["id", "n"]), None, BadOption, r"several levels.*frame.reset_index\(\)"),
+        (FRAME.set_index(["id", "n"]), None, KeyUnusable, r"type tuple in 'index'.*frame.reset_index\(\)"),
         (
             pd.DataFrame({"id": ["b", "a", "a", "b", "a"]}),
             "id",
@@ -328,6 +329,29 @@ def test_what_cannot_be_listed_is_refused_at_once(
 def test_keys_that_name_no_row_are_refused(frame: Any, key: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         list(dq.Documents.from_frame(frame, key=key))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.date_range("2024", periods=3),
+        pd.period_range("2024", periods=3, freq="M"),
+        pd.Index([0.5, 1.5, 2.5]),
+        pd.Index([1.0, None, 2.0]),
+        pd.Index(["a", "a", "b"]),
+        pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)]),
+    ],
+    ids=lambda index: type(index).__name__,
+)
+@pytest.mark.parametrize("key", [None, "x"])
+def test_advice_for_an_index_that_cannot_be_keys_works(index: pd.Index, key: str | None) -> None:
+    """It was to leave out key=, which was not there, so that rows are called by the index, which cannot be keys."""
+    frame = pd.DataFrame({"x": [1.5, 2.5, 3.5]}, index=index)
+
+    with pytest.raises(DocumentError, match=r"leave out key=, and pass frame\.reset_index\(\)"):
+        list(dq.Documents.from_frame(frame, key=key))
+
+    assert [each.key for each in dq.Documents.from_frame(frame.reset_index())] == [0, 1, 2]
 
 
 def test_a_frame_that_is_changed_after_it_was_mapped_keeps_its_rows() -> None:

@@ -192,7 +192,10 @@ def test_names_that_begin_with_an_underscore_or_a_dot_are_no_data(tmp_path: Path
     (tmp_path / "_SUCCESS").touch()
 
     assert [each.row for each in dq.Documents.from_parquet(tmp_path / "**")] == [{"n": "y=1/f.parquet", "y": 1}]
-    assert [each["n"] for each in dq.Documents.from_parquet(tmp_path / "_*metadata")] == ["_common_metadata", "_metadata"]
+    assert [each["n"] for each in dq.Documents.from_parquet(tmp_path / "_*metadata")] == [
+        "_common_metadata",
+        "_metadata",
+    ]
     assert [each["n"] for each in dq.Documents.from_parquet([tmp_path / "_metadata"])] == ["_metadata"]
 
 
@@ -433,7 +436,7 @@ def test_a_null_among_the_keys_is_named_by_its_row(tmp_path: Path) -> None:
 def test_columns_that_cannot_be_keys_are_refused_at_once(tmp_path: Path, array: pa.Array) -> None:
     written(tmp_path / "a.parquet", {"id": array})
 
-    with pytest.raises(KeyUnusable, match=r"cannot be keys.*Nothing was submitted. Convert"):
+    with pytest.raises(KeyUnusable, match=r"cannot be keys.*Nothing was submitted. Name a column"):
         dq.Documents.from_parquet(tmp_path / "a.parquet", key="id")
 
 

@@ -407,7 +407,7 @@ def test_keys_of_a_frame_that_repeat_are_told_in_words_of_a_frame(queue: dq.Queu
 
     said = str(caught.value)
     assert "'a' in row 0 and row 1" in said or "keys repeat" in said
-    assert "rows are then called by the index of the frame" in said
+    assert "have rows called by position: leave out key=, and pass frame.reset_index()" in said
     assert "The 1 element before it was submitted and goes on" in said
     assert " 0 elements" not in said
 
