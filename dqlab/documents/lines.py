@@ -15,6 +15,7 @@ import re
 import threading
 import weakref
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -27,7 +28,7 @@ from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Line
 from dqlab.documents.refusals import is_of_server, note_read, words_of_server
 from dqlab.documents.storage import local_path, open_binary, place_of
-from dqlab.errors import ColumnRepeated, DocumentChanged, FileUnreadable, RecordInvalid, in_words
+from dqlab.errors import DocumentChanged, FileUnreadable, RecordInvalid, in_words
 from dqlab.numbers import many
 
 __all__ = [
@@ -74,6 +75,8 @@ class Header(NamedTuple):
     """Bytes before the first record."""
     seed: Any
     """A hash of the header, which the versions of records continue; None for JSON."""
+    form: str
+    """As that of `Line`, with the delimiter that the file itself names."""
 
 
 class Record(NamedTuple):
@@ -208,20 +211,22 @@ def version_of_record(found: bytes, header: Header) -> str:
 
 def header_of(stream: BinaryIO, form: str, where: str) -> Header:
     """Read what precedes the records, and leave the stream at the first record."""
+    try:
+        head = cast(io.BufferedReader, stream).peek(64)
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        raise _damaged(where, form, error) from error
     if not form:
-        try:
-            head = cast(io.BufferedReader, stream).peek(64)
-        except Exception as error:
-            if not is_damage(error):
-                raise
-            raise _damaged(where, form, error) from error
         mark = len(BOM_UTF8) if head.startswith(BOM_UTF8) else 0
         stream.read(mark)
         if _ONE_DOCUMENT.match(head, mark):
             reason = "it is one JSON document over several lines, and JSON lines have a record in each"
             raise FileUnreadable(where=where, form="JSON lines", reason=reason, hint=_WHOLE.format(where=repr(where)))
-        return Header((), mark, None)
-    for record in records(stream, form, 0, where):
+        return Header((), mark, None, form)
+    if (excel := _OF_EXCEL.match(head)) is not None:
+        form = excel[1].decode() + form[1:]
+    for record in records(stream, form, len(stream.read(excel.end() if excel else 0)), where):
         if record.cells is _BROKEN:
             lone = b"\r" in record.raw
             reason = "its lines end with a carriage return alone" if lone else "its first line is not CSV"
@@ -233,16 +238,26 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
         if '"' in first and _cells(first, form)[1]:
             reason = "its first line has a quote without an end"
             raise FileUnreadable(where=where, form="CSV", reason=reason, hint=_WITH_QUOTE)
-        cells = list(record.cells or [])
-        twice = next((name for at, name in enumerate(cells) if name in cells[:at]), None)
-        if twice is not None:
-            raise ColumnRepeated(where=where, column=twice)
-        return Header(tuple(cells), record.stop, blake2b(record.raw, digest_size=8))
+        return Header(_column_names(record.cells or []), record.stop, blake2b(record.raw, digest_size=8), form)
     raise FileUnreadable(
         where=where, form="CSV", reason="it is empty, and has no first line with names", hint=_WITH_NAMES
     )
 
 
+def _column_names(cells: list[str]) -> tuple[str, ...]:
+    """Return names that differ, from the cells of the first line, as pandas makes them."""
+    given, found, numbers = set(cells), dict[str, int](), Counter[str]()
+    for at in sorted(range(len(cells)), key=lambda at: not cells[at]):  # those without a name last
+        name = new = cells[at] or f"Unnamed: {at}"
+        while new in found or (new != name and new in given):
+            numbers[name] += 1
+            new = f"{name}.{numbers[name]}"
+        found[new] = at
+    return tuple(sorted(found, key=found.__getitem__))
+
+
+_OF_EXCEL = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=([^"\r\n\x80-\xff])"?\r?\n', re.IGNORECASE)
+"""The first line of a file whose delimiter Excel must not guess."""
 _ONE_DOCUMENT = re.compile(rb"\s*[\[{][ \t\r]*\n")
 """The first line of an indented JSON document; no record is just a bracket."""
 _WHOLE = "Read it as a whole: dq.Documents.from_frame(pd.read_json({where})), or map the list that json.load returns"

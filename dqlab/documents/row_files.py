@@ -302,10 +302,10 @@ class Records:
         """Warn if all columns seem to be one, because another delimiter is in its name."""
         if len(header.names) != 1 or self._key is not None:  # a wrong delimiter would have raised for a missing key
             return
-        other = next((each for each in ",;\t|" if each != self._form[0] and each in header.names[0]), None)
+        other = next((each for each in ",;\t|" if each != header.form[0] and each in header.names[0]), None)
         if other is not None:
             said = (
-                f"rows of {where!r} have one column, {one_line(header.names[0], 100)!r}, no {self._form[0]!r} is in "
+                f"rows of {where!r} have one column, {one_line(header.names[0], 100)!r}, no {header.form[0]!r} is in "
                 f"its first line. Its columns seem to be separated by {other!r}: pass delimiter={other!r}."
             )
             warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
@@ -337,7 +337,7 @@ class Records:
     def _of_file(self, file: ListedFile) -> Iterator[tuple[Header, int, Record]]:
         with listed(file.where, called(self._form)), open_lines(file.where, self._form) as stream:
             header = self._header(stream, file)
-            for position, record in enumerate(records(stream, self._form, header.size, file.where)):
+            for position, record in enumerate(records(stream, header.form, header.size, file.where)):
                 yield header, position, record
 
     def _header(self, stream: BinaryIO, file: ListedFile) -> Header:
@@ -352,7 +352,7 @@ class Records:
         if keys is not None:
             keys.add(key)
         size = len(record.raw)
-        part = Line(record.offset, size, self._form)
+        part = Line(record.offset, size, header.form)
         return made(key, file.where, version_of_record(record.raw, header), size, part)
 
     def _key_of(self, file: ListedFile, header: Header, position: int, record: Record) -> str | int:

@@ -36,7 +36,6 @@ from dqlab.documents.summary import summarize
 from dqlab.errors import (
     BadOption,
     ColumnNotFound,
-    ColumnRepeated,
     DocumentChanged,
     DqlabWarning,
     ExtraMissing,
@@ -463,9 +462,6 @@ def test_csv_files_say_what_is_wrong_with_their_first_line(tmp_path: Path) -> No
         path.write_text(first)
         with pytest.raises(FileUnreadable, match=r"its first line has a quote without an end.*Close the quote"):
             dq.Documents.from_csv(path)
-    path.write_text("id,x,x\n")
-    with pytest.raises(ColumnRepeated, match="'x'"):
-        dq.Documents.from_csv(path)
     path.write_text("id,x\n")
     assert list(dq.Documents.from_csv(path, key="id")) == []
 
@@ -821,6 +817,40 @@ def test_a_mark_on_a_line_of_its_own_is_blank(tmp_path: Path, head: bytes) -> No
     path.write_bytes(head + b'"id"\n1\n')
 
     assert [each.row for each in dq.Documents.from_csv(path)] == [{"id": "1"}]
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.sampled_from(["", "a", "a.1", "a.1.1", "Unnamed: 1", "Unnamed: 1.1", "b c"]), min_size=1))
+def test_columns_are_named_as_by_pandas(names: list[str]) -> None:
+    """Two empty names, as line ends of Excel leave them, made a file unreadable, with advice for frames."""
+    rows = [names, [str(at) for at in range(len(names))], *([[*"x" * len(names)]] * 2)]
+    text = "".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in rows)
+    expected = pd.read_csv(io.StringIO(text), index_col=False, dtype=str)
+    stream = io.BufferedReader(io.BytesIO(text.encode()))  # type: ignore[arg-type]
+
+    assert lines.header_of(stream, ",utf-8", "a.csv").names == tuple(expected.columns)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("delimiter", [";", "\t", ","])
+@pytest.mark.parametrize("line", ["sep={}\n", "\ufeffsep={}\r\n", '"SEP={}"\n'])
+def test_the_delimiter_that_a_file_names_for_excel_is_its_own(
+    tmp_path: Path, line: str, delimiter: str, suffix: str
+) -> None:
+    """Its line was taken for the names of the columns."""
+    rows = 'id;"a;b"\n1;"x;\ny"\n2;"z\tz"\n'.replace(";", delimiter)
+    (tmp_path / f"a.csv{suffix}").write_bytes(COMPRESSED[suffix]((line.format(delimiter) + rows).encode()))
+    (tmp_path / f"b.csv{suffix}").write_bytes(COMPRESSED[suffix](b"id|a;b\n3|sep=;\n"))
+    expected = pd.read_csv(io.StringIO(rows), sep=delimiter, dtype=str).to_dict("records")
+    (first, *_) = names = list(expected[0])
+
+    documents = dq.Documents.from_csv(tmp_path / f"*{suffix}", key=first, delimiter="|")
+    found = pickle.loads(pickle.dumps(list(documents)))
+
+    assert [each.key for each in found] == ["1", "2", "3"]
+    assert [each.row for each in found[:2]] == expected
+    assert [each[name] for each in found[:2] for name in names] == [row[name] for row in expected for name in names]
+    assert found[2].row == {"id": "3", "a;b": "sep=;"}
 
 
 def test_a_delimiter_that_makes_one_column_of_all_is_warned_of(tmp_path: Path) -> None:
