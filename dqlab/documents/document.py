@@ -105,9 +105,9 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
     """A reference to one input; a few hundred bytes, whatever the input's size.
 
     Any process that reaches `where` can open it. Reading raises Python's own errors, such as `FileNotFoundError` if the
-    file is gone and `UnicodeDecodeError` if it has another encoding, and a `DocumentError` if the document has changed
-    since it was listed, is damaged, or is encrypted. A document that is a row has values by column:
-    ``document["title"]``, or all of them as `row`.
+    file is gone, another `OSError` if its server is busy, and `UnicodeDecodeError` if it has another encoding; and a
+    `DocumentError` if the document has changed since it was listed, is damaged, or is encrypted. A document that is a
+    row has values by column: ``document["title"]``, or all of them as `row`.
 
     Attributes
     ----------

@@ -174,7 +174,7 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
         taken = many(text.count("\n") + 1, "line")
         raise _Invalid(f"has a quote without an end, which takes {taken} up to the end of the file")
     if len(cells) != len(names):
-        raise _Invalid(f"has {len(cells):,} cells, and the first line of the file {len(names):,}")
+        raise _Invalid(f"has {many(len(cells), 'cell')}, and the first line of the file {len(names):,}")
     return dict(zip(names, cells, strict=True))
 
 

@@ -394,14 +394,17 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Returns
         -------
         Documents
-            Versions are the file's etag, or its size and modification time; `size` and `page_count` are unknown. Rows
-            have the columns that are in their file: not those that names of folders add, such as ``year=2024/``.
+            Versions are the file's etag, or its size and modification time; `size` and `page_count` are unknown. As in
+            `pyarrow.dataset`, names that begin with "_" or "." match only a pattern that does so, too; folders such as
+            ``year=2024/`` below the first wildcard (of listed files: in the whole path) are columns, of whole numbers
+            if all their values are; and a column that a file lacks is None there if it is in the first file or in
+            `columns`.
 
         Raises
         ------
         ColumnNotFound, ColumnRepeated, KeyUnusable
-            The first file lacks the column, or has it twice, or its values cannot be keys. Later files are checked when
-            the listing reaches them; an error ends it there.
+            No file has the column, or the first one has it twice, or lacks the one with the keys, or has values there
+            that cannot be keys. Later files are checked when the listing reaches them; an error ends it there.
         FileUnreadable
             A file is not Parquet, or is still being written.
         NoFiles
@@ -603,7 +606,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         files, key
             As for `from_jsonl`; CSV has no types, so that all values and keys are texts.
         delimiter : str
-            The character between cells.
+            The character between cells. A first line such as ``sep=;``, as Excel reads it, has precedence.
         encoding : str
             Any encoding in which a newline is the byte 10, so not UTF-16 or UTF-32.
         storage_options : dict, str or None
@@ -612,15 +615,16 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Returns
         -------
         Documents
-            As for `from_jsonl`. Cells in quotes may hold line ends. A row with more or fewer cells than the first line,
-            in another encoding, or with a quote that does not end fails with `RecordInvalid` when its values are read;
-            others continue. If a key is not in the encoding, the row has its position as key.
+            As for `from_jsonl`. Columns are named as pandas names them: the second "a" is "a.1", a
+            first one without a name is "Unnamed: 0". Cells in quotes may hold line ends. A row with
+            more or fewer cells than the first line, in another encoding, or with a quote that does
+            not end fails with `RecordInvalid` when its values are read; others continue. If a key is
+            not in the encoding, the row has its position as key.
 
         Raises
         ------
-        ColumnNotFound, ColumnRepeated
-            The first line lacks the column, or has a name twice. Others as for `from_jsonl`; also if the first line is
-            in another encoding.
+        ColumnNotFound
+            The first line lacks the column. Others as for `from_jsonl`; also if the first line is in another encoding.
 
         Examples
         --------
@@ -640,7 +644,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
     def __iter__(self) -> Iterator[Document]:
         """List the documents; those deleted before they are examined are left out."""
-        if isinstance(self._source, ParquetRows | FrameRows | Records):
+        if isinstance(self._source, ParquetRows | FrameRows):
             return self._source.documents()
         return (document for look in self._source.looks() if (document := look()) is not None)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from dqlab.documents.kept_open import let_go
-from dqlab.documents.servers import ServerBusy, ServerSilent, causes
+from dqlab.documents.servers import ServerBusy, ServerSilent, causes, is_named
 from dqlab.documents.storage import local_path, located, open_binary, storage_of, without_secrets
 from dqlab.errors import DqlabError, in_words
 from dqlab.texts import one_line
@@ -36,33 +36,14 @@ T = TypeVar("T")
 ROOTS = 16
 """Storages, at most, whose last file is remembered."""
 _STATUS = frozenset({401, 403})
-_CODES = frozenset(
-    {
-        "AccessDenied",
-        "AuthenticationFailed",
-        "AuthorizationFailure",
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "InvalidAccessKeyId",
-        "InvalidClientTokenId",
-        "InvalidToken",
-        "RequestExpired",
-        "RequestTimeTooSkewed",
-        "SignatureDoesNotMatch",
-        "TokenRefreshRequired",
-    }
+_CODES = re.compile(
+    "AccessDenied|AuthenticationFailed|AuthorizationFailure|ExpiredToken(Exception)?|RequestExpired|RequestTimeTooSkewed|"
+    "Invalid(AccessKeyId|ClientTokenId|Token)|SignatureDoesNotMatch|TokenRefreshRequired"
 )
 """Error codes of S3 and compatible stores; needed because they report an expired token with status 400."""
-_CLASSES = frozenset(
-    {
-        "ClientAuthenticationError",
-        "CredentialRetrievalError",
-        "NoCredentialsError",
-        "RefreshError",
-        "SSOTokenLoadError",
-        "TokenRetrievalError",
-        "UnauthorizedSSOTokenError",
-    }
+_CLASSES = re.compile(
+    "ClientAuthenticationError|CredentialRetrievalError|NoCredentialsError|RefreshError|SSOTokenLoadError|"
+    "TokenRetrievalError|UnauthorizedSSOTokenError"
 )
 """Errors of botocore, google-auth and azure-core when they cannot get credentials, by name to avoid importing these."""
 _QUERY = re.compile(r"\?[^\s'\"]+")
@@ -84,7 +65,7 @@ def is_refusal(error: BaseException) -> bool:
 
 def _refusal_in(error: BaseException) -> BaseException | None:
     for at in causes(error):
-        if isinstance(at, PermissionError) or not _CLASSES.isdisjoint(kind.__name__ for kind in type(at).__mro__):
+        if isinstance(at, PermissionError) or is_named(at, _CLASSES):
             return at
         if any(_is_status(getattr(at, name, None)) for name in ("status", "status_code", "code")):
             return at
@@ -118,7 +99,10 @@ def _is_status(value: object) -> bool:
 
 def _is_refused(answer: dict[str, Any]) -> bool:
     code = (answer.get("Error") or {}).get("Code")
-    return code in _CODES or (answer.get("ResponseMetadata") or {}).get("HTTPStatusCode") in _STATUS
+    return (
+        _CODES.fullmatch(str(code)) is not None
+        or (answer.get("ResponseMetadata") or {}).get("HTTPStatusCode") in _STATUS
+    )
 
 
 def root_of(where: str) -> str:

@@ -327,13 +327,6 @@ class Records:
             for header, position, record in self._of_file(file):
                 yield partial(self._look, file, header, position, record, keys)
 
-    def documents(self) -> Iterator[Document]:
-        """Yield what all looks yield, at a slightly lower cost."""
-        keys = Keys(self._keys) if self._key is not None else None
-        for file in self._files:
-            for header, position, record in self._of_file(file):
-                yield self._look(file, header, position, record, keys)
-
     def _of_file(self, file: ListedFile) -> Iterator[tuple[Header, int, Record]]:
         with listed(file.where, called(self._form)), open_lines(file.where, self._form) as stream:
             header = self._header(stream, file)

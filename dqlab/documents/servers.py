@@ -6,6 +6,7 @@ their names, to import none of them.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,24 +16,13 @@ from typing import Any
 from dqlab.errors import in_words
 from dqlab.texts import one_line
 
-__all__ = ["ServerBusy", "ServerSilent", "answered", "causes", "is_cut_off"]
+__all__ = ["ServerBusy", "ServerSilent", "answered", "causes", "is_cut_off", "is_named"]
 
 LONGEST_WAIT = 6 * 3600.0
 """Seconds, at most, that a server may ask to wait; the same as in urllib3."""
-_CUT_OFF = frozenset(
-    {
-        "ChunkedEncodingError",
-        "ClientConnectionError",
-        "ClientPayloadError",
-        "ConnectionClosedError",
-        "ConnectionResetError",
-        "IncompleteReadError",
-        "ProtocolError",
-        "ReadTimeoutError",
-        "ResponseStreamingError",
-        "ServiceResponseError",
-        "TimeoutError",
-    }
+_CUT_OFF = re.compile(
+    "ChunkedEncodingError|Client(Connection|Payload)Error|Connection(Closed|Reset)Error|IncompleteReadError|ProtocolError|"
+    "ReadTimeoutError|ResponseStreamingError|ServiceResponseError|TimeoutError"
 )
 """Errors of aiohttp, botocore, urllib3, requests and azure-core when a server ends a transfer early, or is silent."""
 
@@ -107,10 +97,12 @@ def _asked_wait(headers: Any) -> float:
 
 def is_cut_off(error: BaseException) -> bool:
     """Return whether an error, or a cause of it, means that a server is busy or silent, or ended a transfer early."""
-    return any(
-        _passes(_status(each)) or not _CUT_OFF.isdisjoint(kind.__name__ for kind in type(each).__mro__)
-        for each in causes(error)
-    )
+    return any(_passes(_status(each)) or is_named(each, _CUT_OFF) for each in causes(error))
+
+
+def is_named(error: BaseException, names: re.Pattern[str]) -> bool:
+    """Return whether names match the class of an error, or one of its base classes, in whole."""
+    return any(names.fullmatch(kind.__name__) for kind in type(error).__mro__)
 
 
 def causes(error: BaseException) -> list[BaseException]:

@@ -209,16 +209,13 @@ def _stamp(place: str, silent: set[str]) -> Stamp:
     except OSError as error:
         if isinstance(error, ServerSilent):
             silent.add(root_of(place))
-            said = _SILENT.format(place=str(place), reason=words_of_server(error, place))
-            warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
+            warnings.warn(f"{error} {_UNASKED}", DqlabWarning, stacklevel=level_of_user())
         return UNKNOWN
 
 
-_SILENT = (
-    "the server of {place!r} did not answer in time ({reason}): size and version of this document are not known, and "
-    "it fails where a function opens it, if the server is still silent there. Other documents of this server are "
-    "listed the same way, without asking it again. Look at the server, or wait longer: "
-    "storage_options={{'client_kwargs': {{'timeout': 120}}}}."
+_UNASKED = (
+    "Size and version of this document are not known. Other documents of this server are listed the same way, without "
+    "asking it again."
 )
 
 

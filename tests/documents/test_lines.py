@@ -263,7 +263,7 @@ def test_a_line_that_is_not_json_fails_by_name_and_alone(tmp_path: Path, line: b
 @pytest.mark.parametrize(
     ("line", "key", "said"),
     [
-        (b"x", "x", "has 1 cells, and the first line of the file 2|has 1 cell"),
+        (b"x", "x", "has 1 cell, and the first line of the file 2"),
         (b"x,1,2", "x", "has 3 cells"),
         (b"\xff,1", "a.csv:1", "is not text in utf-8"),
         (b"x\ry,1", "a.csv:1", "is not CSV: it has a carriage return"),
