@@ -560,7 +560,7 @@ class Files:
                 raise BadOption(option="files", value=text, problem=problem) from error
 
     def names(self) -> Iterator[str]:
-        """Yield names with all folders that the names of files begin with, without examining a file."""
+        """Yield names with the folders of all files, without examining a file."""
         for text in self._given:
             below = _split(text)[1]
             if "/" in below or below == "**":

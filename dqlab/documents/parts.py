@@ -34,7 +34,7 @@ class Row(NamedTuple):
     columns: int = 0
     """The chosen columns: bit n for column n of the file, or 0 for all. Names would be too long for each message."""
     added: tuple[tuple[str, Any], ...] = ()
-    """Columns that are not in the file and their values: those of its folders, and null for those of other files."""
+    """Columns that the file lacks, with the values of its folders, or None for those of other files."""
 
 
 class Line(NamedTuple):

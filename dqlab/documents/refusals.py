@@ -37,13 +37,14 @@ ROOTS = 16
 """Storages, at most, whose last file is remembered."""
 _STATUS = frozenset({401, 403})
 _CODES = re.compile(
-    "AccessDenied|AuthenticationFailed|AuthorizationFailure|ExpiredToken(Exception)?|RequestExpired|RequestTimeTooSkewed|"
-    "Invalid(AccessKeyId|ClientTokenId|Token)|SignatureDoesNotMatch|TokenRefreshRequired"
+    "AccessDenied|AuthenticationFailed|AuthorizationFailure|ExpiredToken(Exception)?|"
+    "Invalid(AccessKeyId|ClientTokenId|Token)|RequestExpired|RequestTimeTooSkewed|"
+    "SignatureDoesNotMatch|TokenRefreshRequired"
 )
 """Error codes of S3 and compatible stores; needed because they report an expired token with status 400."""
 _CLASSES = re.compile(
-    "ClientAuthenticationError|CredentialRetrievalError|NoCredentialsError|RefreshError|SSOTokenLoadError|"
-    "TokenRetrievalError|UnauthorizedSSOTokenError"
+    "ClientAuthenticationError|CredentialRetrievalError|NoCredentialsError|RefreshError|"
+    "SSOTokenLoadError|TokenRetrievalError|UnauthorizedSSOTokenError"
 )
 """Errors of botocore, google-auth and azure-core when they cannot get credentials, by name to avoid importing these."""
 _QUERY = re.compile(r"\?[^\s'\"]+")

@@ -164,11 +164,12 @@ class ParquetRows:
         return sum(1 << at for at, name in enumerate(table.names) if name in names) or 1 << len(table.names)
 
     def _added(self, file: ListedFile, table: ParquetTable) -> tuple[tuple[str, Any], ...]:
-        """Return the columns that a file lacks, with the values that its folders give them, or None."""
+        """Return the columns that a file lacks, with the values of its folders, or None."""
         there, values = set(table.names), _folder_values(file.name)
+        # A folder may have come since the first listing, whose types stay.
+        numbers = {name for name, value in values.items() if self._numbers.get(name) and _is_whole(value)}
         lacks = [name for name in self._columns or self._names if name not in there]
-        found = ((name, values.get(name)) for name in lacks)
-        return tuple((name, int(value) if value and self._numbers.get(name) else value) for name, value in found)
+        return tuple((name, int(values[name] or 0) if name in numbers else values.get(name)) for name in lacks)
 
     def _keys(self) -> Iterator[tuple[str | int, str]]:
         for file in self._files:
@@ -187,7 +188,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _folder_values(path: str) -> dict[str, str | None]:
-    """Return columns and values in the names of a file's folders, such as year=2024, which Hive calls partitions."""
+    """Return columns and values in the names of folders, such as year=2024, Hive's partitions."""
     found: dict[str, str | None] = {}
     for name, equals, value in (folder.partition("=") for folder in path.split("/")[:-1]):
         if equals:
@@ -196,12 +197,15 @@ def _folder_values(path: str) -> dict[str, str | None]:
 
 
 def _of_folders(paths: Iterable[str]) -> dict[str, bool]:
-    """Return the columns in the names of folders, and whether all values of each are whole numbers of 32 bits."""
+    """Return the columns in the names of folders, and whether whole numbers are all their values."""
     found: dict[str, bool] = {}
     for name, value in chain.from_iterable(_folder_values(path).items() for path in paths):
-        whole = value is None or (re.fullmatch("-?[0-9]+", value) is not None and int(value) in _INT32)
-        found[name] = found.get(name, True) and whole
+        found[name] = found.get(name, True) and (value is None or _is_whole(value))
     return found
+
+
+def _is_whole(value: str | None) -> bool:
+    return value is not None and re.fullmatch("-?[0-9]+", value) is not None and int(value) in _INT32
 
 
 def _by_position(file: ListedFile, position: int, part: Row) -> Document:

@@ -1,7 +1,7 @@
-"""What an error of a server means: it has no such file, it is busy, it is silent, or it ended a transfer early.
+"""What an error of a server means: it has no such file, is busy or silent, or ended a transfer early.
 
-Owns the statuses of HTTP that pass, and the errors for files that a retry may give. Knows classes of other libraries by
-their names, to import none of them.
+Owns the statuses of HTTP that pass, and the errors for files that a retry may give. Knows classes of
+other libraries by their names, to import none of them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ __all__ = ["ServerBusy", "ServerSilent", "answered", "causes", "is_cut_off", "is
 LONGEST_WAIT = 6 * 3600.0
 """Seconds, at most, that a server may ask to wait; the same as in urllib3."""
 _CUT_OFF = re.compile(
-    "ChunkedEncodingError|Client(Connection|Payload)Error|Connection(Closed|Reset)Error|IncompleteReadError|ProtocolError|"
-    "ReadTimeoutError|ResponseStreamingError|ServiceResponseError|TimeoutError"
+    "ChunkedEncodingError|Client(Connection|Payload)Error|Connection(Closed|Reset)Error|"
+    "IncompleteReadError|ProtocolError|ReadTimeoutError|ResponseStreamingError|"
+    "ServiceResponseError|TimeoutError"
 )
-"""Errors of aiohttp, botocore, urllib3, requests and azure-core when a server ends a transfer early, or is silent."""
+"""Errors of aiohttp, botocore, urllib3, requests and azure-core when a transfer ends early."""
 
 
 class ServerBusy(OSError):
@@ -39,12 +40,12 @@ class ServerSilent(ServerBusy, TimeoutError):
 
 
 _BUSY = (
-    "the server of {where!r} does not give it now: {said}. Nothing of it was read. Functions try again as often as "
-    "retry= says: allow more retries, or map with fewer consumers."
+    "the server of {where!r} does not give it now: {said}. Nothing of it was read. Functions try "
+    "again as often as retry= says: allow more retries, or map with fewer consumers."
 )
 _SILENT = (
-    "the server of {where!r} did not answer in time. Nothing of it was read. Look at the server, or wait longer: "
-    "storage_options={{'client_kwargs': {{'timeout': 120}}}}, then try again."
+    "the server of {where!r} did not answer in time. Nothing of it was read. Look at the server, or "
+    "wait longer: storage_options={{'client_kwargs': {{'timeout': 120}}}}, then try again."
 )
 _MISSING = (
     "{where!r} cannot be opened: its server says {said}. Nothing of it was read. Check the URL, and who may read it."
@@ -96,7 +97,7 @@ def _asked_wait(headers: Any) -> float:
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Return whether an error, or a cause of it, means that a server is busy or silent, or ended a transfer early."""
+    """Return whether an error, or a cause of it, may pass: the server is busy, silent, or hung up."""
     return any(_passes(_status(each)) or is_named(each, _CUT_OFF) for each in causes(error))
 
 

@@ -214,8 +214,8 @@ def _stamp(place: str, silent: set[str]) -> Stamp:
 
 
 _UNASKED = (
-    "Size and version of this document are not known. Other documents of this server are listed the same way, without "
-    "asking it again."
+    "Size and version of this document are not known. Other documents of this server are listed the "
+    "same way, without asking it again."
 )
 
 

@@ -60,7 +60,7 @@ def fail(
     if record.reason:
         lane.move(batch, index, index + 1, State.DEAD)
         return True
-    # What a server asks for, plus the delay of any retry: its many documents must not all return at that moment.
+    # What a server asks for, plus the delay of any retry: not all its documents must return together.
     nacked = outcome is Outcome.NACK
     delay = _seconds(entry) if nacked else lane.retry.delay(record.exceptions, random) + _seconds(asked_wait(entry))
     due = microseconds(now + min(delay, _LONGEST_S))

@@ -178,6 +178,14 @@ def test_folders_of_partitions_are_columns_as_pyarrow_reads_them(tmp_path: Path,
     ]
 
 
+def test_a_folder_that_came_after_the_types_were_found_has_its_text(tmp_path: Path) -> None:
+    in_folders(tmp_path, "y=1/f.parquet")
+    listing = dq.Documents.from_parquet(tmp_path / "**")
+    in_folders(tmp_path, "y=later/f.parquet", "z=2/f.parquet")
+
+    assert [each["y"] for each in listing] == [1, "later", None]
+
+
 def test_names_that_begin_with_an_underscore_or_a_dot_are_no_data(tmp_path: Path) -> None:
     """`_metadata` listed all rows twice, and `_SUCCESS`, which Spark writes, ended the listing."""
     names = (
