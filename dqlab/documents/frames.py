@@ -25,8 +25,8 @@ from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
 from dqlab.documents.parquet import plain_values
 from dqlab.documents.parts import Inline
 from dqlab.documents.sources import Look
-from dqlab.documents.unreadable import Unreadable, are_unreadable, converted, torn
-from dqlab.errors import BadOption, DocumentError, KeyMissing, KeysRepeat, in_words
+from dqlab.documents.unreadable import are_unreadable, converted, torn
+from dqlab.errors import BadOption, DocumentError, KeysRepeat, in_words
 
 __all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
 
@@ -156,13 +156,7 @@ class FrameRows:
         keys = block.keys()
         if keys is None:
             return block.first + at
-        key = keys[at]
-        if type(key) is str or type(key) is int:
-            return key
-        if type(key) is Unreadable:
-            where, way = self._where, KeysRepeat.OF_FRAME
-            raise KeyMissing(where=where, position=block.first + at, column=self._column, value=key.in_words, way=way)
-        return key_of_row(key, self._column, self._where, block.first + at, KeysRepeat.OF_FRAME)
+        return key_of_row(keys[at], self._column, self._where, block.first + at, KeysRepeat.OF_FRAME)
 
     @property
     def _column(self) -> Any:

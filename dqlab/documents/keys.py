@@ -29,8 +29,8 @@ def key_of_row(value: Any, column: Any, where: str, position: int, way: str = Ke
     """Return a value as a key if it is a text or a whole number, or raise `KeyMissing` or `KeyUnusable`."""
     if type(value) is str or type(value) is int:
         return value
-    if value is None:
-        raise KeyMissing(where=where, position=position, column=column, value="null", way=way)
+    if missing := "null" if value is None else getattr(value, "in_words", ""):  # of `Unreadable`
+        raise KeyMissing(where=where, position=position, column=column, value=missing, way=way)
     raise KeyUnusable(where=where, column=column, type=type(value).__name__, position=position, way=way)
 
 

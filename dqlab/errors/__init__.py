@@ -743,7 +743,9 @@ class FileUnreadable(DocumentError):
         "{where!r} cannot be read as {form}: {reason}. None of its documents from there on was processed; those before "
         "it keep their results. {hint}."
     )
-    OF_SERVER = "Its server ended the transfer early or did not answer: look at the server, then map the input again"
+    OF_SERVER = (
+        "Its server is busy, ended the transfer early or did not answer: look at the server, then map the input again"
+    )
 
 
 class RecordInvalid(DocumentError):
