@@ -176,10 +176,10 @@ class Registration(_Written):
 
 def kernel_id() -> str:
     """Return the id by which Jupyter knows this kernel, or "" outside a kernel."""
-    ipykernel = sys.modules.get("ipykernel.kernelapp")
-    if ipykernel is None or not ipykernel.IPKernelApp.initialized():
+    app = getattr(sys.modules.get("ipykernel.kernelapp"), "IPKernelApp", None)
+    if app is None or not app.initialized():
         return ""
-    file = Path(ipykernel.IPKernelApp.instance().connection_file)
+    file = Path(app.instance().connection_file)
     return file.stem.removeprefix("kernel-") if file.stem.startswith("kernel-") else ""
 
 

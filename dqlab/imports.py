@@ -1,17 +1,30 @@
-"""Imports of large packages that Ctrl-C does not break in the middle."""
+"""Imports of large packages that Ctrl-C does not break in the middle, and that no thread sees in the middle."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from importlib import import_module
+from typing import Any
 
-__all__ = ["import_whole"]
+__all__ = ["import_whole", "loaded"]
+
+
+def loaded(name: str) -> Any:
+    """Return a library if this process has loaded it, or None, and wait while another thread imports it."""
+    # Not for users' modules: such a thread may wait for us, since a module may map a function while it is imported.
+    module = sys.modules.get(name)
+    if module is None or not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        return module
+    try:
+        return import_module(name)  # waits, except in the thread that imports it
+    except Exception:  # noqa: BLE001 - the import failed, which its own thread has to report
+        return None
 
 
 def import_whole(*names: str) -> None:
     """Import modules whole even if Ctrl-C interrupts the wait for them, and raise what importing them raises."""
-    left = [name for name in names if sys.modules.get(name) is None]
+    left = [name for name in names if loaded(name) is None]
     if not left:
         return
     if threading.current_thread() is not threading.main_thread():

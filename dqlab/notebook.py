@@ -29,8 +29,9 @@ _beside: ContextVar[bool] = ContextVar("dqlab_beside_cells", default=False)
 
 def shell() -> Any:
     """Return IPython's shell, or None in a process without one."""
-    ipython = sys.modules.get("IPython")  # not imported: where there is a shell, it is loaded already
-    return ipython.get_ipython() if ipython is not None else None
+    # Not imported: where there is a shell, it is loaded already. A thread that imports it may not be there yet.
+    found = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return found() if found is not None else None
 
 
 def in_script() -> bool:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
-from dqlab.imports import import_whole
+from dqlab.datasets.plain import plain
+from dqlab.documents.frames import table_of
+from dqlab.documents.labelled import labelled
+from dqlab.errors import BadOption
+from dqlab.imports import import_whole, loaded
 
 INNER = """
 import os, signal, threading
@@ -52,6 +59,31 @@ def test_package_is_whole_after_an_interrupted_import(package: str) -> None:
 def test_errors_of_an_import_reach_the_caller() -> None:
     with pytest.raises(ModuleNotFoundError, match="there_is_none"):
         import_whole("there_is_none")
+
+
+def test_module_that_another_thread_imports_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents failed because `pandas` had no `NaT` yet, and `lab.map` because it had no `Series`."""
+    (tmp_path / "pandas.py").write_text(
+        "import builtins\nbuiltins.importing.set(); builtins.may_end.wait(30)\n"
+        "NaT = NA = None\nclass Timestamp: pass\nTimedelta = Series = Index = DataFrame = Timestamp\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    monkeypatch.setattr(builtins, "importing", threading.Event(), raising=False)
+    monkeypatch.setattr(builtins, "may_end", threading.Event(), raising=False)
+    uses = (lambda: loaded("pandas").Series, lambda: plain({1}), lambda: labelled([1]), lambda: table_of(1))
+    with ThreadPoolExecutor() as pool:
+        importer = pool.submit(importlib.import_module, "pandas")
+        assert builtins.importing.wait(30)  # type: ignore[attr-defined]
+        answers = [pool.submit(use) for use in uses]
+        early = wait(answers, timeout=0.05).done
+        builtins.may_end.set()  # type: ignore[attr-defined]
+        module = importer.result(30)
+    assert not early
+    assert answers[0].result() is module.Series
+    assert [each.exception() for each in answers[1:3]] == [None, None]
+    assert isinstance(answers[3].exception(), BadOption)  # as for any value that is no frame
+    assert loaded("there_is_none") is None
 
 
 SCRIPT = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, chain
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from dqlab.datasets.kinds import Kind, check_of, join, kind_of, kind_of_array
 from dqlab.datasets.plain import plain
+from dqlab.imports import loaded
 
 __all__ = ["build", "widened"]
 
@@ -60,7 +60,7 @@ def _kind_of(value: Any) -> Kind | None:
 
 
 def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
+    numpy = loaded("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
@@ -121,7 +121,7 @@ def _lists(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
 
 def _of_arrays(values: Sequence[Any], kind: Kind) -> Any:
     """Return numpy arrays that have exactly this type, without an object for each number, or None."""
-    numpy = sys.modules.get("numpy")
+    numpy = loaded("numpy")
     if numpy is None or set(map(type, values)) != {numpy.ndarray}:
         return None
     dtype = values[0].dtype

@@ -13,13 +13,13 @@ import decimal
 import enum
 import json
 import math
-import sys
 import uuid
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
+from dqlab.imports import loaded
 from dqlab.texts import brief, said_by, shown
 
 __all__ = ["EXACT", "SCALARS", "InRest", "exact_key", "json_of", "keys_behind", "name_of", "plain", "row_of", "same"]
@@ -107,7 +107,7 @@ def plain(value: Any) -> Any:  # noqa: C901 - one line for each kind of value
         return list(value) if names is None else dict(zip(names, value, strict=True))
     if isinstance(value, list | array):
         return list(value)
-    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
+    numpy, pandas = loaded("numpy"), loaded("pandas")
     if pandas is not None:
         if value is pandas.NaT or value is pandas.NA:
             return None

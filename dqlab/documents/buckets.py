@@ -7,7 +7,6 @@ a folder to its end first, and keep half a kilobyte per key; stores that this mo
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -17,6 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dqlab.documents.storage import Stamp, redacted, remote_stamp
+from dqlab.imports import loaded
 
 __all__ = ["Bucket", "FoundKey", "bucket_of"]
 
@@ -207,7 +207,7 @@ def bucket_of(where: str, system: Any, path: str) -> tuple[Bucket, str] | None:
 
 
 def _is_a(system: Any, module: str, kind: str) -> bool:
-    found = sys.modules.get(module)
+    found = loaded(module)
     return found is not None and isinstance(system, getattr(found, kind))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import marshal
 import pickle
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -27,6 +26,7 @@ from dqlab.documents.parts import Inline
 from dqlab.documents.sources import Look
 from dqlab.documents.unreadable import are_unreadable, converted, torn
 from dqlab.errors import BadOption, DocumentError, KeysRepeat, in_words
+from dqlab.imports import loaded
 
 __all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
 
@@ -345,7 +345,7 @@ def _of_records(records: list[Any]) -> Table:
 
 def table_of(frame: Any) -> Table:
     """Return how to read a frame, or raise `BadOption` with the call to use instead."""
-    pandas, polars, arrow = (sys.modules.get(name) for name in ("pandas", "polars", "pyarrow"))
+    pandas, polars, arrow = (loaded(name) for name in ("pandas", "polars", "pyarrow"))
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         return _of_pandas(pandas, frame)
     if polars is not None and isinstance(frame, polars.DataFrame):
@@ -405,7 +405,7 @@ class _Cleaner:
 
     def __init__(self, pandas: Any) -> None:
         self._pandas = pandas
-        self._numpy: Any = sys.modules["numpy"]
+        self._numpy: Any = loaded("numpy")
         self._missing = (pandas.NA, pandas.NaT)
 
     def values(self, series: Any) -> list[Any]:

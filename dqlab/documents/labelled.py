@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 import pickletools
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from dqlab.errors import BadOption
+from dqlab.imports import loaded
 
 __all__ = ["Labelled", "key_text", "label_of", "labelled", "sealed_label"]
 
@@ -41,7 +41,7 @@ _LOOKUPS = ("BINGET", "LONG_BINGET")
 
 def labelled(documents: Any) -> Any:
     """Return the values of a Series with their labels, a copy of an array, and anything else unchanged."""
-    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
+    numpy, pandas = loaded("numpy"), loaded("pandas")
     if numpy is not None and type(documents) is numpy.ndarray and documents.nbytes <= COPIED:
         return documents.copy()  # the user's next line may be `a *= 0`, while the array is still being read
     if pandas is None or not isinstance(documents, pandas.Series):

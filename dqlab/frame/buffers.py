@@ -15,8 +15,9 @@ def buffer(size: int) -> memoryview:
     """Return memory of this size with arbitrary contents."""
     # The system clears a new page of 4 KiB at its first write, which takes three times as long as the write. Numpy,
     # where it is loaded already, asks for pages of 2 MiB.
-    numpy = sys.modules.get("numpy") if size >= LARGE else None
-    return memoryview(bytearray(size)) if numpy is None else numpy.empty(size, "u1").data
+    # A thread that imports it may not have come to `empty` yet.
+    empty = getattr(sys.modules.get("numpy"), "empty", None) if size >= LARGE else None
+    return memoryview(bytearray(size)) if empty is None else empty(size, "u1").data
 
 
 def joined(parts: Sequence[bytes | memoryview]) -> bytes | memoryview:

@@ -15,6 +15,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
+from dqlab.imports import loaded
 from dqlab.texts import kept
 
 __all__ = ["WHOLE", "Content", "content_of", "flat"]
@@ -53,9 +54,8 @@ def content_of(value: Any, look: Look) -> Content | None:
     if kind in (bytes, bytearray, memoryview):
         return _buffer(value)
     for library, describe in _LIBRARIES.items():
-        loaded = sys.modules.get(library)
-        if loaded is not None and any(base.__module__.partition(".")[0] == library for base in kind.__mro__):
-            found = describe(loaded, value, look)
+        if library in sys.modules and any(base.__module__.partition(".")[0] == library for base in kind.__mro__):
+            found = describe(loaded(library), value, look)
             if found is not None:
                 return found
     return None
@@ -121,7 +121,7 @@ def _rows(count: int, size: int) -> Any:
     if size <= WHOLE:
         return None
     stretches = list(_stretches(count, min(count, max(BLOCKS, count * WHOLE // size))))
-    np = sys.modules.get("numpy")
+    np = loaded("numpy")
     if np is None:
         return [row for first, end in stretches for row in range(first, end)]
     return np.concatenate([np.arange(first, end) for first, end in stretches])
@@ -224,11 +224,11 @@ def _pandas_part(pd: Any, value: Any, look: Look) -> bytes:
     if isinstance(value, pd.RangeIndex):
         return _digest("range", f"{value.start} {value.stop} {value.step}", look(value.name))
     if isinstance(value, pd.MultiIndex):
-        levels = [*map(part, value.levels), *(_values(sys.modules["numpy"], codes, look) for codes in value.codes)]
+        levels = [*map(part, value.levels), *(_values(loaded("numpy"), codes, look) for codes in value.codes)]
         return _digest("levels", look(list(value.names)), *levels)
     if isinstance(value, pd.Index):
         return _digest("index", look(value.name), str(getattr(value, "freqstr", None)), part(value.array))
-    np = sys.modules["numpy"]
+    np = loaded("numpy")
     if isinstance(value, pd.Categorical):
         codes = _values(np, np.asarray(value.codes), look)
         return _digest("categorical", f"{value.ordered}", part(value.categories), codes)
@@ -284,7 +284,7 @@ def _pyarrow(pa: Any, value: Any, look: Look) -> Content | None:
 
 def _column(kind: str, name: str, column: Any, missing: int, look: Look) -> bytes:
     """Describe a column of polars or Arrow by its numbers, or by its values where it holds other things."""
-    np = sys.modules.get("numpy")
+    np = loaded("numpy")
     if np is not None and not missing:
         values = np.asarray(column.to_numpy())
         if values.dtype.kind in "iufbmM":
@@ -299,7 +299,7 @@ def _torch(torch: Any, value: Any, look: Look) -> Content | None:
     # As bytes, since NumPy lacks types such as bfloat16; flat first, since a scalar tensor has no view as bytes.
     data = value.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy()
     head = f"{type(value).__qualname__} {value.dtype} {tuple(value.shape)} {value.device} {value.requires_grad}"
-    return Content(_digest(head, _values(sys.modules["numpy"], data, look)), data.nbytes, data.nbytes > WHOLE)
+    return Content(_digest(head, _values(loaded("numpy"), data, look)), data.nbytes, data.nbytes > WHOLE)
 
 
 _LIBRARIES: dict[str, Callable[[Any, Any, Look], Content | None]] = {
