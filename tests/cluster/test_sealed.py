@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
 import threading
 from functools import partial
@@ -25,6 +24,7 @@ from dqlab.cluster.transport.sealed import (
     seal_value,
 )
 from dqlab.errors import NotPicklable
+from tests.forking import run
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -90,28 +90,122 @@ def test_plain_values_are_plain_pickles() -> None:
     assert seal_value(value) == pickle.dumps(value, 5)
 
 
+NOTEBOOK = """
+import abc, collections, dataclasses, enum, functools, sys, typing
+from dqlab.cluster.transport.sealed import seal_function, seal_value
+
+FACTOR = 3
+T = typing.TypeVar("T")
+Number = typing.NewType("Number", int)
+
+class Page:
+    number = 7
+class Point(typing.NamedTuple):
+    x: int
+    y: int = 2
+    def total(self): return FACTOR * (self.x + self.y)
+class Farther(Point):
+    __slots__ = ()
+    def total(self): return 1 + super().total()
+class Boxed(typing.NamedTuple, typing.Generic[T]):
+    held: T
+Pair = collections.namedtuple("Pair", "a b")
+class Colour(enum.Enum):
+    RED = 1
+class Entry(typing.TypedDict):
+    a: int
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    a: int = FACTOR
+class Able(typing.Protocol):
+    def run(self) -> int: ...
+class Base(abc.ABC, typing.Generic[T]):
+    made = set()
+    def __init_subclass__(cls, /, tag="", **more):
+        Base.made.add(tag)
+    @abc.abstractmethod
+    def run(self): ...
+class Derived(Base[int], tag="derived"):
+    class Within(typing.NamedTuple):
+        deep: int
+    def run(self): return FACTOR
+class Meta(type):
+    def named(cls): return cls.__name__
+class Made(metaclass=Meta): pass
+class Code(Exception):
+    def __init__(self, code): super().__init__(f"code {code}"); self.code = code
+@functools.singledispatch
+def size(value): return 1
+@size.register
+def _(value: list): return sum(map(size, value))
+class Sizes:
+    @functools.singledispatchmethod
+    def of(self, value): return "any"
+    @of.register
+    def _(self, value: int): return "int"
+
+def double(x): return 2 * x
+def body_of_a_class(x):
+    class Inner:
+        class Innermost:
+            factor = double(FACTOR)
+    return x * Inner.Innermost.factor
+def named_tuple_in_a_body(x):
+    class Local(typing.NamedTuple):
+        x: int
+        y: int = FACTOR
+    return tuple(Local(x))
+def nested(x): return [(lambda: [double(FACTOR) for _ in range(x)])() for _ in range(x)]
+def code_of(x):
+    try: raise Code(x)
+    except Code as error: return str(error), error.code
+
+CASES = {
+    "a function": (lambda x: double(x) + Page.number, 9),
+    "a named tuple": (lambda x: (Point(x).total(), Point(x)._replace(y=5)._asdict()), (9, {"x": 1, "y": 5})),
+    "a subclass of a named tuple": (lambda x: (Farther(x).total(), Farther._fields), (10, ("x", "y"))),
+    "a generic named tuple": (lambda x: tuple(Boxed[int](x)), (1,)),
+    "a collections.namedtuple": (lambda x: Pair(x, 2)._asdict(), {"a": 1, "b": 2}),
+    "an enum": (lambda x: Colour(x).name, "RED"),
+    "a TypedDict": (lambda x: Entry(a=x), {"a": 1}),
+    "a dataclass with slots": (lambda x: dataclasses.asdict(Slotted()), {"a": 3}),
+    "a protocol": (lambda x: Able.__name__, "Able"),
+    "an abstract generic class": (lambda x: (Derived().run(), "derived" in Base.made), (3, True)),
+    "a class in a class": (lambda x: Derived.Within(x).deep, 1),
+    "a metaclass": (lambda x: Made.named(), "Made"),
+    "an exception with arguments": (code_of, ("code 1", 1)),
+    "a new type": (lambda x: Number(x), 1),
+    "single dispatch": (lambda x: (size([x, [x, x]]), size("a")), (3, 1)),
+    "single dispatch of a method": (lambda x: (Sizes().of(x), Sizes().of("")), ("int", "any")),
+    "globals in a class in a class in a body": (body_of_a_class, 6),
+    "globals in a named tuple in a body": (named_tuple_in_a_body, (1, 3)),
+    "globals in a lambda and comprehensions": (nested, [[6]]),
+}
+
+def write(file):
+    sealed = {name: (seal_function(function), wanted) for name, (function, wanted) in CASES.items()}
+    open(file, "wb").write(seal_value((seal_value((Page(), Point(1))), sealed)))
+"""
+"""What a notebook or script may define, with what its functions return for 1."""
+
+
 @pytest.mark.cluster
-def test_values_from_main_open_in_another_process(tmp_path: Path) -> None:
-    """Pickle would refer to a notebook's class by name, and every message would fail on the worker."""
-    script, sealed = tmp_path / "notebook.py", tmp_path / "sealed"
-    script.write_text(
-        "import sys\n"
-        "from dqlab.cluster.transport.sealed import seal_function, seal_value\n"
-        "class Page:\n"
-        "    number = 7\n"
-        "def double(x):\n"
-        "    return 2 * x\n"
-        "def f(x):\n"
-        "    return double(x) + Page.number\n"
-        "open(sys.argv[1], 'wb').write(seal_value((Page(), f)))\n"
-        "open(sys.argv[1] + '-f', 'wb').write(seal_function(f))\n"
+@pytest.mark.parametrize("name", ["__main__", "__mp_main__"])
+def test_whatever_a_script_defines_opens_in_another_process(tmp_path: Path, name: str) -> None:
+    """A name of ``__main__`` means another module there; so does ``__mp_main__``, as a child by spawn calls its own."""
+    script, file = tmp_path / "notebook.py", tmp_path / "sealed"
+    script.write_text(NOTEBOOK + f"if __name__ == '__main__':\n    write({str(file)!r})\n")
+    child = (
+        "import sys; from multiprocessing import spawn; spawn._fixup_main_from_path(sys.argv[1]);"
+        "sys.modules['__main__'].write(sys.argv[2])"
     )
-    subprocess.run([sys.executable, str(script), str(sealed)], check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    run([sys.executable, *([] if name == "__main__" else ["-c", child]), str(script), str(file)], check=True)
+    values, sealed = open_value(file.read_bytes())
 
-    page, f = open_value(sealed.read_bytes())
-
-    assert page.number == 7
-    assert f(1) == open_value(Path(f"{sealed}-f").read_bytes())(1) == 9
+    page, point = open_value(values)
+    assert (page.number, point.total(), type(page).__module__) == (7, 9, name)
+    found = {case: open_value(function)(1) for case, (function, _) in sealed.items()}
+    assert found == {case: wanted for case, (_, wanted) in sealed.items()}
 
 
 def test_shortest_name_in_main_is_not_taken_for_plain_data() -> None:

@@ -379,6 +379,27 @@ def test_everything_that_can_be_called_has_a_version(function: Callable[..., Any
     assert code_version(function).name
 
 
+def test_calls_of_a_single_dispatch_change_no_version() -> None:
+    """It captures a cache of the classes that it was called with, and a run was refused because of a call."""
+    source = (
+        "import functools\n\n@functools.singledispatch\ndef size(x): return 1\n\n"
+        "@size.register\ndef _(x: list): return {}\n\ndef f(x):\n    return size(x)\n"
+    )
+    called = cell(source.format(2))["f"]
+    before = code_version(called)
+    called([])
+
+    assert code_version(called) == before
+    assert before.uncertain == ()
+    assert differ(source.format(2), source.format(3))
+
+
+def test_annotations_of_other_cells_do_not_count_for_a_class_in_a_body() -> None:
+    """Its body reads a name `__annotations__`, which is its own; that of the notebook grows with every cell."""
+    body = "def f(x):\n    class Row:\n        a: int = 1\n    return Row.a\n"
+    assert agree(body, "other: str = ''\n" + body)
+
+
 def test_state_of_what_is_called_counts() -> None:
     """`Parser(strict=True)` and `Parser(strict=False)` are two functions."""
     versions = [

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from enum import EnumMeta
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, singledispatch, update_wrapper
 from hashlib import blake2b
 from importlib import import_module
 from io import BytesIO, TextIOWrapper
@@ -21,7 +21,7 @@ from itertools import chain, islice
 from operator import is_
 from threading import Lock
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
-from typing import Any, NewType, TypeVar
+from typing import Any, NamedTuple, NewType, TypeVar
 from weakref import WeakValueDictionary
 
 import cloudpickle
@@ -52,6 +52,7 @@ __all__ = [
     "SealError",
     "blob_hash",
     "captured",
+    "dispatches",
     "global_names",
     "make_sealer",
     "named_in",
@@ -67,11 +68,17 @@ __all__ = [
 ]
 
 _MAIN = ("__main__", "__mp_main__")
+"""Names of the user's script: the second is its name in a child of `multiprocessing` that was spawned."""
 _OF_CLASSES = re.compile(rb"_make_skeleton_")
 """Occurs in each pickle that contains a class by value."""
 _MACHINERY = frozenset({"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__package__", "__spec__"})
 _Cached = type(lru_cache(len))
-_TYPE_NAMES = (TypeVar, NewType)
+_TYPE_NAMES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    TypeVar: lambda value: (_make_typevar, _decompose_typevar(value)),
+    NewType: lambda value: (NewType, (value.__name__, value.__supertype__)),
+}
+_DISPATCHES = singledispatch(len).__code__
+"""The code that all functions of `singledispatch` have."""
 _OF_MEMBERS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 _MAX_DEPTH = 4
 _MAX_CHILDREN = 10_000
@@ -79,8 +86,8 @@ _SHORTEST_REFERENCE = 29
 """Bytes of a pickle that holds nothing but a one-letter name in ``__main__``."""
 _TOO_DEEP = "it is nested too deeply"
 # Pickles name the functions below by module and name: `_code_again`, `_cached_again`, `_property_again`,
-# `_empty_module`, `_same`, `_fill`, `_fill_members` and `_from_module`. Durable logs keep such pickles, so do not
-# rename or move them.
+# `_dispatch_again`, `_fill_dispatch`, `_empty_module`, `_same`, `_fill`, `_fill_members` and `_from_module`. Durable
+# logs keep such pickles, so do not rename or move them.
 
 _READS_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
@@ -151,33 +158,47 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _cached_again, (value.__wrapped__, value.cache_parameters(), key, names)
         if kind is cached_property:  # in Python 3.11 each has a lock, which cannot be pickled
             return _property_again, (value.func, value.attrname)
-        if self._local:
-            if id(value) in self._elsewhere:
-                return _from_module, self._elsewhere[id(value)]
-            if kind is ModuleType and value.__name__ in self._local:
-                self.taken.add((value.__name__, ""))
-                state = {name: part for name, part in vars(value).items() if name not in _MACHINERY}
-                return _same, (self._shell(value),), state, None, None, _fill
-            if kind in _TYPE_NAMES and self._home(value, value.__name__):
-                self.taken.add((value.__module__, value.__name__))
-                if kind is TypeVar:
-                    return _make_typevar, _decompose_typevar(value)
-                return NewType, (value.__name__, value.__supertype__)
-            name = self._home(value, value.__qualname__) if kind is FunctionType or issubclass(kind, type) else None
-            if name is not None:
-                self.taken.add((name, value.__qualname__))
-                if kind is not FunctionType:
-                    return _with_all(value, _class_by_value(value))
-                home = self._local[name]
-                # All functions of a module must share its one new dict as globals, so that they see each other's
-                # changes.
-                if value.__globals__ is vars(home):
-                    self.globals_ref.setdefault(id(vars(home)), _Names(self._shell(home)))
-                return self._dynamic_function_reduce(value)
-        reduced = super().reducer_override(value)
-        if kind is FunctionType and reduced is not NotImplemented:
+        if dispatches(value) and not self._stays(value):
+            # Its cache, which it captures, has weak references. Two steps: the functions may call it.
+            return _dispatch_again, (), dict(value.registry), None, None, _fill_dispatch
+        if self._local and id(value) in self._elsewhere:
+            return _from_module, self._elsewhere[id(value)]
+        if self._local and kind is ModuleType and value.__name__ in self._local:
+            self.taken.add((value.__name__, ""))
+            state = {name: part for name, part in vars(value).items() if name not in _MACHINERY}
+            return _same, (self._shell(value),), state, None, None, _fill
+        if kind is FunctionType or kind in _TYPE_NAMES or issubclass(kind, type):
+            return self._definition(value, kind)
+        return super().reducer_override(value)
+
+    def _definition(self, value: Any, kind: type) -> Any:
+        """Return the reduction of a function, a class or the name of a type."""
+        name = value.__name__ if kind in _TYPE_NAMES else value.__qualname__
+        home = self._home(value, name) if self._local else None
+        if home is not None:
+            self.taken.add((home, name))
+        # cloudpickle refers by name to what a spawned child has of the script, and to every `NewType`.
+        ours = _MAIN if kind is NewType else _MAIN[1:]
+        if home is None and getattr(value, "__module__", None) not in ours:
+            reduced = super().reducer_override(value)
+        elif kind in _TYPE_NAMES:
+            return _TYPE_NAMES[kind](value)
+        elif kind is not FunctionType:
+            reduced = _class_by_value(value)
+        else:
+            # All functions of a module must share its one new dict as globals, so that they see each other's changes.
+            if home is not None and value.__globals__ is vars(self._local[home]):
+                self.globals_ref.setdefault(id(value.__globals__), _Names(self._shell(self._local[home])))
+            reduced = self._dynamic_function_reduce(value)
+        if kind is FunctionType and home is None and reduced is not NotImplemented:
             self.imports |= lazy_imports(value.__code__, package_of(value.__globals__))
         return _with_all(value, reduced) if issubclass(kind, type) else reduced
+
+    def _dynamic_function_reduce(self, function: FunctionType) -> Any:
+        """Reduce a function by value, with globals that classes in its body read, which cloudpickle leaves out."""
+        reduced, held = super()._dynamic_function_reduce(function), function.__globals__
+        reduced[2][1]["__globals__"] |= {name: held[name] for name in global_names(function.__code__) if name in held}
+        return reduced
 
     def _shell(self, module: ModuleType) -> _Shell:
         return self._shells.setdefault(module.__name__, _Shell(module))
@@ -223,6 +244,9 @@ def _with_slots(kind: Any, reduced: Any) -> Any:
         for name, value in vars(kind).items()
         if isinstance(value, MemberDescriptorType) or name in ("__dict__", "__weakref__")
     )
+    written = vars(kind).get("__orig_bases__", ())
+    if NamedTuple in written:  # it would make the class again, and refuses slots: take the class that it made
+        bases, given = kind.__bases__, given | {"__orig_bases__": written}
     return make, (meta, name, bases, given | {"__slots__": slots}, *rest), *more
 
 
@@ -290,6 +314,16 @@ def _property_again(func: Callable[[Any], Any], name: str | None) -> cached_prop
     return made
 
 
+def _dispatch_again() -> Any:
+    return singledispatch(len)
+
+
+def _fill_dispatch(made: Any, registry: dict[type, Callable[..., Any]]) -> None:
+    for kind, function in registry.items():
+        made.register(kind, function)
+    update_wrapper(made, registry[object])
+
+
 _caches: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """Cached functions of this process by version, so that a model loaded once serves every function that calls it."""
 _caches_lock = Lock()
@@ -330,7 +364,7 @@ def _pickled(value: object, version: Callable[[Any], str | None] | None = None, 
 
 def make_sealer() -> Callable[[object], bytes]:
     """Return `seal_value` with its names bound locally, for loops over many small values."""
-    dumps, main, shortest, by_value = pickle.dumps, b"__main__", _SHORTEST_REFERENCE, _by_value
+    dumps, main, shortest, by_value = pickle.dumps, b"_main__", _SHORTEST_REFERENCE, _by_value  # the end of _MAIN
 
     def seal(value: object) -> bytes:
         try:
@@ -707,6 +741,11 @@ def _type_name(value: object) -> str:
         return "class without a name"
 
 
+def dispatches(value: object) -> bool:
+    """Return whether a value is a function of `functools.singledispatch`."""
+    return type(value) is FunctionType and value.__code__ is _DISPATCHES
+
+
 def captured(function: FunctionType) -> dict[str, Any]:
     """Return the variables that a function captured from enclosing functions, without those not set yet."""
     values = {}
@@ -716,11 +755,12 @@ def captured(function: FunctionType) -> dict[str, Any]:
     return values
 
 
+@lru_cache(1000)
 def global_names(code: CodeType) -> tuple[str, ...]:
     """Return the sorted global names that a function, or one nested in it, reads."""
-    # Not `co_names`, which has attribute names too.
+    # Not `co_names`, which has attribute names too. A class's body reads its own `__annotations__` to fill them.
     names = {i.argval for i in dis.get_instructions(code) if i.opname in _READS_GLOBAL}
     for nested in code.co_consts:
         if isinstance(nested, CodeType):
             names.update(global_names(nested))
-    return tuple(sorted(names))
+    return tuple(sorted(names - {"__annotations__"}))

@@ -51,7 +51,8 @@ from typing import Any
 from uuid import UUID
 
 from dqlab.cluster.transport.local_modules import Reached, imported_files, is_local, lazy_imports, package_of
-from dqlab.cluster.transport.sealed import SealError, captured, global_names, seal_value
+from dqlab.cluster.transport.sealed import SealError, captured, dispatches, global_names, seal_value
+from dqlab.imports import loaded
 from dqlab.notebook import running_cell
 from dqlab.numbers import size as size_text
 from dqlab.runs.code.contents import Content, content_of, flat
@@ -631,6 +632,8 @@ class _Walk:
 
     def _callable(self, value: Any) -> bytes | None:  # noqa: C901 - one line for each kind
         """Describe classes, functions and their wrappers, and return None for anything else."""
+        if dispatches(value) and self._imported(value) is None:  # it also captured a cache, which calls change
+            return _pack("dispatch", self._value(dict(value.registry), _name(value)))
         if _is(value, type | FunctionType):
             return self._known(value)
         if _is(value, MethodType):
@@ -702,6 +705,7 @@ class _Walk:
         found: Any = sys.modules.get(module)
         if found is None or is_local(found):
             return None
+        found = loaded(module)
         for part in name.split("."):
             found = attribute(found, part)
         # Only if the name still holds this object: a patched function is not the one of the release.
