@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import linecache
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +17,7 @@ from dqlab.runs.code.source import innermost
 from dqlab.syntax import parse
 
 if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
 __all__ = ["CellLines", "define", "last_function", "users_of_last"]
 
@@ -51,12 +55,26 @@ def define(shell: InteractiveShell, cell: str) -> str:
         name = ""  # running the cell shows what is wrong, and where
     # IPython has shown the cell's own traceback by the time an error is in the result.
     with named_after_running_cell(shell):
-        result = shell.run_cell(_indent(cell) + _MAGIC_LINE + cell, store_history=False)
+        result = _run(shell, _indent(cell) + _MAGIC_LINE + cell, awaits=bool(name))
     error = result.error_before_exec or result.error_in_exec
     if error is not None:
         raise UsageError(reason=f"the cell raised {type(error).__name__}, shown above; nothing was submitted.")
     _attach_lines(innermost(shell.user_ns[name]))
     return name
+
+
+def _run(shell: InteractiveShell, text: str, *, awaits: bool) -> ExecutionResult:
+    """Run a text as a cell, which may await at its top level where it `awaits`."""
+    run = partial(shell.run_cell, text, store_history=False)
+    if not (
+        awaits
+        and asyncio._get_running_loop()
+        and shell.should_run_async(text, transformed_cell=shell.transform_cell(text))
+    ):
+        return run()
+    # A kernel's loop runs already, and cannot run a cell inside a cell; a thread has a loop of its own.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(copy_context().run, run).result()
 
 
 def _indent(cell: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import linecache
 import pickle
 from typing import Any
@@ -43,6 +44,22 @@ def test_mistake_in_the_syntax_is_named_with_the_line_that_the_user_sees(connect
     connected.fails("%%dq submit --over range(3)\nx = 1\ndef f(x: return x")
 
     assert ", line 3" in capsys.readouterr().out
+
+
+def test_cell_may_await_as_any_other_cell_of_a_kernel(connected: Any) -> None:
+    """A kernel runs cells on a loop, on which the cell inside this one could not wait for anything."""
+    cell = (
+        "%%dq submit --over [3] --wait -o run\nimport asyncio\n"
+        "more = await asyncio.sleep(0, 5)\ndef adds(x): return x + more"
+    )
+
+    async def as_a_kernel_does() -> None:
+        transformed = connected.shell.transform_cell(cell)
+        (await connected.shell.run_cell_async(cell, transformed_cell=transformed)).raise_error()
+
+    asyncio.run(as_a_kernel_does())
+
+    assert list(connected["run"].results()) == [8]
 
 
 @pytest.mark.parametrize("first", ["", "\n", "\n  \n"])
