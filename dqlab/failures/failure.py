@@ -37,6 +37,12 @@ _FUTILE = (
 )
 """Mistakes in the code, documents that are missing or cannot be decoded, questions to a user (`input`, `breakpoint`),
 and the message errors, such as `Reject`: the next delivery fails the same way."""
+_MISTAKES = (
+    *(TypeError, KeyError, IndexError, ZeroDivisionError, OverflowError),
+    *(AssertionError, NotImplementedError, RecursionError),
+)
+"""Mistakes too if a line of the user's own raised them. In a library, they may come from a service or another thread;
+so may a user's or a library's class that is derived from them. `ValueError` is not one: parsers of answers raise it."""
 _NO_LINE = "EOF when reading a line"
 """Text of the `EOFError` that Python's `input` raises."""
 _NO_KEYBOARD = "a consumer has no keyboard."
@@ -204,13 +210,16 @@ def retryable(exception: BaseException) -> bool:
         member = members.pop()
         if isinstance(member, BaseExceptionGroup):  # worth a retry if one of its members is
             members += member.exceptions
-        elif type(member) is TypeError:
-            said, trace = said_by(member), member.__traceback__
-            if _SIGNATURE.search(said) is None and not (_ends_in_users_line(trace) and _misuses_document(said, trace)):
-                return True
-        elif not isinstance(member, _FUTILE):
+        elif not isinstance(member, _FUTILE) and not _is_mistake(member):
             return True
     return False
+
+
+def _is_mistake(exception: BaseException) -> bool:
+    # Exact classes: see `_MISTAKES`.
+    if type(exception) is TypeError and _SIGNATURE.search(said_by(exception)) is not None:
+        return True
+    return type(exception) in _MISTAKES and _ends_in_users_line(exception.__traceback__)
 
 
 def _without_middle(text: str, limit: int) -> str:

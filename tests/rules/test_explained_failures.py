@@ -85,7 +85,6 @@ def test_documents_of_others_are_left_alone() -> None:
     class Document:
         pass
 
-    error, record = failed(lambda doc: len(doc), Document())
+    _, record = failed(lambda doc: len(doc), Document())
 
     assert record.message == "object of type 'Document' has no len()"
-    assert retryable(error)

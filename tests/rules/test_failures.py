@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import math
 import sys
 from bdb import BdbQuit
 from collections.abc import Callable
@@ -384,6 +385,52 @@ def test_calls_that_do_not_fit_a_signature_are_not_retried(call: Callable[[], ob
     with pytest.raises(TypeError) as caught:
         call()
     assert not retryable(caught.value)
+
+
+def fails_its_check(total: int = 1) -> None:
+    assert total == 0
+
+
+def calls_itself() -> None:
+    calls_itself()
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda: 1 / 0,
+        lambda: {}["total"],
+        lambda: [][1],
+        lambda: "1" + 1,  # type: ignore[operator]
+        lambda: len(7),  # type: ignore[arg-type]
+        lambda: math.exp(1_000),
+        fails_its_check,
+        calls_itself,
+    ],
+)
+def test_mistakes_in_a_line_of_the_user_are_not_retried(mistake: Callable[[], object]) -> None:
+    """The first red line came after 7 s of backoffs, and a call that costs money was paid four times."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of many classes
+        mistake()
+
+    assert not retryable(caught.value)
+
+
+def test_the_same_classes_in_a_library_and_classes_of_its_own_are_retried() -> None:
+    """A client of a service reads its answers, and has caches that threads share; nobody here can tell."""
+    library: dict[str, Any] = {}
+    exec(compile("def asks(answer): return answer['total']", "/env/site-packages/client.py", "exec"), library)
+
+    class Busy(KeyError):
+        pass
+
+    def refuses(_: object) -> None:
+        raise Busy
+
+    for call in (library["asks"], refuses):
+        with pytest.raises(KeyError) as caught:
+            call({})
+        assert retryable(caught.value)
 
 
 @pytest.mark.parametrize(
