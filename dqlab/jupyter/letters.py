@@ -10,7 +10,6 @@ from typing import Any
 from dqlab.errors import UsageError, in_words
 from dqlab.jupyter.fitting import fitted
 from dqlab.live.display import Mode, mode
-from dqlab.live.tables import WAY_OUT, consumer_died
 from dqlab.notebook import with_cells
 from dqlab.numbers import many
 from dqlab.runs.failures import DeadLetter, Failures
@@ -68,7 +67,6 @@ def _lines(letter: DeadLetter) -> list[str]:
     place = one_line(letter.at) or "a place unknown"
     return [
         f"dead after {many(letter.deliveries, 'delivery')} ({one_line(letter.reason)}), {code}at {place}",
-        *([WAY_OUT] if consumer_died(letter.error, letter.message) else []),
         f"document: {_document(letter)}",
         f"message {letter.id}, position {letter.ordinal} in the input",
     ]

@@ -24,11 +24,9 @@ from dqlab.texts import as_word, one_line
 
 __all__ = [
     "NO_TABLE",
-    "WAY_OUT",
     "Cell",
     "Column",
     "Table",
-    "consumer_died",
     "documents_table",
     "failures_table",
     "lag_of",
@@ -89,11 +87,6 @@ class Table:
 
 
 NO_TABLE = Table((), ())
-WAY_OUT = (
-    "A function that ends its process, as os._exit and crashes of native code do, ends its consumer too. Map with "
-    'executor="process": each slot has its own process, and the failure names how that process died.'
-)
-"""What to do where consumers died of a document: a retry would meet the document again."""
 _STATUS = (
     Column("queue"),
     Column("state"),
@@ -302,14 +295,9 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
     if len(classes) > 1:
         worst = one_line(classes[0].error, 40)
         lines.append(f"%dq retry {run} --where \"error == '{worst}'\"")
-    if any(consumer_died(entry.error, entry.message) for entry in classes):
+    if any(entry.error == "NoAnswer" and "consumer died" in entry.message for entry in classes):
         lines.append('lab.map(fn, docs, executor="process")    # where fn ends its process, as os._exit and crashes do')
     return Table(columns, rows, notes=tuple(notes), lines=tuple(lines))
-
-
-def consumer_died(error: str, message: str) -> bool:
-    """Return whether a failure means that the consumer died, and not that leases ended."""
-    return error == "NoAnswer" and "consumer died" in message
 
 
 def _has_key(entry: ClassStats) -> bool:

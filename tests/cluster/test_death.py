@@ -166,7 +166,9 @@ def test_document_that_always_kills_its_worker_is_the_only_one_lost(own_lab: dq.
 
     [letter] = run.failures()
     assert (letter.ordinal, letter.deliveries) == (123, 2)
-    assert letter.reason == "its consumer died 2 times"
+    assert letter.reason.startswith("its consumer died 2 times; ")
+    assert "its last worker died of signal 9 (SIGKILL), sent by another process" in letter.reason
+    assert 'With executor="process" a document ends a process of its own' in letter.reason
     assert list(run.results(errors="skip")) == [x for x in range(500) if x != 123]
 
 

@@ -45,18 +45,6 @@ def test_letter_shows_document_error_deliveries_version_and_traceback() -> None:
     assert text.endswith("KeyError: '<b>'")
 
 
-def test_letter_whose_consumers_died_names_the_way_out() -> None:
-    """`os._exit` in a function ends the consumer's process: "its consumer died 5 times" is all that is known of it."""
-    died = "its consumer died 5 times"
-    gone = replace(letter(b"", died), error="NoAnswer", reason=died, traceback="", fingerprint="no-answer")
-
-    assert 'executor="process"' in letter_bundle(gone)["text/plain"]
-    assert "executor=&quot;process&quot;" in letter_bundle(gone)["text/html"]
-    assert "executor" not in letter_bundle(letter(b""))["text/plain"]
-    ended = replace(gone, message="its lease ended 5 times")
-    assert "executor" not in letter_bundle(ended)["text/plain"]
-
-
 def test_key_of_one_document_is_not_taken_for_the_id_of_another() -> None:
     """A document of a run over numbers is named by its number."""
     failures: Any = [replace(letter(b""), id=3, key=9), replace(letter(b""), id=5, key=3)]

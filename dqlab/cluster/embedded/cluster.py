@@ -36,7 +36,7 @@ from dqlab.cluster.embedded.nursery import CLOSE, EXIT, FAILED, START, STARTED, 
 from dqlab.cluster.embedded.quiet import quieted
 from dqlab.cluster.embedded.worker import Worker
 from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.transport.internals import keep_replaced_workers, replace_lost_workers, tend
+from dqlab.cluster.transport.internals import EXITS, keep_replaced_workers, replace_lost_workers, tend
 from dqlab.cluster.transport.undisturbed import ClusterClosesUndisturbed
 
 if TYPE_CHECKING:
@@ -367,8 +367,14 @@ class ForkedNanny(Nanny):
         super().__init__(*args, **{"worker_class": Worker, **given})
         self._nursery = nursery
 
+    def _on_worker_exit_sync(self, exitcode: int) -> None:
+        if self.status is Status.running:
+            self.log_event(EXITS, {"worker": self.worker_address, "status": exitcode})  # type: ignore[no-untyped-call]
+        super()._on_worker_exit_sync(exitcode)  # type: ignore[no-untyped-call]
+
     async def instantiate(self) -> Status:
         """Start the worker's process and wait until it listens."""
+        self.log_event(EXITS, {})  # type: ignore[no-untyped-call]
         if self.process is None:
             self.process = _ForkedWorker(
                 self._nursery,

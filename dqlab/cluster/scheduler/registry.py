@@ -15,6 +15,7 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
 
+from dqlab.cluster.consumer.process.slot_process import how_it_ended
 from dqlab.cluster.scheduler.actions import Actions
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.clients import Attachments, Claims
@@ -30,7 +31,7 @@ from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.statistics.collector import Statistics
 from dqlab.cluster.transport.calls import ResendCall
 from dqlab.cluster.transport.errands import answering
-from dqlab.cluster.transport.internals import answers, dask_versions, install
+from dqlab.cluster.transport.internals import answers, dask_versions, exit_status, install
 from dqlab.cluster.transport.protocol import check_dask, greeting
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport, unpacked
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
@@ -41,6 +42,7 @@ __all__ = ["Registry"]
 logger = logging.getLogger("dqlab.registry")
 
 HELLO_TIMEOUT = 3.0
+_WAY_OUT = 'With executor="process" a document ends a process of its own, and its failure says how'
 MAX_STEMS = 10_000
 """Most function names for which the number of the last run is remembered."""
 
@@ -230,7 +232,13 @@ class Registry(SchedulerPlugin):
         for queue, consumers in self.actors.worker_left(worker).items():
             self.collector.forget(consumers)
             self.consumer_sets.worker_left(consumers)
-            self.state.in_background(self.actors.release(queue, consumers, self.state.why_gone(worker)))
+            self.state.in_background(self._release(queue, consumers, worker))
+
+    async def _release(self, queue: str, consumers: list[str], worker: str) -> None:
+        why = self.state.why_gone(worker)
+        if not why and (status := await exit_status(self.state.scheduler, worker)) is not None:
+            why = f"its last worker {how_it_ended(status)}"
+        await self.actors.release(queue, consumers, f"{why}. {_WAY_OUT}" if why else _WAY_OUT)
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
         """Return the workers that Dask may close, from `Elasticity.idle`."""

@@ -606,10 +606,31 @@ async def kill_worker(scheduler: Scheduler, state: WorkerState) -> None:
 
 def memory_at_its_kill(scheduler: Scheduler, worker: str) -> int | None:
     """Return the bytes of memory for which a nanny killed a worker, or None if it did not die of that."""
-    for _, event in reversed(tuple(scheduler.get_events("worker-restart-memory"))):
-        if event.get("worker") == worker:
-            return int(event["rss"])
+    return _last_event(scheduler, "worker-restart-memory", worker).get("rss")
+
+
+EXITS = "dqlab-worker-exit"
+"""Topic of the events by which nannies of ours report how processes of workers ended, and first that they will."""
+
+
+async def exit_status(scheduler: Scheduler, worker: str) -> int | None:
+    """Return the exit status of a dead worker's process, or None if no nanny reports it within half a second."""
+    # Its connection breaks some milliseconds before its nanny knows.
+    for _ in range(50 if scheduler.get_events(EXITS) else 0):
+        if event := _last_event(scheduler, EXITS, worker):
+            return int(event["status"])
+        await asyncio.sleep(0.01)
     return None
+
+
+def _last_event(scheduler: Scheduler, topic: str, worker: str) -> dict[str, Any]:
+    events = (event for _, event in reversed(tuple(scheduler.get_events(topic))))
+    return next((event for event in events if event.get("worker") == worker), {})
+
+
+def is_paused(worker: WorkerState) -> bool:
+    """Return whether a worker begins no task, since its process has taken most of its memory."""
+    return worker.status is Status.paused
 
 
 def daemon_thread(name: str) -> ThreadPoolExecutor:
