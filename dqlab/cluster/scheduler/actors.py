@@ -33,12 +33,24 @@ SPAWN_TIMEOUT = 30.0
 OPEN_TIMEOUT = 300.0
 """Seconds that a shard may take to read a long log. The wait ends early when its worker dies, or hangs and is killed by
 `Departures`."""
+PAUSED_TIMEOUT = 5.0
+"""Seconds that a new shard waits for a worker that Dask has paused: it may give memory back at once, or never."""
 CLOSE_TIMEOUT = 10.0
 FAILING_AFTER = 30.0
 """Seconds that callers wait for a failed log to recover before they get the reason."""
 ALONE_AFTER = 30.0
 """Seconds without any worker after which callers get an error for a shard in memory. A cluster that restarts has no
 worker for a moment."""
+
+
+class WorkerPaused(CallTimeout):
+    """Dask has paused the worker where a queue or consumer was to be made."""
+
+    text = (
+        "{name!r} was not made: Dask has paused its worker {worker}, whose process has taken {taken} of memory, and it "
+        "did not go on within {seconds:g} s. Nothing was put or lost. End what holds the memory there, or restart the "
+        "worker, then call again."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +153,8 @@ class Actors:
 
     async def _ask_to_spawn(self, entry: Entry) -> None:
         address, key, limit = entry.address, entry.key, OPEN_TIMEOUT if entry.durable else SPAWN_TIMEOUT
+        if entry.is_shard and entry.epoch == 1 and self._state.paused_at(address):
+            limit = PAUSED_TIMEOUT
         cls = open_value(entry.sealed) if entry.sealed else ConsumerActor
         sealed = seal_value((cls, self._arguments(entry)))
         entry.asked = True  # `Departures` allows a worker that opens a shard a longer silence
@@ -150,6 +164,8 @@ class Actors:
         except TimeoutError:
             if not within.expired():  # raised by the actor, not by our limit
                 raise
+            if taken := self._state.paused_at(address):
+                raise WorkerPaused(name=entry.name, worker=address, taken=taken, seconds=limit) from None
             raise CallTimeout(name=entry.name, call="open", seconds=limit) from None
         finally:
             entry.asked = False
