@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path, PurePath
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import NamedTuple, Self
 
 from dqlab.errors import FrameCorrupt, MessageError
@@ -166,7 +166,7 @@ def _explained(exception: BaseException, trace: TracebackType | None) -> str:
         return f"{_NO_KEYBOARD} Call the function here with one document to debug it, or leave breakpoint() out."
     if type(exception) is TypeError and _misuses_document(said, trace):
         return f"{said}. {_OF_DOCUMENT}"
-    if type(exception) is KeyError and _ends_in_environment(trace):
+    if type(exception) is KeyError and _last_code(trace) is type(os.environ).__getitem__.__code__:
         return f"{said}: {_OF_ENVIRONMENT}"
     if type(exception) is FileNotFoundError and isinstance(exception.filename, str):
         path = exception.filename
@@ -189,18 +189,11 @@ def _misuses_document(said: str, trace: TracebackType | None) -> bool:
     return False
 
 
-def _ends_in_environment(trace: TracebackType | None) -> bool:
-    """Return whether an exception was raised by ``os.environ[...]``."""
+def _last_code(trace: TracebackType | None) -> CodeType | None:
+    """Return the code of the innermost frame, which is not the user's own where a library raised."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code is type(os.environ).__getitem__.__code__
-
-
-def _ends_in_users_line(trace: TracebackType | None) -> bool:
-    """Return whether the innermost frame is the user's own, and not a library's that was called there."""
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and is_users(trace.tb_frame.f_code.co_filename)
+    return trace.tb_frame.f_code if trace is not None else None
 
 
 def retryable(exception: BaseException) -> bool:
@@ -219,7 +212,8 @@ def _is_mistake(exception: BaseException) -> bool:
     # Exact classes: see `_MISTAKES`.
     if type(exception) is TypeError and _SIGNATURE.search(said_by(exception)) is not None:
         return True
-    return type(exception) in _MISTAKES and _ends_in_users_line(exception.__traceback__)
+    code = _last_code(exception.__traceback__)
+    return type(exception) in _MISTAKES and code is not None and is_users(code.co_filename)
 
 
 def _without_middle(text: str, limit: int) -> str:
@@ -326,11 +320,11 @@ def _members(exception: BaseException) -> Iterator[type[BaseException]]:
         yield from (type(member) for member in exception.exceptions[:_MAX_MEMBERS])
 
 
-def class_name(kind: type[BaseException]) -> str:
+def class_name(kind: type) -> str:
     """Return a class's name as Python's own tracebacks write it."""
     try:
         name, module = kind.__qualname__, kind.__module__
-        full = name if module in ("builtins", "__main__") else f"{module}.{name}"
+        full = name if module in ("builtins", "__main__", "__mp_main__") else f"{module}.{name}"
         return brief(str.__str__(full), _MAX_NAME)
     except BaseException:  # noqa: BLE001 - a metaclass may return anything, or raise
         return brief(type.__dict__["__name__"].__get__(kind), _MAX_NAME)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import asyncio
 import linecache
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dqlab.cluster.transport.local_modules import Opened
 from dqlab.errors import UsageError
 from dqlab.notebook import named_after_running_cell
 from dqlab.runs.code.source import innermost
@@ -19,7 +21,7 @@ from dqlab.syntax import parse
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
-__all__ = ["CellLines", "define", "last_function", "users_of_last"]
+__all__ = ["define", "last_function", "users_of_last"]
 
 _MAGIC_LINE = "# %%dq\n"
 """Replaces the magic's line, so that lines are numbered as the user sees them; IPython drops an empty one."""
@@ -65,12 +67,9 @@ def define(shell: InteractiveShell, cell: str) -> str:
 
 def _run(shell: InteractiveShell, text: str, *, awaits: bool) -> ExecutionResult:
     """Run a text as a cell, which may await at its top level where it `awaits`."""
-    run = partial(shell.run_cell, text, store_history=False)
-    if not (
-        awaits
-        and asyncio._get_running_loop()
-        and shell.should_run_async(text, transformed_cell=shell.transform_cell(text))
-    ):
+    run: Callable[[], ExecutionResult] = partial(shell.run_cell, text, store_history=False)
+    transformed = shell.transform_cell(text) if awaits and asyncio._get_running_loop() else ""
+    if not shell.should_run_async(text, transformed_cell=transformed):
         return run()
     # A kernel's loop runs already, and cannot run a cell inside a cell; a thread has a loop of its own.
     with ThreadPoolExecutor(1) as pool:
@@ -83,24 +82,15 @@ def _indent(cell: str) -> str:
     return cell[: len(cell) - len(cell.lstrip())].rpartition("\n")[2]
 
 
-class CellLines:
-    """The text of a cell, sent along with a function and opened with it, for the tracebacks of consumers."""
-
-    # A cell is not a file: a consumer has no other source for its lines. Opening the function's pickle calls `_opened`.
-    def __init__(self, filename: str, text: str) -> None:
-        self.filename, self.text = filename, text
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (self.filename, self.text)
-
-
 # Pickled functions in logs of queues refer to this name: it stays in this module, with these arguments.
-def _opened(filename: str, text: str) -> CellLines:
+def _opened(filename: str, text: str) -> Opened:
+    """Have a cell's lines in the tracebacks of the process that opens its function."""
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    return CellLines(filename, text)
+    return Opened(_opened, filename, text)
 
 
 def _attach_lines(function: object) -> None:
     if isinstance(function, FunctionType):
         filename = function.__code__.co_filename
-        function.__cell_lines__ = CellLines(filename, "".join(linecache.getlines(filename)))  # type: ignore[attr-defined]
+        # A cell is not a file: a consumer has no other source for its lines.
+        function.__cell_lines__ = Opened(_opened, filename, "".join(linecache.getlines(filename)))  # type: ignore[attr-defined]

@@ -25,9 +25,8 @@ from typing import Any
 from dqlab.errors import DqlabError
 
 __all__ = [
-    "Either",
-    "LazyImports",
     "ModuleDiffers",
+    "Opened",
     "Reached",
     "imported_files",
     "is_local",
@@ -232,17 +231,14 @@ def sources_of(name: str) -> list[str]:
 # --- opening ----------------------------------------------------------------------------------
 
 
-class LazyImports:
-    """A sealed function with the local modules that it imports when it is called."""
+class Opened:
+    """Opens as what a function returns for some arguments."""
 
-    # `modules` has, by name, a digest of the files and the folder for `sys.path`. Opening drops those modules that this
-    # process has imported from other files, so that the function imports them again.
-
-    def __init__(self, modules: dict[str, tuple[str, str]], sealed: bytes) -> None:
-        self.parts = modules, sealed
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self._reduced = function, arguments
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_after, self.parts  # durable logs keep pickles with this name: do not rename or move it
+        return self._reduced
 
 
 _expected: dict[str, str] = {}
@@ -250,8 +246,13 @@ _expected: dict[str, str] = {}
 _lock = Lock()
 
 
+# Durable logs keep pickles with the names of this function and `_open_either`: do not rename or move them.
 def _open_after(modules: dict[str, tuple[str, str]], sealed: bytes) -> Any:
+    """Open a function that imports local modules when it is called."""
     import pickle
+
+    # `modules` has, by name, a digest of the files and the folder for `sys.path`. Those that this process has imported
+    # from other files are dropped here, so that the function imports them again.
 
     with _lock:
         for name, (digest, folder) in modules.items():
@@ -292,28 +293,6 @@ class Reached:
     """Whether they refer to a value that can change in place."""
 
 
-class Either:
-    """A value sealed twice, with local modules by name and by value."""
-
-    # `taken` has the parts of local modules that the value uses, (module, name), name "" for the whole module, and
-    # `fingerprint` theirs; None: unknown, so the values are used. `of` computes the fingerprint where the value is
-    # opened, and must be importable there. `named` and `valued` are the two pickles; `valued` is None for a `reason`.
-
-    def __init__(
-        self,
-        taken: list[tuple[str, str]],
-        fingerprint: bytes | None,
-        of: Callable[[list[Any]], Reached],
-        named: bytes,
-        valued: bytes | None,
-        reason: str,
-    ) -> None:
-        self.parts = taken, fingerprint, of, named, valued, reason
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _open_either, self.parts  # durable logs keep pickles with this name: do not rename or move it
-
-
 _first_seen: dict[tuple[tuple[str, str], ...], tuple[list[Any], bytes | None]] = {}
 """Names to their objects and fingerprint at the first look. Functions that ran since may have changed them in place."""
 
@@ -326,6 +305,10 @@ def _open_either(
     valued: bytes | None,
     reason: str,
 ) -> Any:
+    """Open a value that is sealed twice, with local modules by name and by value."""
+    # `taken` has the parts of local modules that the value uses, (module, name), name "" for the whole module, and
+    # `fingerprint` theirs; None: unknown, so the values are used. `of` computes the fingerprint here, and must be
+    # importable. `named` and `valued` are the two pickles; `valued` is None for a `reason`.
     import pickle
 
     # By name where possible: then the function shares the module's state with all others of this process.

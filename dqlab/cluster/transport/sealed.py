@@ -21,7 +21,7 @@ from itertools import chain, islice
 from operator import is_
 from threading import Lock
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
-from typing import Any, NamedTuple, NewType, TypeVar
+from typing import Any, NamedTuple, NewType, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import cloudpickle
@@ -36,9 +36,10 @@ from cloudpickle.cloudpickle import (  # private; held by tests/cluster
 from cloudpickle.cloudpickle import _dynamic_class_reduce as _class_by_value
 
 from dqlab.cluster.transport.local_modules import (
-    Either,
-    LazyImports,
+    Opened,
     Reached,
+    _open_after,
+    _open_either,
     lazy_digests,
     lazy_imports,
     local_modules,
@@ -47,6 +48,7 @@ from dqlab.cluster.transport.local_modules import (
 )
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import NotPicklable, in_words
+from dqlab.failures.failure import class_name
 
 __all__ = [
     "SealError",
@@ -77,7 +79,7 @@ _TYPE_NAMES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     TypeVar: lambda value: (_make_typevar, _decompose_typevar(value)),
     NewType: lambda value: (NewType, (value.__name__, value.__supertype__)),
 }
-_DISPATCHES = singledispatch(len).__code__
+_DISPATCHES = cast("FunctionType", singledispatch(len)).__code__
 """The code that all functions of `singledispatch` have."""
 _OF_MEMBERS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 _MAX_DEPTH = 4
@@ -86,8 +88,8 @@ _SHORTEST_REFERENCE = 29
 """Bytes of a pickle that holds nothing but a one-letter name in ``__main__``."""
 _TOO_DEEP = "it is nested too deeply"
 # Pickles name the functions below by module and name: `_code_again`, `_cached_again`, `_property_again`,
-# `_dispatch_again`, `_fill_dispatch`, `_empty_module`, `_same`, `_fill`, `_fill_members` and `_from_module`. Durable
-# logs keep such pickles, so do not rename or move them.
+# `_fill_dispatch`, `_empty_module`, `_same`, `_fill`, `_fill_members` and `_from_module`. Durable logs keep such
+# pickles, so do not rename or move them.
 
 _READS_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
@@ -143,7 +145,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     ) -> None:
         super().__init__(file, protocol=5)
         self._version, self._local, self._elsewhere = version, local or {}, elsewhere or {}
-        self._shells: dict[str, _Shell] = {}
+        self._shells: dict[str, Opened] = {}
         self.taken: set[tuple[str, str]] = set()
         """Parts of local modules that the pickle contains: (module, name); name "": the whole module."""
         self.imports: set[str] = set()
@@ -160,7 +162,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _property_again, (value.func, value.attrname)
         if dispatches(value) and not self._stays(value):
             # Its cache, which it captures, has weak references. Two steps: the functions may call it.
-            return _dispatch_again, (), dict(value.registry), None, None, _fill_dispatch
+            return singledispatch, (len,), dict(value.registry), None, None, _fill_dispatch
         if self._local and id(value) in self._elsewhere:
             return _from_module, self._elsewhere[id(value)]
         if self._local and kind is ModuleType and value.__name__ in self._local:
@@ -188,7 +190,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         else:
             # All functions of a module must share its one new dict as globals, so that they see each other's changes.
             if home is not None and value.__globals__ is vars(self._local[home]):
-                self.globals_ref.setdefault(id(value.__globals__), _Names(self._shell(self._local[home])))
+                self.globals_ref.setdefault(id(value.__globals__), Opened(vars, self._shell(self._local[home])))
             reduced = self._dynamic_function_reduce(value)
         if kind is FunctionType and home is None and reduced is not NotImplemented:
             self.imports |= lazy_imports(value.__code__, package_of(value.__globals__))
@@ -200,8 +202,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced[2][1]["__globals__"] |= {name: held[name] for name in global_names(function.__code__) if name in held}
         return reduced
 
-    def _shell(self, module: ModuleType) -> _Shell:
-        return self._shells.setdefault(module.__name__, _Shell(module))
+    def _shell(self, module: ModuleType) -> Opened:
+        """Return what opens as an empty module, which is filled later and has the globals of its functions."""
+        # Two steps, because a module and its functions refer to each other.
+        names = {name: getattr(module, name, None) for name in ("__name__", "__package__", "__file__")}
+        return self._shells.setdefault(module.__name__, Opened(_empty_module, names))
 
     def _home(self, value: Any, name: str) -> str | None:
         """Return the name of the local module that has a value under a name."""
@@ -268,28 +273,6 @@ def _fill_members(kind: Any, state: tuple[Any, dict[str, dict[str, Any]]]) -> No
         vars(kind._member_map_[name]).update(held)
 
 
-class _Shell:
-    """Opens as an empty module, which is filled later and has the globals of its functions."""
-
-    # Two steps, because a module and its functions refer to each other.
-
-    def __init__(self, module: ModuleType) -> None:
-        self._names = {name: getattr(module, name, None) for name in ("__name__", "__package__", "__file__")}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _empty_module, (self._names,)
-
-
-class _Names:
-    """Opens as the dict of a module that travels by value."""
-
-    def __init__(self, shell: _Shell) -> None:
-        self._shell = shell
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return vars, (self._shell,)
-
-
 def _empty_module(names: dict[str, Any]) -> ModuleType:
     module = ModuleType(names["__name__"])
     vars(module).update(names)
@@ -312,10 +295,6 @@ def _property_again(func: Callable[[Any], Any], name: str | None) -> cached_prop
     made = cached_property(func)
     made.attrname = name
     return made
-
-
-def _dispatch_again() -> Any:
-    return singledispatch(len)
 
 
 def _fill_dispatch(made: Any, registry: dict[type, Callable[..., Any]]) -> None:
@@ -417,7 +396,7 @@ def seal_function(
     local = local_modules()
     if next(named_in(named, local), None) is None:
         lazy = lazy_digests(imports) if imports else {}
-        return named if not lazy else pickle.dumps(LazyImports(lazy, named), 5)
+        return named if not lazy else pickle.dumps(Opened(_open_after, lazy, named), 5)
     made = _Both(function, imports, local, version, fingerprint, named)
     if remember and made.lasts:
         with _remembered_lock:
@@ -456,10 +435,10 @@ class _Both:
         self._imports = imports | reached.imports
         self._lazy = lazy_digests(self._imports)
         self.lasts = self._valued is not None or not self._mutable
-        both = Either(sorted(taken), reached.digest, fingerprint, named, self._valued, reason)
+        both = Opened(_open_either, sorted(taken), reached.digest, fingerprint, named, self._valued, reason)
         self.sealed = _by_value(both)
         if self._lazy:
-            self.sealed = pickle.dumps(LazyImports(self._lazy, self.sealed), 5)
+            self.sealed = pickle.dumps(Opened(_open_after, self._lazy, self.sealed), 5)
 
     def holds(self) -> bool:
         """Return whether sealing the function again would give the same bytes."""
@@ -649,7 +628,7 @@ def _culprit(value: object, reason: str) -> str:
     subject = " in ".join(reversed(steps)) or "it"
     # CPython's own "TypeError: cannot pickle 'lock' object" only repeats the type.
     detail = "" if reason.startswith("TypeError: cannot pickle") else f" ({reason})"
-    return f"{subject} is a {_type_name(value)}{detail}"
+    return f"{subject} is a {class_name(type(value))}{detail}"
 
 
 def _failing_parts(value: object, seen: set[int]) -> Iterator[tuple[str, object, str]]:
@@ -690,7 +669,7 @@ def _items(owner: str, values: Sequence[object] | Set[object]) -> Iterator[tuple
 def _entries(owner: str, entries: Mapping[object, object]) -> Iterator[tuple[str, object]]:
     for key, part in entries.items():
         yield f"a key of a {owner}", key
-        shown = f"{key!r:.50}" if isinstance(key, (str, int, float)) else f"of a {_type_name(key)} key"
+        shown = f"{key!r:.50}" if isinstance(key, (str, int, float)) else f"of a {class_name(type(key))} key"
         yield f"entry {shown} of a {owner}", part
 
 
@@ -707,7 +686,7 @@ def _function_parts(function: FunctionType) -> Iterator[tuple[str, object]]:
 
 
 def _state_parts(value: object) -> Iterator[tuple[str, object]]:
-    owner = _type_name(value)
+    owner = class_name(type(value))
     try:
         reduced = value.__reduce_ex__(5)
     except KeyboardInterrupt:
@@ -728,17 +707,6 @@ def _state_parts(value: object) -> Iterator[tuple[str, object]]:
         yield f"part {n} of {owner}", part
     yield from _items(owner, list(items or ()))
     yield from _entries(owner, dict(entries or ()))
-
-
-def _type_name(value: object) -> str:
-    kind: Any = type(value)
-    try:
-        module = kind.__module__
-        return str(kind.__qualname__ if module in ("builtins", "__main__") else f"{module}.{kind.__qualname__}")
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a metaclass may raise anything
-        return "class without a name"
 
 
 def dispatches(value: object) -> bool:
