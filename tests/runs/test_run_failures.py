@@ -60,6 +60,10 @@ def needs_text(x: int) -> int:
     return x
 
 
+def divides_by_zero(x: int) -> float:
+    return x / 0
+
+
 def needs_a_package(x: int) -> int:
     import a_package_nobody_has  # type: ignore[import-not-found]
 
@@ -128,7 +132,10 @@ def test_dead_letter_of_a_document_carries_its_key_and_the_document(queue: dq.Qu
     assert (letter.key, letter.document) == ("reports/a.txt", document)
 
 
-@pytest.mark.parametrize(("function", "error"), [(needs_text, "Reject"), (needs_a_package, "ModuleNotFoundError")])
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [(needs_text, "Reject"), (needs_a_package, "ModuleNotFoundError"), (divides_by_zero, "ZeroDivisionError")],
+)
 def test_failure_that_would_come_again_is_not_retried(queue: dq.QueuePool, function: object, error: str) -> None:
     """Retrying a missing package for minutes only hides that it is missing."""
     assert callable(function)
