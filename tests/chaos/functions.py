@@ -76,7 +76,7 @@ ODD_ERRORS: tuple[Callable[[str], BaseException], ...] = (
     lambda key: ValueError(f"{key} caf\udce9 \x1b[31m\x00"),
     lambda key: Unprintable(key),
     lambda key: Unpicklable(key),
-    lambda key: KeyError(key, b"\xff"),
+    lambda key: LookupError(key, b"\xff"),
     lambda key: ValueError(key * 100_000),
     lambda key: ExceptionGroup(key, [ValueError(key), OSError(5, "caf\udce9")]),
     lambda key: TimeoutError(),
