@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import stat
 import sys
 import tempfile
 import threading
@@ -37,6 +38,7 @@ from dqlab.errors import (
     StorageRefused,
     StorageUnknown,
     StorageUnset,
+    WrongKind,
     in_words,
 )
 from dqlab.imports import import_whole
@@ -70,6 +72,7 @@ __all__ = [
     "without_secrets",
 ]
 
+_ENDLESS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 IN_MEMORY = 16 << 20
 """Bytes; a larger file of unknown length is kept in a temporary file instead of memory."""
 _PIECE = 1 << 16
@@ -536,6 +539,9 @@ def open_binary(where: str) -> BinaryIO:
     """Open a path or URL for reading, or raise an `ImportError` that names the package its file system needs."""
     path = local_path(where)
     if path is not None:
+        # Look first: opening a pipe waits for a writer, for ever if none comes, and some devices never end.
+        if (kind := _ENDLESS.get(stat.S_IFMT(os.stat(path).st_mode))) is not None:
+            raise WrongKind(key=where, kind=kind, asked="reading", instead="a regular file with what it gives")
         return Path(path).open("rb")
     with asked(where):
         system, path = remote(where)
