@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dqlab"
-FORMATS = {"PIL", "charset_normalizer", "fsspec", "lxml", "pyarrow", "pypdfium2", "selectolax"}
+FORMATS = {"PIL", "charset_normalizer", "fsspec", "lxml", "pyarrow", "pypdfium2", "selectolax", "webencodings"}
 """What opens documents of one kind or another."""
 DISPLAY = {"IPython", "anywidget", "bokeh", "ipywidgets", "jupyterlab", "matplotlib", "pandas"}
 

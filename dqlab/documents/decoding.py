@@ -1,27 +1,35 @@
 """Decodes bytes into text: finds the encoding, and extracts what a page of HTML shows.
 
-Owns the order in which encodings are tried: a byte order mark, the declaration of a Python source or an HTML page,
-UTF-8, and then detection. charset-normalizer and selectolax are imported with the first document that needs them.
+Owns the order in which encodings are tried: what the bytes show (a byte order mark, escape sequences, zeros), the
+declaration of a Python source or an HTML page, UTF-8, and then detection. charset-normalizer, selectolax and
+webencodings are imported with the first document that needs them.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
+from contextlib import suppress
 from tokenize import detect_encoding
 from typing import Any
 
 from dqlab.errors import ExtraMissing
 
-__all__ = ["decode_html", "decoded", "detected", "marked", "source_encoding", "text_of_html"]
+__all__ = ["decode_html", "decoded", "detected", "marked", "shown", "source_encoding", "text_of_html"]
 
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: this mark begins with the mark of UTF-16
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
+# After UTF-32, because one of its marks begins with one of these.
+_MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_ESCAPES = {
+    rb"\x1b\$\)C": ("iso2022_kr",),
+    rb"\x1b(?:\$[@AB]|\$\([CDOQ]|\([IJ])": ("iso2022_jp", "iso2022_jp_2", "iso2022_jp_2004", "iso2022_jp_ext"),
+    rb"~\{(?:[!-w][!-~])+~\}": ("hz",),
+}
+"""Encodings by the sequences with which a text of seven bits switches between alphabets; the most common one first."""
+_WIDE = {"_0_0": "utf-16-le", "0_0_": "utf-16-be", "_000": "utf-32-le", "000_": "utf-32-be"}
+"""Encodings without a mark, by which of four bytes are below 32, hence no letters, in most of a text."""
+_EXAMINED = 4096
+"""Bytes that are examined for these."""
 _COMMONEST = "cp1252"
 _LETTERS = frozenset("àâäáãåæçéèêëíìîïñóòôöõøœúùûüÿßšž" + "ÀÂÄÁÃÅÆÇÉÈÊËÍÌÎÏÑÓÒÔÖÕØŒÚÙÛÜŸŠŽ")
 """Accented letters of Western Europe, without Icelandic ones: Turkish encodings have other letters at their bytes."""
@@ -44,12 +52,42 @@ _ADVICE = "Pass encoding=, or errors='replace', or read document.bytes()"
 
 def marked(head: bytes) -> str | None:
     """Return the encoding that a byte order mark names, or None without a mark."""
-    return next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
+    return next((encoding for mark, encoding in _MARKS.items() if head.startswith(mark)), None)
+
+
+def shown(data: bytes) -> str | None:
+    """Return the encoding that a mark, escape sequences or zeros show, although the bytes may be valid UTF-8, too."""
+    return marked(data) or _escaped(data) or _wide(data)
+
+
+def _escaped(data: bytes) -> str | None:
+    if not data.isascii() or not (b"\x1b" in data or b"~{" in data):
+        return None
+    for sequence, encodings in _ESCAPES.items():
+        if re.search(sequence, data) is not None:
+            for encoding in encodings:
+                with suppress(UnicodeDecodeError):
+                    codecs.getincrementaldecoder(encoding)().decode(data)  # the end may be cut off
+                    return encoding
+            if encodings != ("hz",):  # whose sequences a text may have by chance
+                return encodings[0]
+    if (found := re.search(rb"\x1b\$[)*][AGH]", data)) is not None:
+        reason = "Python cannot decode it. Convert the file with iconv, or read document.bytes()"
+        raise UnicodeDecodeError("iso2022_cn", data, *found.span(), reason)
+    return None
+
+
+def _wide(data: bytes) -> str | None:
+    head = data[:_EXAMINED]
+    if b"\0" not in head:  # of spaces and ends of lines
+        return None
+    signs = [len(head[at::4].translate(None, bytes(range(32)))) for at in range(4)]
+    return _WIDE.get("".join("_" if each * 8 > len(head) else "0" for each in signs))
 
 
 def decoded(data: bytes) -> tuple[str, str]:
     """Return a text and its encoding, or raise a `UnicodeDecodeError` whose reason says what to do."""
-    encoding = marked(data) or "utf-8"
+    encoding = shown(data) or "utf-8"
     try:
         return data.decode(encoding), encoding
     except UnicodeDecodeError as error:
@@ -85,7 +123,7 @@ def detected(data: bytes) -> str | None:
     except ImportError as error:
         what = "texts in other encodings than UTF-8"
         raise ExtraMissing.of(error, "charset_normalizer", what=what, extra="documents") from error
-    if b"\0" in data[:4096]:  # UTF-16 without a mark is rare, pictures and programs are common
+    if b"\0" in data[:_EXAMINED]:  # UTF-16 of Chinese without a mark is rare, pictures and programs are common
         return None
     likely = from_bytes(data, cp_exclusion=_OF_MAINFRAMES)
     best = likely.best()
@@ -142,59 +180,87 @@ _BLOCKS = (
 )
 _END = "\x1e"
 """Marks the ends of lines; newlines cannot, because white space in the source only separates words."""
-_META = re.compile(rb"<meta[^>]+?charset\s*=\s*[\"']?\s*([\w.:+-]+)", re.IGNORECASE)
+_KEPT = "\x02"
+"""Marks lines whose white space is kept."""
+_XML = re.compile(r"\A[\s\ufeff]*<\?xml\s(?:[^>]*?\sencoding\s*=\s*[\"']([\w.:-]+))?")
+_OF_HTML = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)(\w+);")
+"""Matches entities that XML does not know."""
+_AS_BROWSERS = {"gbk": "gb18030", "replacement": "utf-8", "x-user-defined": "cp1252"}
+_AS_BROWSERS |= {"utf-16le": "utf-8", "utf-16be": "utf-8"}  # what is readable as ASCII is not in UTF-16
+"""Decoders that the standard names for an encoding, where Python has none of that name or a smaller one."""
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']+)", re.IGNORECASE)
 _DECLARED_WITHIN = 4096
 """Bytes in which a declared encoding is looked for; the standard says 1,024, but some pages put a licence before it."""
-_AS_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030"}
-"""Encodings that browsers replace by a superset."""
 
 
 def text_of_html(source: str) -> str:
     """Return what a page shows, a line per paragraph, heading, item or cell, without tags, scripts and comments."""
-    tree = _parser()(source)
+    parser, _ = _parser_and_labels()
+    tree = parser(_as_html(source))
     tree.strip_tags(list(_UNSEEN))
     body = tree.body
     if body is None:
         return ""
+    inside = {node.mem_id: node for pre in body.css("pre") for node in pre.traverse(include_text=True)}  # each once
+    for node in inside.values():
+        if node.tag == "-text":
+            *ended, rest = node.text_content.split("\n")
+            node.replace_with("".join(f"{line}{_KEPT}{_END}" for line in ended) + (rest and rest + _KEPT))
     for block in body.css(_BLOCKS):
         block.insert_before(_END)
         block.insert_after(_END)
-    lines = (" ".join(line.split()) for line in body.text(separator="").split(_END))
-    return "\n".join(line for line in lines if line)
+    lines = (line if _KEPT in line else " ".join(line.split()) for line in body.text(separator="").split(_END))
+    return "\n".join(line.replace(_KEPT, "") for line in lines if line).strip("\n")
 
 
-def _parser() -> Any:
+def _as_html(source: str) -> str:
+    """Return XHTML as HTML, where `<title/>` would begin a title that never ends, and anything else unchanged."""
+    head = source[:_DECLARED_WITHIN]
+    if _XML.match(head) is None and "http://www.w3.org/1999/xhtml" not in head:
+        return source
+    from html import escape, unescape
+    from xml.etree import ElementTree
+
+    try:
+        plain = _OF_HTML.sub(lambda it: it[0] if f"<!ENTITY {it[1]} " in head else escape(unescape(it[0])), source)
+        root = ElementTree.fromstring(plain.lstrip("\ufeff \t\r\n"))
+        for element in root.iter():
+            element.tag = element.tag.rpartition("}")[2]
+        return ElementTree.tostring(root, "unicode", "html")
+    except (ElementTree.ParseError, RecursionError):  # written for the parsers of browsers, or to exhaust ours
+        return source
+
+
+def _parser_and_labels() -> tuple[Any, Any]:
+    """Return the parser of HTML, and the function that finds an encoding by its label."""
     try:
         from selectolax.lexbor import LexborHTMLParser
+        from webencodings import lookup
     except ImportError as error:
         raise ExtraMissing.of(error, "selectolax", what="pages of HTML", extra="documents") from error
-    return LexborHTMLParser
+    return LexborHTMLParser, lookup
 
 
 def decode_html(data: bytes) -> tuple[str, str]:
     """Return a page's source and its encoding, with U+FFFD for what cannot be decoded, as in a browser."""
-    declared = marked(data) or _declared(data)
-    for encoding in (declared, "utf-8"):
-        if encoding is not None:
-            try:
-                return data.decode(encoding), encoding
-            except UnicodeDecodeError:
-                pass
-    try:
-        found = declared or detected(data) or "cp1252"
-    except ExtraMissing:
-        found = "cp1252"
+    declared = shown(data) or _declared(data)
+    for encoding in filter(None, (declared, "utf-8")):
+        with suppress(UnicodeDecodeError):
+            return data.decode(encoding), encoding
+    with suppress(ExtraMissing):
+        declared = declared or detected(data)
+    found = declared or "cp1252"
     return data.decode(found, "replace"), found
 
 
 def _declared(data: bytes) -> str | None:
-    match = _META.search(data[:_DECLARED_WITHIN])
-    if match is None:
-        return None
-    try:
-        name = codecs.lookup(match[1].decode("ascii", "replace")).name
-    except LookupError:
-        return None
-    if name.startswith(("utf-16", "utf-32")):
-        return "utf-8"  # as the standard says: a declaration that is readable as ASCII cannot be in UTF-16
-    return _AS_BROWSERS.get(name, name)
+    """Return the encoding that an XML declaration, or the first element of <meta> with a known one, declares."""
+    parser, lookup = _parser_and_labels()
+    head = data[:_DECLARED_WITHIN].decode("latin-1")
+    labels = _XML.findall(head)
+    for named in (meta.attributes for meta in parser(head).css("meta")):  # finds none in comments and scripts
+        labels.append(named.get("charset"))
+        if (named.get("http-equiv") or "").lower() == "content-type":
+            labels += _CHARSET.findall(named.get("content") or "")
+    found = (encoding for encoding in map(lookup, filter(None, labels)) if encoding is not None)
+    return next((_AS_BROWSERS.get(each.name, each.codec_info.name) for each in found), None)
