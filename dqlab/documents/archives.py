@@ -30,6 +30,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
 from dqlab.documents.kept_open import KeptOpen, at_let_go
 from dqlab.documents.parts import Member, Reference, file_name
 from dqlab.documents.refusals import note_read
+from dqlab.documents.signatures import head_of, kind_of
 from dqlab.documents.storage import Guarded, Stamp, local_path, local_stamp, open_binary, place_of, stamp_of
 from dqlab.errors import (
     ArchiveUnreadable,
@@ -44,10 +45,8 @@ from dqlab.numbers import many
 
 __all__ = [
     "ENDINGS",
-    "Damageable",
     "FoundMember",
     "compression_in",
-    "compression_of",
     "damage",
     "decompressor",
     "find_member",
@@ -55,12 +54,11 @@ __all__ = [
     "members",
     "open_member",
     "read_member",
+    "unpacked",
 ]
 
-ENDINGS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 """Compression by the ending of a file name."""
-_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"(\xb5/\xfd": "zstd"}
-"""Compression by the first bytes of a file."""
 KEPT = 8
 """Archives that a process keeps open."""
 IN_MEMORY = 64 << 20
@@ -76,19 +74,14 @@ _GONE = "is not in the archive any more"
 
 
 def compression_of(reference: Reference) -> str | None:
-    """Return "gzip", "bz2", "xz" or "zstd" by the ending of a document's name, or None."""
+    """Return "gzip", "bzip2", "xz" or "zstd" by the ending of a document's name, or None."""
     name = file_name(reference)
     return next((kind for ending, kind in ENDINGS.items() if name.endswith(ending)), None)
 
 
 def compression_in(stream: BinaryIO) -> str | None:
     """Return how a file is compressed by its first bytes, or None, and leave the stream at its start."""
-    if isinstance(stream, io.BufferedReader):  # peek, because a stream from a web server without a length cannot seek
-        head = stream.peek(8)
-    else:
-        head = stream.read(8)
-        stream.seek(0)
-    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+    return kind if (kind := kind_of(head_of(stream))) in ENDINGS.values() else None
 
 
 def decompressor(stream: BinaryIO, kind: str) -> BinaryIO:
@@ -96,11 +89,19 @@ def decompressor(stream: BinaryIO, kind: str) -> BinaryIO:
     match kind:
         case "gzip":
             return cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
-        case "bz2":
+        case "bzip2":
             return cast(BinaryIO, bz2.BZ2File(stream))
         case "zstd":
             return cast(BinaryIO, _zstd().ZstdFile(stream))
     return cast(BinaryIO, lzma.LZMAFile(stream))
+
+
+def unpacked(reference: Reference, stream: BinaryIO) -> BinaryIO:
+    """Return a stream that closes the given one, and decompresses it if its first bytes, or its name, ask for that."""
+    # By its name, too: a compressed file that has lost its first bytes is damaged, and no text.
+    if (kind := compression_in(stream) or compression_of(reference)) is None:
+        return stream
+    return cast(BinaryIO, io.BufferedReader(Damageable(decompressor(stream, kind), reference.key, below=stream)))
 
 
 def _zstd() -> Any:

@@ -20,7 +20,7 @@ from typing import Any, SupportsIndex, cast
 from dqlab.conditions import Field, Fields, Unmet, compile_condition
 from dqlab.documents import pdf
 from dqlab.documents.document import Document
-from dqlab.documents.parts import Inline, Member, PageRange, is_pdf
+from dqlab.documents.parts import Inline, Member, PageRange
 from dqlab.documents.sources import Look, Source
 from dqlab.errors import BadOption
 from dqlab.numbers import many
@@ -232,7 +232,7 @@ class Split:
                 yield partial(_itself, part)
 
     def _parts(self, document: Document) -> Iterator[Document]:
-        if not is_pdf(document):
+        if not pdf.is_pdf_here(document):
             yield document
             return
         count = document.page_count or pdf.count_pages(document)

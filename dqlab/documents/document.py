@@ -8,7 +8,6 @@ key and version, and may leave size and pages unknown.
 from __future__ import annotations
 
 import builtins
-import codecs
 import io
 import pickle
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -25,8 +24,8 @@ from typing import Any, BinaryIO, Literal, TextIO, cast, overload
 from dqlab.config import nbytes, option
 from dqlab.documents import lines, parquet, pdf
 from dqlab.documents.ahead import LARGEST, ReadAhead, taken
-from dqlab.documents.archives import Damageable, compression_of, decompressor, find_member, open_member, read_member
-from dqlab.documents.decoding import decode_html, decoded, marked, source_encoding, text_of_html
+from dqlab.documents.archives import find_member, open_member, read_member, unpacked
+from dqlab.documents.decoding import decode_html, decoded, shown, source_encoding, text_of_html
 from dqlab.documents.keys import check_column
 from dqlab.documents.labelled import Labelled, key_text
 from dqlab.documents.parts import (
@@ -43,6 +42,7 @@ from dqlab.documents.parts import (
     is_whole_file,
 )
 from dqlab.documents.refusals import note_read
+from dqlab.documents.signatures import binary_kind, head_of, kind_of
 from dqlab.documents.storage import (
     Guarded,
     asked,
@@ -72,6 +72,8 @@ _MOST_PAGES = (1 << 32) - 1
 _MOST_BYTES = (1 << 63) - 1
 _ROOM = 1 << 10
 """Bytes reserved in a message for everything but the values of its row."""
+SHOWN_WITHIN = 1 << 16
+"""Bytes in which the encoding of a text that may have errors shows; if it does not, it is UTF-8."""
 DETECTED_WITHIN = 64 << 20
 """Bytes of a text that are held to detect its encoding; a larger one is read as UTF-8 unless an encoding is given."""
 
@@ -205,12 +207,13 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         mode : {"rb", "r", "rt"}
-            Bytes as they are stored, or text. Text is decompressed if the name ends in .gz, .bz2, .xz or .zst, and
-            every line end becomes a newline.
+            Bytes as they are stored, or text. Text is decompressed if the file is compressed with gzip, bzip2, xz or
+            Zstandard, and every line end becomes a newline.
         encoding : str or None
-            For text. None: the encoding of its byte order mark, or utf-8. If neither fits, the most likely encoding, as
-            long as charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (for `text`: of
-            any size). For Python sources (.py, .pyi), the encoding of their coding line.
+            For text. None: the encoding that its bytes show (a byte order mark, the escape sequences of ISO-2022 and
+            HZ, the zeros of UTF-16 and UTF-32), or utf-8. If neither fits, the most likely encoding, as long as
+            charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (for `text`: of any
+            size). For Python sources (.py, .pyi), the encoding of their coding line.
         errors : str
             How to handle undecodable bytes, as for the built-in `open`.
 
@@ -224,6 +227,9 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
             No encoding was found; for larger texts also later, while reading.
         DocumentError
             The document has changed since it was listed, is damaged, or is encrypted in its archive.
+        WrongKind
+            Text was asked for, and the first bytes are those of a format that is none, such as a PDF, a docx or a
+            picture; or the path leads to a pipe, a socket or a device.
         BadOption
             A mode that writes, an encoding for bytes, or one that Python does not know.
 
@@ -236,16 +242,12 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
             raise BadOption(option="mode", value=mode, problem="a document is only read. Use 'rb' or 'r'.")
         if mode == "rb" and encoding is not None:
             raise BadOption(option="encoding", value=encoding, problem="bytes have none. Use mode='r'.")
-        if encoding is not None:
-            _check_encoding(encoding)
+        _check_encoding(encoding)
         stream = self._stream("doc.open()")
         if mode == "rb":
             return stream
         try:
-            stream = _decompressing(self, stream)
-            found, stream = (encoding, stream) if encoding is not None else self._examined(stream, errors)
-            self._note(found)
-            return io.TextIOWrapper(stream, found, errors)
+            return self._as_text(unpacked(self, stream), encoding, errors, "doc.open('r')")
         except BaseException:
             stream.close()
             raise
@@ -254,7 +256,8 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
     def text(self, encoding: str | None = None, errors: str = "strict") -> str:
         """Return the contents as text; parameters and errors as for `open`.
 
-        For a PDF, returns the text of its pages, with a form feed between them.
+        For a PDF, returns the text of its pages, with a form feed between them. A PDF is recognised by its first bytes,
+        or by its name.
 
         Raises
         ------
@@ -267,12 +270,14 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         >>> document.encoding  # doctest: +SKIP
         'cp1252'
         """
-        if is_pdf(self):
-            return "\f".join(page.text() for page in pdf.pages(self))
+        _check_encoding(encoding)
+        data = None if is_pdf(self) else self.bytes(decompress=True)
+        if data is None or kind_of(data) == "pdf":
+            return "\f".join(page.text() for page in pdf.pages(self, data))
         if encoding is not None or errors != "strict" or self._is_source:
-            with self.open("r", encoding, errors=errors) as stream:
-                return stream.read()
-        text, found = decoded(self.bytes(decompress=True))
+            return self._as_text(io.BytesIO(data), encoding, errors, "doc.text()").read()
+        _check_text(self, data, "doc.text()")
+        text, found = decoded(data)
         self._note(found)
         return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
@@ -283,32 +288,32 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         encoding : str or None
-            None: the encoding of its byte order mark, or the declared one, or utf-8, or the most likely one.
+            None: the encoding that its bytes show, as for `open`, or the declared one, or utf-8, or the most likely.
 
         Returns
         -------
         str
-            A line for each paragraph, heading, item or cell. White space within them is one space, also in `<pre>`.
+            A line for each paragraph, heading, item or cell. White space within them is one space, but `<pre>` keeps
+            its lines. XHTML that is well-formed is read as XML, so nothing is lost behind `<title/>`.
 
         Raises
         ------
         OSError, DocumentError
             As for `open`.
+        WrongKind
+            The first bytes are those of a PDF, or of another format that is no text.
         ExtraMissing
-            selectolax is not installed here.
+            selectolax or webencodings is not installed here.
 
         Examples
         --------
         >>> document.html().splitlines()[:2]  # doctest: +SKIP
         ['Annual report', 'It was a good year.']
         """
-        if encoding is not None:
-            _check_encoding(encoding)
+        _check_encoding(encoding)
         data = self.bytes(decompress=True)
-        if encoding is None:
-            source, encoding = decode_html(data)
-        else:
-            source = data.decode(encoding)
+        _check_text(self, data, "doc.html()")
+        source, encoding = decode_html(data) if encoding is None else (data.decode(encoding), encoding)
         self._note(encoding)
         return text_of_html(source)
 
@@ -328,14 +333,16 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         Returns
         -------
         iterator of Page, or of str
-            For a PDF, recognised by its file name: its pages, with `number`, `text()` and `image(dpi=150)`; for a part
-            from `Documents.split`, the pages of that part. For anything else: texts, at least one; an empty document is
-            one empty page.
+            For a PDF, recognised by its first bytes or its name: its pages, with `number`, `text()` and
+            `image(dpi=150)`; for a part from `Documents.split`, the pages of that part. For anything else: texts, at
+            least one; an empty document is one empty page.
 
         Raises
         ------
         BadOption
             `lines` is not a number, or below 1; or Python does not know the encoding.
+        WrongKind
+            With the first page: the first bytes are those of a format that has no text, such as a docx.
         DocumentDamaged, DocumentEncrypted, NoPages
             With the first page: the PDF cannot be opened, needs a password, or has no pages.
         ExtraMissing
@@ -348,8 +355,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         """
         if not isinstance(lines, int) or lines < 1:
             raise BadOption(option="lines", value=lines, problem="a page has at least one line.")
-        if encoding is not None:
-            _check_encoding(encoding)
+        _check_encoding(encoding)
         return pdf.pages(self) if is_pdf(self) else self._cut(lines, encoding, errors)
 
     @checks_keywords
@@ -359,8 +365,8 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         decompress : bool
-            Whether to decompress a document whose name ends in .gz, .bz2, .xz or .zst, as `text` does. Default False,
-            because copies, checksums and `size` refer to the stored bytes.
+            Whether to decompress a document that is compressed, as `text` does. Default False, because copies,
+            checksums and `size` refer to the stored bytes.
 
         Raises
         ------
@@ -375,10 +381,8 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         """
         if isinstance(self.part, Row | Line | Inline):
             return _line_of(self, "doc.bytes()")
-        if not (decompress and compression_of(self)):
-            return _read_raw(self)
-        with _open_raw(self) as stored, _decompressing(self, stored) as stream:
-            return stream.read()
+        data = _read_raw(self)
+        return unpacked(self, io.BytesIO(data)).read() if decompress else data
 
     async def abytes(self, *, decompress: bool = False) -> builtins.bytes:
         """Return the contents while other coroutines run; parameters and errors as for `bytes`.
@@ -396,9 +400,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         data = await _read_remote(self)
         if data is None:
             return await asyncio.to_thread(self.bytes, decompress=decompress)
-        if decompress and compression_of(self):
-            return await asyncio.to_thread(_decompressing(self, io.BytesIO(data)).read)
-        return data
+        return await asyncio.to_thread(lambda: unpacked(self, io.BytesIO(data)).read()) if decompress else data
 
     def refreshed(self) -> Document:
         """Return the document with its current version and size.
@@ -479,12 +481,22 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
             return io.BytesIO(_line_of(self, asked))
         return _open_raw(self)
 
-    def _cut(self, lines: int, encoding: str | None, errors: str) -> Iterator[str]:
-        with self.open("r", encoding, errors=errors) as stream:
-            page = "".join(islice(stream, lines))
-            yield page
-            while page := "".join(islice(stream, lines)):
+    def _cut(self, lines: int, encoding: str | None, errors: str) -> Iterator[Any]:
+        with self._stream("doc.pages()") as stored, unpacked(self, stored) as stream:
+            if kind_of(head_of(stream)) == "pdf":
+                yield from pdf.pages(self, stream.read())
+                return
+            text = self._as_text(stream, encoding, errors, "doc.pages()")
+            yield "".join(islice(text, lines))
+            while page := "".join(islice(text, lines)):
                 yield page
+
+    def _as_text(self, stream: BinaryIO, encoding: str | None, errors: str, asked: str) -> TextIO:
+        """Return a stream of text, which closes the given one, or raise `WrongKind`."""
+        _check_text(self, head_of(stream), asked)
+        found, stream = (encoding, stream) if encoding is not None else self._examined(stream, errors)
+        self._note(found)
+        return io.TextIOWrapper(stream, found, errors)
 
     @property
     def _is_source(self) -> bool:
@@ -496,15 +508,11 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
             found = source_encoding((stream.readline(), stream.readline()))
             stream.seek(0)
             return found, stream
-        if errors != "strict":
-            found = marked(stream.read(4)) or "utf-8"
-            stream.seek(0)
-            return found, stream
         # Continue from the bytes in hand: seeking back in a compressed stream would decompress it again.
-        data = stream.read(DETECTED_WITHIN + 1)
-        if len(data) > DETECTED_WITHIN:
+        data = stream.read(DETECTED_WITHIN + 1 if errors == "strict" else SHOWN_WITHIN)
+        if errors != "strict" or len(data) > DETECTED_WITHIN:
             stream.seek(0)
-            return marked(data) or "utf-8", stream
+            return shown(data) or "utf-8", stream
         stream.close()
         return decoded(data)[1], io.BytesIO(data)
 
@@ -633,14 +641,6 @@ def _member(document: Document) -> Member | None:
     return part if isinstance(part, Member) else None
 
 
-def _decompressing(document: Document, stream: BinaryIO) -> BinaryIO:
-    """Return a stream that closes the given one, and decompresses it if the document's name asks for that."""
-    kind = compression_of(document)
-    if kind is None:
-        return stream
-    return cast(BinaryIO, io.BufferedReader(Damageable(decompressor(stream, kind), document.key, below=stream)))
-
-
 async def _read_remote(document: Document) -> bytes | None:
     """Read a file with the asynchronous method of its file system, or return None if it has none."""
     where = document.where
@@ -749,6 +749,15 @@ def _line_of(document: Document, asked: str) -> builtins.bytes:
     if type(part) is Line:
         return lines.raw(document.where, document.version, document.key, part)
     raise WrongKind(key=document.key, kind=_kind_of(part), asked=asked, instead="doc.row or doc['column']")
+
+
+def _check_text(document: Document, head: builtins.bytes, asked: str) -> None:
+    """Raise `WrongKind` for a file that no encoding turns into text."""
+    if (found := binary_kind(head)) is not None:
+        members = "dq.Documents.from_archive(), " if kind_of(head) in ("zip", "tar") else ""
+        way = f"{members}doc.bytes() or doc.open() with a library for this format"
+        instead = "doc.text() or doc.pages()" if found == "a PDF" else way
+        raise WrongKind(key=document.key, kind=found, asked=asked, instead=instead)
 
 
 _READ_AS_FILE = "doc.text(), doc.bytes() or doc.open()"
@@ -869,9 +878,9 @@ class _DocumentOnly(pickle.Unpickler):
 
 
 def _check_encoding(encoding: Any) -> None:
-    """Raise `BadOption`, with a similar name, for an encoding that Python does not know."""
+    """Raise `BadOption`, with a similar name, for an encoding that Python does not know, unless it is None."""
     try:
-        codecs.lookup(encoding)
+        "".encode("utf-8" if encoding is None else encoding)  # refuses base64, too, which makes no text
     except (LookupError, TypeError, ValueError):
         from encodings.aliases import aliases
 

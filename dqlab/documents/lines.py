@@ -23,10 +23,12 @@ from hashlib import blake2b
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from dqlab.documents.archives import compression_in, decompressor, is_damage
+from dqlab.documents.decoding import marked
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Line
 from dqlab.documents.refusals import is_of_server, note_read, words_of_server
+from dqlab.documents.signatures import binary_kind, head_of
 from dqlab.documents.storage import local_path, open_binary, place_of
 from dqlab.errors import DocumentChanged, FileUnreadable, RecordInvalid, in_words
 from dqlab.numbers import many
@@ -53,17 +55,6 @@ BLOCKS_KEPT = 16
 """Decompressed blocks that are kept."""
 LONGEST_CELL = 256 << 20
 """Characters of a CSV cell, at most: an unclosed quote turns the rest of the file into one cell."""
-
-_OTHER_FORMATS = {
-    b"PAR1": "a Parquet file",
-    b"PK\x03\x04": "a zip archive",
-    b"ARROW1": "an Arrow file",
-    b"%PDF": "a PDF",
-    b"\xff\xfe\0\0": "text in UTF-32",
-    b"\0\0\xfe\xff": "text in UTF-32",
-    b"\xff\xfe": "text in UTF-16",
-    b"\xfe\xff": "text in UTF-16",
-}
 
 
 class Header(NamedTuple):
@@ -354,12 +345,12 @@ def open_lines(where: str, form: str) -> BinaryIO:
         kind = compression_in(stream)
         if kind is not None:
             return cast(BinaryIO, _Decompressed(decompressor(stream, kind), stream))
-        head = cast(io.BufferedReader, stream).peek(8)
-        for magic, form_found in _OTHER_FORMATS.items():
-            if head.startswith(magic):
-                hint = "Leave it out of the pattern, or convert it first: lines are read as they are, or from gzip, "
-                hint += "bzip2, xz and Zstandard"
-                raise FileUnreadable(where=where, form=called(form), reason=f"it is {form_found}", hint=hint)
+        head = head_of(stream)
+        wide = {"utf-16": "text in UTF-16", "utf-32": "text in UTF-32"}.get(marked(head) or "")
+        if (found := wide or binary_kind(head)) is not None:
+            hint = "Leave it out of the pattern, or convert it first: lines are read as they are, or from gzip, "
+            hint += "bzip2, xz and Zstandard"
+            raise FileUnreadable(where=where, form=called(form), reason=f"it is {found}", hint=hint)
         return stream
     except BaseException:
         stream.close()

@@ -17,7 +17,7 @@ from dqlab.documents.choosing import LongestFirst, Sample, Split, Where
 from dqlab.documents.document import Document
 from dqlab.documents.folders import parse
 from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_of_hf
-from dqlab.documents.parts import is_pdf
+from dqlab.documents.pdf import is_pdf_here
 from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages, the_lab
 from dqlab.documents.refusals import reconnect, words_of_refusal
 from dqlab.documents.row_files import ParquetRows, Records, csv_form
@@ -827,4 +827,4 @@ def parsed_natively(documents: Any) -> bool:
             first = Documents._of(source)[0] if documents.repeats else None
     elif isinstance(documents, Sequence) and documents:
         first = documents[0]
-    return isinstance(first, Document) and is_pdf(first)
+    return isinstance(first, Document) and is_pdf_here(first)

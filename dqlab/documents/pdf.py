@@ -6,13 +6,15 @@ processes, where no slot waits for the lock. pypdfium2 is imported when the firs
 
 from __future__ import annotations
 
+import io
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from dqlab.documents.parts import PageRange, Reference, is_whole_file
+from dqlab.documents.parts import PageRange, Reference, is_pdf, is_whole_file
+from dqlab.documents.signatures import head_of, kind_of
 from dqlab.documents.storage import local_path
 from dqlab.errors import (
     BadOption,
@@ -27,7 +29,7 @@ from dqlab.errors import (
 )
 from dqlab.numbers import many
 
-__all__ = ["Page", "count_pages", "note_page", "pages"]
+__all__ = ["Page", "count_pages", "is_pdf_here", "note_page", "pages"]
 
 T = TypeVar("T")
 POINTS = 72
@@ -125,12 +127,12 @@ def _text(page: Any) -> str:
 class _Pdf:
     """An open PDF, which is closed when nothing refers to it."""
 
-    def __init__(self, reference: Reference) -> None:
+    def __init__(self, reference: Reference, data: bytes | None = None) -> None:
         self.key = reference.key
         pdfium = _pdfium()
-        with reference.open() as stream:
+        with reference.open() if data is None else io.BytesIO(data) as stream:
             # Given a path, PDFium reads only what it needs.
-            path = local_path(reference.where) if is_whole_file(reference) else None
+            path = local_path(reference.where) if data is None and is_whole_file(reference) else None
             given = path if path is not None else stream.read()
             with _lock:
                 # PDFium refuses a PDF without pages, but sets no error. This call sets FPDF_ERR_FILE before, which
@@ -185,9 +187,9 @@ def _pdfium() -> Any:
     return pypdfium2
 
 
-def pages(reference: Reference) -> Iterator[Page]:
-    """Yield the pages of a PDF, or of a page range of one, opening the file with the first page."""
-    pdf = _Pdf(reference)
+def pages(reference: Reference, data: bytes | None = None) -> Iterator[Page]:
+    """Yield the pages of a PDF, or of a page range of one, opening the file with the first page if `data` is None."""
+    pdf = _Pdf(reference, data)
     part = reference.part
     first, stop = (part.first, part.stop) if isinstance(part, PageRange) else (0, pdf.count)
     if isinstance(part, PageRange) and part.of not in (0, pdf.count):
@@ -197,6 +199,14 @@ def pages(reference: Reference) -> Iterator[Page]:
         if number > pdf.count:
             raise PageFailed(document=reference.key, page=number, reason=f"the file has {pdf.count} pages")
         yield Page(pdf, number)
+
+
+def is_pdf_here(reference: Reference) -> bool:
+    """Return whether a document is a PDF by its name or, if it is a file of this machine, by its first bytes."""
+    if reference.part is None and not is_pdf(reference) and local_path(reference.where) is not None:
+        with suppress(DqlabError, OSError), reference.open() as stream:  # what reads it raises the same error
+            return kind_of(head_of(stream)) == "pdf"
+    return is_pdf(reference)
 
 
 def count_pages(reference: Reference) -> int | None:

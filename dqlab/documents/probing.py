@@ -12,8 +12,8 @@ from hashlib import blake2b
 from typing import Any, Protocol, TypeAlias
 
 from dqlab.documents.document import Document
-from dqlab.documents.parts import Member, PageRange, is_pdf
-from dqlab.documents.pdf import count_pages
+from dqlab.documents.parts import Member, PageRange
+from dqlab.documents.pdf import count_pages, is_pdf_here
 from dqlab.documents.sources import Look, Source
 from dqlab.errors import LabUnclear, RunExists
 from dqlab.numbers import few_of
@@ -91,7 +91,7 @@ def _name(document: Document) -> _Name:
 
 def lacks_pages(document: Document) -> bool:
     """Return whether a document is a PDF whose number of pages is unknown."""
-    return document.n_pages is None and is_pdf(document) and not isinstance(document.part, PageRange)
+    return document.n_pages is None and not isinstance(document.part, PageRange) and is_pdf_here(document)
 
 
 def counted(lab: ProbingLab, documents: Iterable[Document], label: str) -> dict[_Name, int]:

@@ -320,6 +320,17 @@ def test_parts_of_parts_and_of_archives_are_parts(tmp_path: Path) -> None:
         assert parsed_natively(parts)
 
 
+def test_pdf_of_this_machine_is_found_by_its_first_bytes(tmp_path: Path) -> None:
+    """A run over papers of arXiv, which have no ".pdf", uses processes, and splits them."""
+    (tmp_path / "1706.03762v7").write_bytes(make_pdf("one", "two", "three"))
+    (tmp_path / "notes").write_bytes(b"no PDF")
+    documents = Documents.from_glob(tmp_path / "*")
+
+    assert keys(documents.split(pages=2)) == ["1706.03762v7#p1-2of3", "1706.03762v7#p3-3of3", "notes"]
+    assert parsed_natively(documents)
+    assert not parsed_natively(documents[1:])
+
+
 def test_known_numbers_of_pages_open_no_file() -> None:
     parts = Documents([Document("a.pdf", "1", "/nowhere/a.pdf", 9, 5)]).split(pages=2)
 

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import bz2
+import contextlib
 import gc
 import gzip
 import lzma
 import os
 import pickle
 import random
+import socket
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dqlab.documents import Document, Documents
 from dqlab.documents.document import _begun
 from dqlab.documents.kept_open import let_go
+from dqlab.documents.signatures import HEAD, binary_kind
+from dqlab.documents.storage import open_binary
 from dqlab.errors import (
     BadOption,
     DocumentChanged,
@@ -33,17 +41,95 @@ from dqlab.errors import (
     ExtraMissing,
     NoPages,
     PageFailed,
+    WrongKind,
 )
 from tests.compressed import ZSTD, zstd_compress
 from tests.descriptors import count_files
 from tests.http_server import serving
 from tests.pdfs import encrypted_pdf, make_pdf
+from tests.sampled import examples
 
 
 def written(path: Path, contents: bytes) -> Document:
     """Write a file and list it."""
     path.write_bytes(contents)
     return Documents([path])[0]
+
+
+# --- What a file is.
+
+
+@pytest.mark.parametrize("name", ["1706.03762v7", "paper.gz", "paper.pdf.gz", "a.txt"])
+def test_pdf_is_one_whatever_its_name(tmp_path: Path, name: str) -> None:
+    """arXiv names its papers by number; their source was given for their text."""
+    data = make_pdf("one", "two")
+    stored = gzip.compress(data) if name.endswith(".gz") else data
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        packed.writestr(name, stored)
+    fsspec.filesystem("memory").pipe(f"/papers/{name}", stored)
+    places = (Documents([f"memory://papers/{name}"]), Documents.from_archive(tmp_path / "a.zip"))
+
+    for document in (written(tmp_path / name, stored), *(listing[0] for listing in places)):
+        assert document.text() == document.text("latin-1") == document.text(errors="replace") == "one\ftwo"
+        assert [(page.number, page.text()) for page in document.pages()] == [(1, "one"), (2, "two")]
+        with pytest.raises(WrongKind, match=r"is a PDF, and doc\.html\(\) is not.*Use doc\.text\(\) or doc\.pages"):
+            document.html()
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (b"PK\x03\x04\x14\0\6\0", r"a zip archive, as docx, .*Use dq\.Documents\.from_archive\(\), doc\.bytes\(\) or"),
+        (bytes(257) + b"ustar", r"packed as tar, .*Use dq\.Documents\.from_archive\(\), doc\.bytes\(\) or"),
+        (b"Rar!\x1a\x07\1\0", r"packed as rar, .*Use doc\.bytes\(\) or doc\.open\(\) with a library"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a file of an older Office"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0", "a picture, "),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF", "a picture, "),
+        (b"\0\0\0\x20ftypisom", "a recording, "),
+        (b"\x7fELF\2\1\1", "a program, "),
+        (b"SQLite format 3\0", "a database of SQLite, "),
+        (gzip.compress(b"twice"), "packed as gzip, "),
+    ],
+)
+def test_what_is_no_text_is_called_by_its_kind(tmp_path: Path, head: bytes, said: str) -> None:
+    """Instead of advice to name its encoding, or of what `errors="replace"` makes of it."""
+    document = written(tmp_path / "a.txt.gz", gzip.compress(head + bytes(100)))
+
+    for read in (
+        document.text,
+        document.html,
+        lambda: next(document.pages()),
+        lambda: document.open("r"),
+        lambda: document.text("latin-1"),
+        lambda: document.text(errors="replace"),
+    ):
+        with pytest.raises(WrongKind, match=rf"document '.*a\.txt\.gz' is {said}"):
+            read()
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    st.sampled_from(["", "BM", "MZ", "PK", "BZh9", "Rar!", "7z", "ID3", "RIFF", "PAR1", "II*", "%PDF", "GIF8", "OggS"]),
+    st.text(st.characters(exclude_categories=["Cc", "Cs"])),
+    st.sampled_from(["utf-8", "cp1252", "shift_jis", "utf-16-le"]),
+)
+def test_no_text_begins_like_another_file(first: str, text: str, encoding: str) -> None:
+    assert binary_kind((first + text).encode(encoding, "ignore")[:HEAD]) is None
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "socket", "device"])
+def test_what_is_no_regular_file_is_refused_instead_of_waited_for(tmp_path: Path, kind: str) -> None:
+    """A pipe that nobody writes to held its consumer for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    with socket.socket(socket.AF_UNIX) as bound, contextlib.chdir(tmp_path):  # its path may not be long
+        bound.bind("socket")
+    document = Documents(["/dev/zero" if kind == "device" else tmp_path / kind])[0]
+
+    for read in (document.text, document.bytes, document.html, document.open, lambda: next(document.pages())):
+        said = "pipe" if kind == "link" else kind
+        with pytest.raises(WrongKind, match=rf"is a {said}, and reading is not.*Nothing was read. Use a regular file"):
+            read()
 
 
 # --- PDFs.
@@ -179,6 +265,7 @@ def test_thousands_of_pdfs_leave_no_file_open(tmp_path: Path) -> None:
         ("pypdfium2", lambda folder: next(written(folder / "a.pdf", make_pdf("one")).pages())),
         ("PIL.Image", lambda folder: next(written(folder / "a.pdf", make_pdf("one")).pages()).image()),
         ("selectolax.lexbor", lambda folder: written(folder / "a.html", b"<p>a").html()),
+        ("webencodings", lambda folder: written(folder / "a.html", b"<p>a").html()),
         (ZSTD, lambda folder: written(folder / "a.txt.zst", zstd_compress(b"a")).text()),
     ],
 )
@@ -265,6 +352,45 @@ def test_short_text_is_not_taken_for_one_of_a_mainframe(tmp_path: Path) -> None:
     assert written(tmp_path / "a.txt", b"caf\xe9 noir\n").text() == "café noir\n"
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x1b$BF|K\\8l\x1b(B\nabc\n", "日本語\nabc\n"),
+        (b"From: a\n\n\x1b(Jabc\x1b(B \x1b$@F|K\\8l\x1b(B\n", "From: a\n\nabc 日本語\n"),
+        (b"\x1b$BF|K\\\x1b$(D0!\x1b$AVPND\x1b(B\n", "日本丂中文\n"),  # ISO-2022-JP-2
+        (b"\x1b$BF|K\\\x1b(I1\x1b(B\n", "日本ｱ\n"),
+        (b"\x1b$)C\x0eGQ19>n\x0f abc\n", "한국어 abc\n"),
+        (b"abc ~{VPND~} ~~\n", "abc 中文 ~\n"),  # HZ
+        (b"\x1b[1mbold\x1b(B\x1b[m\n", "\x1b[1mbold\x1b(B\x1b[m\n"),  # what terminals write
+        (b'(format t "~{~a~^, ~}~%" x) Fig.~{ab~}', '(format t "~{~a~^, ~}~%" x) Fig.~{ab~}'),
+    ],
+)
+def test_escapes_between_alphabets_are_read_and_those_of_terminals_kept(tmp_path: Path, data: bytes, text: str) -> None:
+    """All of it is valid ASCII, so it was given as it is."""
+    document = written(tmp_path / "a.txt", data)
+
+    assert document.text() == document.text(errors="replace") == "".join(document.pages()) == text
+    assert written(tmp_path / "a.html", b"<pre>" + data).html() == text.rstrip("\n")
+
+
+def test_escapes_that_python_cannot_decode_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeDecodeError, match=r"iso2022_cn.*Convert the file with iconv, or read document.bytes"):
+        written(tmp_path / "a.txt", b"\x1b$)A\x0eVPND\x0f\n").text()
+    with pytest.raises(UnicodeDecodeError, match=r"iso2022_jp.*The rest is iso2022_jp. Pass encoding="):
+        written(tmp_path / "b.txt", b"\x1b$BF|K\x1b(B\n").text()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_wide_text_without_a_mark_is_read(tmp_path: Path, encoding: str) -> None:
+    """Most of it is valid UTF-8, with a zero behind each letter."""
+    for text in ("Hello, world\n", "Größe und Maß\n", "Привет, мир\n", "สวัสดี ชาวโลก\n", "हिन्दी में पाठ\n", "نص عربي\n"):
+        document = written(tmp_path / "a.txt", text.encode(encoding))
+
+        assert document.text() == document.text(errors="replace") == "".join(document.pages()) == text
+        assert written(tmp_path / "a.html", f"<p>{text}".encode(encoding)).html() == text.rstrip()
+    assert written(tmp_path / "a.txt", b"one\0two\0three\0").text() == "one\0two\0three\0"
+
+
 def test_big_endian_marks_are_known(tmp_path: Path) -> None:
     import codecs
 
@@ -287,8 +413,16 @@ def test_without_the_package_the_error_names_it_and_the_position(
     assert document.encoding == "latin-1"
 
 
+def test_codec_that_makes_no_text_is_refused_as_an_encoding(tmp_path: Path) -> None:
+    document = written(tmp_path / "a.txt", b"YQ==")
+
+    for read in (document.text, document.html, partial(document.pages, 60), partial(document.open, "r")):
+        with pytest.raises(BadOption, match="encoding='base64': is not a text encoding of Python"):
+            read(encoding="base64")
+
+
 def test_what_is_no_text_in_any_encoding_is_an_error_with_the_way_out(tmp_path: Path) -> None:
-    document = written(tmp_path / "picture.png", b"\x89PNG\r\n\x1a\n\0\0\0" + random.Random(1).randbytes(5_000))
+    document = written(tmp_path / "noise.raw", b"\x99\0\0\0" + random.Random(1).randbytes(5_000))
 
     with pytest.raises(UnicodeDecodeError, match=r"No other encoding is likely.*document\.bytes\(\)"):
         document.text()
@@ -327,6 +461,17 @@ def test_compressed_text_is_read_and_its_bytes_are_those_stored(tmp_path: Path, 
 def test_parts_of_gzip_joined_are_one_text(tmp_path: Path) -> None:
     """Logs are often appended to so."""
     assert written(tmp_path / "a.gz", gzip.compress(b"one ") + gzip.compress(b"two")).text() == "one two"
+
+
+@pytest.mark.parametrize("kind", COMPRESSED)
+def test_compressed_text_is_decompressed_whatever_its_name(tmp_path: Path, kind: str) -> None:
+    stored = COMPRESSED[kind](b"one\n")
+    other = next(each for each in COMPRESSED if each != kind)
+
+    for document in (written(tmp_path / "log", stored), written(tmp_path / f"log.{other}", stored)):
+        assert document.text() == document.text("ascii") == next(document.pages()) == "one\n"
+        assert document.bytes(decompress=True) == asyncio.run(document.abytes(decompress=True)) == b"one\n"
+        assert document.bytes() == stored
 
 
 @pytest.mark.parametrize("kind", COMPRESSED)
@@ -440,7 +585,19 @@ def test_text_of_a_page_is_what_a_reader_sees(tmp_path: Path) -> None:
     ("data", "text", "encoding"),
     [
         ('<meta charset="iso-8859-1"><p>café €'.encode("cp1252"), "café €", "cp1252"),
-        ("<META HTTP-EQUIV=x CONTENT='text/html; charset=Shift_JIS'><p>日本".encode("shift_jis"), "日本", "shift_jis"),
+        (
+            "<META CONTENT='a; charset=x-sjis' HTTP-EQUIV=Content-Type><p>日本①".encode("cp932"),
+            "日本①",
+            "cp932",
+        ),
+        ('<!-- <meta charset="koi8-r"> --><meta charset=windows-1251><p>Да'.encode("cp1251"), "Да", "cp1251"),
+        ("<script>'<meta charset=koi8-r>'</script><meta charset=windows-1251><p>Да".encode("cp1251"), "Да", "cp1251"),
+        ('<meta name="a" content="charset=koi8-r"><meta charset=cp1251><p>Да'.encode("cp1251"), "Да", "cp1251"),
+        ('<a data-x="<meta charset=koi8-r>"><meta charset=cp1251><p>Да'.encode("cp1251"), "Да", "cp1251"),
+        ("<?xml version='1.0' encoding='windows-1251'?><p>Да</p>".encode("cp1251"), "Да", "cp1251"),
+        ("<meta charset=gb2312><p>\U00020087 €".encode("gb18030"), "\U00020087 €", "gb18030"),
+        ('<meta charset="utf-16"><p>é'.encode(), "é", "utf-8"),
+        ('<meta charset="base64"><p>é'.encode(), "é", "utf-8"),
         ("<p>naïve".encode(), "naïve", "utf-8"),
         ("<p>é".encode("utf-16"), "é", "utf-16"),
         ('<meta charset="klingon"><p>é'.encode(), "é", "utf-8"),
@@ -456,6 +613,41 @@ def test_encoding_of_a_page_is_its_mark_or_what_it_declares(
 
     assert document.html() == text
     assert document.encoding == encoding
+
+
+def test_lines_of_preformatted_text_are_kept(tmp_path: Path) -> None:
+    source = "<p>a  b<pre>\r\ndef f():\r\n\r\n    return <b>1 +\n  2</b>\n</pre>c<pre>x<br>  y</pre><pre><pre>\tz</pre>"
+
+    lines = written(tmp_path / "page.html", source.encode()).html().split("\n")
+
+    assert lines == ["a b", "def f():", "", "    return 1 +", "  2", "c", "x", "  y", "\tz"]
+
+
+XHTML = """<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops">
+<head><title/><script src="a.js"/><style/></head><body epub:type="chapter"><h1>One<a id="p1"/> two</h1><div/>
+<p>a&nbsp;b &zzz; <![CDATA[1 < 2 & 3]]><span/></p><iframe/><noscript/><p>&mine; last</p></body></html>"""
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        (XHTML, ["One two", "a b &zzz; 1 < 2 & 3", "&mine; last"]),
+        (f"\ufeff\n<?xml version='1.0'?>{XHTML}", ["One two", "a b &zzz; 1 < 2 & 3", "&mine; last"]),
+        (f"<!DOCTYPE html [<!ENTITY mine 'my'>]>{XHTML}", ["One two", "a b &zzz; 1 < 2 & 3", "my last"]),
+        ('<html xmlns="http://www.w3.org/1999/xhtml"><p>soup<br>is read', ["soup", "is read"]),
+        (f"<?xml version='1.0'?><body>{'<div>' * 2000}deep{'</div>' * 2000}</body>", ["deep"]),
+    ],
+)
+def test_xhtml_keeps_what_stands_behind_empty_elements(tmp_path: Path, source: str, lines: list[str]) -> None:
+    """Chapters of EPUBs have `<title/>`, which begins a title without an end in HTML, and so empties the page."""
+    assert written(tmp_path / "chapter.xhtml", source.encode()).html("utf-8").splitlines() == lines
+
+
+def test_entities_that_multiply_are_not_resolved(tmp_path: Path) -> None:
+    entity = f"<!ENTITY much '{'a' * 10_000}'>"
+    source = f"<?xml version='1.0'?><!DOCTYPE p [{entity}]><p>{'&much;' * 2_000}</p>"
+
+    assert len(written(tmp_path / "bomb.xhtml", source.encode()).html()) < len(source)
 
 
 def test_compressed_page_is_read(tmp_path: Path) -> None:
@@ -503,22 +695,25 @@ def test_versions_that_users_have_made_are_not_compared(tmp_path: Path, version:
 # --- Coroutines.
 
 
-def test_reading_lets_other_coroutines_go_on(tmp_path: Path) -> None:
+def test_reading_lets_other_coroutines_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a local file too: its disk may be a network's."""
-    os.mkfifo(tmp_path / "slow")
-    document = Document("slow", "", str(tmp_path / "slow"))
-    others = []
+    document = written(tmp_path / "slow", b"late")
+    went_on = threading.Event()
+
+    def slow(where: str) -> Any:
+        assert went_on.wait(20)
+        return open_binary(where)
+
+    monkeypatch.setattr("dqlab.documents.document.open_binary", slow)
 
     async def other() -> None:
-        others.append(1)
-        await asyncio.to_thread((tmp_path / "slow").write_bytes, b"late")  # opens once a process reads
+        went_on.set()
 
     async def main() -> bytes:
         data, _ = await asyncio.gather(document.abytes(), other())
         return data
 
     assert asyncio.run(main()) == b"late"
-    assert others
 
 
 def test_reading_uses_the_asynchronous_method_of_a_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
