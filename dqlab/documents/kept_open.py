@@ -10,16 +10,12 @@ import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 __all__ = ["Forward", "KeptOpen", "Piece", "at_let_go", "let_go"]
 
 
-class _Closable(Protocol):
-    def close(self) -> object: ...
-
-
-T = TypeVar("T", bound=_Closable)
+T = TypeVar("T")
 
 
 class KeptOpen(Generic[T]):
@@ -182,10 +178,3 @@ class Forward(Generic[H]):
         self._held += piece.size
         while self._held > self._budget and len(self._pieces) > 1:
             self._held -= self._pieces.popleft().size
-
-    def close(self) -> None:
-        """Drop all pieces and readers."""
-        with self._lock:
-            self._pieces.clear()
-            self._readers.clear()
-            self._held = 0

@@ -448,13 +448,6 @@ class _LinesFile:
             offset = piece.stop
         return b"".join(parts)
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._stream is not None:
-            self._stream.close()
-        if self._forward is not None:
-            self._forward.close()
-
 
 def _blocks(where: str, form: str) -> Iterator[Piece[bytes]]:
     at = 0

@@ -224,11 +224,6 @@ class _Batches:
             self._piece = piece = self._forward.at(index)
         return piece.held.value(index - piece.start, name)
 
-    def close(self) -> None:
-        """Drop all that was decoded."""
-        self._forward.close()
-        self._piece = None
-
 
 def _decode(table: ParquetTable | None, version: str, group: int, names: list[str]) -> Iterator[Piece[_Batch]]:
     assert table is not None, "or there is nothing to decode"
