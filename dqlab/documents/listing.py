@@ -164,7 +164,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     def from_archive(
         cls,
         archive: str | os.PathLike[str],
-        pattern: str = "**",
+        pattern: str | None = None,
         *,
         storage_options: Mapping[str, Any] | str | None = None,
     ) -> Documents:
@@ -175,8 +175,9 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         archive : str or path
             A zip, or a tar, also compressed by gzip, bzip2, xz or Zstandard, recognised by its bytes, not by its name.
             A local path or an fsspec URL. With wildcards, as for `from_glob`: all matching archives.
-        pattern : str
-            Pattern for the names of members, as for `from_glob`; default: all.
+        pattern : str or None
+            Pattern for the names of members, as for `from_glob`: a name that begins with a dot
+            matches only a part that does so, too. None: all members, whatever their names.
         storage_options : dict, str or None
             As for `Documents`.
 

@@ -255,14 +255,14 @@ class Unpacked:
 
     repeats = True
 
-    def __init__(self, archive: str | os.PathLike[str], pattern: str, storage: str = "") -> None:
+    def __init__(self, archive: str | os.PathLike[str], pattern: str | None, storage: str = "") -> None:
         if not isinstance(archive, str | os.PathLike) or not isinstance(os.fspath(archive), str):
             raise BadOption(option="archive", value=archive, problem="is not a path or URL of an archive.")
-        if not isinstance(pattern, str) or not pattern:
+        if pattern is not None and (not isinstance(pattern, str) or not pattern):
             raise BadOption(option="pattern", value=pattern, problem="is not a pattern of names, such as '**/*.html'.")
-        self._archive, more = os.fspath(archive), "" if pattern == "**" else f", {pattern!r}"
+        self._archive, more = os.fspath(archive), "" if pattern is None else f", {pattern!r}"
         self.label = f"Documents.from_archive({self._archive!r}{more})"
-        self._pattern = Pattern(pattern)
+        self._matches = (lambda name: True) if pattern is None else Pattern(pattern).matches
         self._several = has_wildcards(self._archive) and parse_file(self._archive) is None
         self._folder, self._archives = _parsed_archives(self._archive, storage)
         self.storage, self.place = storage, self._folder.where
@@ -282,7 +282,7 @@ class Unpacked:
             listed = 0
             try:
                 for member in members(where):
-                    if self._pattern.matches(member.path):
+                    if self._matches(member.path):
                         yield partial(_of_member, where, prefix, member)
                     listed += 1
             except Exception as error:

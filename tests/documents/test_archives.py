@@ -461,8 +461,9 @@ def test_wrong_arguments_are_refused_at_once(tmp_path: Path) -> None:
         with pytest.raises(BadOption, match="archive"):
             Documents.from_archive(wrong)  # type: ignore[arg-type]
     pack(tmp_path / "a.zip", [])
-    with pytest.raises(BadOption, match="pattern"):
-        Documents.from_archive(tmp_path / "a.zip", None)  # type: ignore[arg-type]
+    for pattern in ("", 5):
+        with pytest.raises(BadOption, match="pattern"):
+            Documents.from_archive(tmp_path / "a.zip", pattern)  # type: ignore[arg-type]
     assert list(Documents.from_archive(tmp_path / "a.zip")) == []
     assert list(Documents.from_archive(tmp_path / "*.tar")) == []
 
@@ -616,14 +617,16 @@ def test_links_to_links_lead_to_the_file_and_others_are_one_failure(tmp_path: Pa
 
 
 def test_names_of_any_kind_are_keys_and_open(tmp_path: Path) -> None:
-    """Hidden ones match where the pattern has the dot, as on disk."""
+    """All are there, as `_rels/.rels` in a docx; in a pattern, hidden ones match a dot, as on disk."""
     odd = ["line\nbreak.txt", "back\\slash.txt", "tr ail ", "\U0001f600.txt", "l" * 4_000, "C:/x.txt", "%2e%2e/x"]
     path = pack(tmp_path / "odd.zip", [*odd, ".hidden", "a/./b//c.txt"], lambda name: name.encode())
 
     assert {document.key: document.bytes().decode() for document in Documents.from_archive(path)} == {
         **{name: name for name in odd},
+        ".hidden": ".hidden",
         "a/b/c.txt": "a/./b//c.txt",
     }
+    assert ".hidden" not in [document.key for document in Documents.from_archive(path, "**")]
     assert [document.key for document in Documents.from_archive(path, "**/.*")] == [".hidden"]
 
 
