@@ -12,6 +12,7 @@ import gzip
 import io
 import lzma
 import os
+import shutil
 import stat
 import struct
 import sys
@@ -22,12 +23,12 @@ import warnings
 import weakref
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
-from dqlab.documents.kept_open import KeptOpen, at_let_go
+from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.parts import Member, Reference, file_name
 from dqlab.documents.refusals import note_read
 from dqlab.documents.signatures import head_of, kind_of
@@ -39,9 +40,11 @@ from dqlab.errors import (
     DocumentEncrypted,
     DqlabWarning,
     ExtraMissing,
+    WrongKind,
     in_words,
 )
-from dqlab.numbers import many
+from dqlab.numbers import few_of, many
+from dqlab.user_frames import level_of_user
 
 __all__ = [
     "ENDINGS",
@@ -54,6 +57,7 @@ __all__ = [
     "members",
     "open_member",
     "read_member",
+    "reads_forward",
     "unpacked",
 ]
 
@@ -63,10 +67,12 @@ KEPT = 8
 """Archives that a process keeps open."""
 IN_MEMORY = 64 << 20
 """Bytes; larger members of a compressed tar are unpacked to an unnamed temporary file instead of memory."""
+RECENT = 16 << 20
+"""Bytes that a compressed tar keeps of what it unpacked last, as slots read almost in order."""
+_PIECE = 1 << 18
 _ENCRYPTED = 0x1
-_ZIP = (b"PK\3\4", b"PK\5\6")
-_NAMED = 3
-"""Omitted members that a warning names."""
+_METHODS: dict[int, str] = cast(Any, zipfile).compressor_names
+_UNZIP = "7z to unpack the archive, and list the files with from_glob or pack them again"
 _GONE = "is not in the archive any more"
 
 
@@ -86,14 +92,8 @@ def compression_in(stream: BinaryIO) -> str | None:
 
 def decompressor(stream: BinaryIO, kind: str) -> BinaryIO:
     """Return a stream of the decompressed bytes, whose `close` leaves the given stream open."""
-    match kind:
-        case "gzip":
-            return cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
-        case "bzip2":
-            return cast(BinaryIO, bz2.BZ2File(stream))
-        case "zstd":
-            return cast(BinaryIO, _zstd().ZstdFile(stream))
-    return cast(BinaryIO, lzma.LZMAFile(stream))
+    library: Any = _zstd() if kind == "zstd" else {"gzip": gzip, "bzip2": bz2, "xz": lzma}[kind]
+    return cast(BinaryIO, library.open(stream))
 
 
 def unpacked(reference: Reference, stream: BinaryIO) -> BinaryIO:
@@ -189,10 +189,6 @@ class _Archive(Protocol):
         """Open a member."""
         ...
 
-    def close(self) -> None:
-        """Close the archive."""
-        ...
-
 
 class _Zip:
     """A zip with its directory, which several slots may read at once."""
@@ -202,7 +198,7 @@ class _Zip:
         # Pass an open file, not a name: zipfile closes a file that it opened when its count of users, which is not
         # thread-safe, reaches 0. With a file, each member has its own position, so slots can read side by side.
         self._zip = zipfile.ZipFile(stream)
-        self._close = weakref.finalize(self, stream.close)
+        weakref.finalize(self, stream.close)
 
     def members(self) -> Iterator[FoundMember]:
         left_out: list[str] = []
@@ -216,13 +212,19 @@ class _Zip:
             repeated = self._zip.getinfo(info.filename) is not info
             member = Member(path if path == info.filename else info.filename, info.header_offset if repeated else -1)
             yield FoundMember(path, _checksum(info), info.file_size, member)
-        _warn(self.where, left_out)
+        _warn_of(self.where, left_out)
 
     def open(self, reference: Reference, member: Member) -> BinaryIO:
         info = self._info(reference, member)
         if info.flag_bits & _ENCRYPTED:
             raise DocumentEncrypted(document=reference.key, where=self.where)
-        return cast(BinaryIO, self._zip.open(info))
+        try:
+            return cast(BinaryIO, self._zip.open(info))
+        except NotImplementedError as error:
+            number = info.compress_type
+            kind = f"compressed by {_METHODS.get(number, f'method {number}')}"
+            asked = "reading it"
+            raise WrongKind(key=reference.key, kind=kind, asked=asked, instead=_UNZIP) from error
 
     def _info(self, reference: Reference, member: Member) -> zipfile.ZipInfo:
         try:
@@ -236,9 +238,6 @@ class _Zip:
             raise DocumentChanged(document=reference.key, was=reference.version, now=_checksum(found))
         return found
 
-    def close(self) -> None:
-        self._close()
-
 
 def _checksum(info: zipfile.ZipInfo) -> str:
     return f"{info.CRC:08x}-{info.file_size}"
@@ -247,20 +246,27 @@ def _checksum(info: zipfile.ZipInfo) -> str:
 class _Tar:
     """A tar whose decompressor, if any, keeps its position, so that members read in order need no restart."""
 
-    def __init__(self, where: str, stream: BinaryIO, stamp: Stamp, kind: str | None) -> None:
-        self.where, self.stamp, self._kind = where, stamp, kind
-        self._stream = _decompressed(stream, kind)
+    def __init__(self, where: str, stream: BinaryIO, stamp: Stamp, packed: str | None) -> None:
+        self.where, self.stamp, self.packed = where, stamp, packed
+        self._stream = stream
+        if packed is not None:
+            self._stream = cast(BinaryIO, _Recent(decompressor(stream, packed)))
         self._lock = threading.RLock()
-        self._targets: dict[str, int] | None = None
-        """Offsets of the targets of hard links, by name; None until the first hard link is opened."""
+        self._targets: dict[int, int] | None = None
+        """Offsets of the targets of hard links, by those of the links; None until one is opened."""
         self._tar = tarfile.open(fileobj=self._stream, mode="r:")  # noqa: SIM115 - open as long as the archive is kept
-        self._close = weakref.finalize(self, stream.close)
+        weakref.finalize(self, stream.close)
 
     def members(self) -> Iterator[FoundMember]:
         """Yield members from a pass over the whole archive."""
         left_out: list[str] = []
+        symbolic: set[str] = set()
         # Opens the file again: a pass through `self._stream` would move the position of a reader.
-        for info in _headers(self.where):
+        for info in _headers(self.where, _warn):
+            symbolic.discard(name := _plain(info.name))
+            if info.issym() or (info.islnk() and _plain(info.linkname) in symbolic):
+                symbolic.add(name)
+                continue
             if not (info.isreg() or info.islnk()):
                 continue
             path = _relative(info.name)
@@ -270,7 +276,7 @@ class _Tar:
             name = path if path == info.name else info.name
             size = None if info.islnk() else info.size
             yield FoundMember(path, self.stamp.version, size, Member(name, info.offset))
-        _warn(self.where, left_out)
+        _warn_of(self.where, left_out)
 
     def open(self, reference: Reference, member: Member) -> BinaryIO:
         # A tar has no checksums of its members, so the version of each is the stamp of the archive.
@@ -281,125 +287,131 @@ class _Tar:
             if info.name != member.name:
                 raise DocumentChanged(document=reference.key, was=reference.version, now=_GONE)
             if info.islnk():
-                info = self._target(reference, info.linkname)
+                info = self._target(reference, info)
             stream = cast(BinaryIO, self._tar.extractfile(info))
-            if self._kind is not None:
+            if self.packed is not None:
                 # Read to the end under the lock: two readers of one decompressor would make each other restart it.
-                return self._unpacked(stream, info.size)
-        return cast(BinaryIO, _Apart(self._tar, info, self._lock))
+                kept = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - for its reader
+                shutil.copyfileobj(stream, kept, 1 << 20)
+                kept.seek(0)
+                return cast(BinaryIO, kept)
+        # Each stream has a position of its own in the file that slots share.
+        return cast(BinaryIO, Guarded(stream, lambda: cast(Any, self._lock)))
 
     def _header(self, offset: int) -> tarfile.TarInfo:
         self._stream.seek(offset)
         return tarfile.TarInfo.fromtarfile(self._tar)
 
-    def _target(self, reference: Reference, name: str) -> tarfile.TarInfo:
+    def _target(self, reference: Reference, link: tarfile.TarInfo) -> tarfile.TarInfo:
         if self._targets is None:
             self._targets = {}
-            for info in _headers(self.where):
-                if info.isreg():
-                    self._targets[info.name] = info.offset
-                elif info.islnk() and info.linkname in self._targets:
-                    self._targets[info.name] = self._targets[info.linkname]
-        if name not in self._targets:
-            raise DocumentDamaged(document=reference.key, reason=f"it is a link to {name!r}, which the archive lacks")
-        return self._header(self._targets[name])
-
-    def _unpacked(self, stream: BinaryIO, size: int) -> BinaryIO:
-        if size <= IN_MEMORY:
-            return io.BytesIO(stream.read())
-        kept = tempfile.TemporaryFile()  # noqa: SIM115 - closed by its reader
-        try:
-            while block := stream.read(1 << 20):
-                kept.write(block)
-            kept.seek(0)
-        except BaseException:
-            kept.close()
-            raise
-        return cast(BinaryIO, kept)
-
-    def close(self) -> None:
-        self._close()
+            files: dict[str, int] = {}
+            for info in _headers(self.where, lambda _: None):  # the listing has warned
+                name = _plain(info.name)
+                if info.islnk() and (found := files.get(_plain(info.linkname))) is not None:
+                    files[name] = self._targets[info.offset] = found
+                elif info.isreg():
+                    files[name] = info.offset
+                else:
+                    files.pop(name, None)
+        if link.offset not in self._targets:
+            reason = f"it is a link to {link.linkname!r}, and no file of that name comes before it"
+            raise DocumentDamaged(document=reference.key, reason=reason)
+        return self._header(self._targets[link.offset])
 
 
-class _Apart:
-    """A member of an uncompressed tar, with its own position in the file that slots share."""
+class _Recent:
+    """A decompressor that keeps its last bytes, so that going back a little needs no restart."""
 
-    def __init__(self, tar: tarfile.TarFile, info: tarfile.TarInfo, lock: Any) -> None:
-        self._stream = cast(BinaryIO, tar.extractfile(info))
-        self._lock = lock
+    def __init__(self, stream: BinaryIO) -> None:
+        self._pieces = Forward(partial(_pieces, stream), RECENT)
+        self._at = 0
 
-    def read(self, size: int = -1) -> bytes:
-        # Only `read` moves the shared file; `seek` sets the position of this member.
-        with self._lock:
-            return self._stream.read(size)
+    def read(self, size: int) -> bytes:
+        found = bytearray()
+        with suppress(IndexError):
+            while (left := size - len(found)) > 0:
+                piece = self._pieces.at(self._at)
+                at = self._at - piece.start
+                found += piece.held[at : at + left]
+                self._at = min(self._at + left, piece.stop)
+        return bytes(found)
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._stream.seek(offset, whence)
+    def seek(self, offset: int) -> int:
+        self._at = offset
+        return offset
 
     def tell(self) -> int:
-        return self._stream.tell()
-
-    def seekable(self) -> bool:
-        return True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._stream.close()
+        return self._at
 
 
-def _headers(where: str) -> Iterator[tarfile.TarInfo]:
-    """Yield the headers of a tar from its start, and raise if it is truncated."""
-    with open_binary(where) as below, _decompressed(below, kind := compression_in(below)) as stream:
+def _pieces(stream: BinaryIO) -> Iterator[Piece[bytes]]:
+    at = 0
+    # Seek each time: another iterator may have moved the stream, and staying costs nothing. `read1`,
+    # because `read` would lose what comes before an error.
+    while stream.seek(at) == at and (data := cast(Any, stream).read1(_PIECE)):
+        yield Piece(at, at + len(data), data, len(data))
+        at += len(data)
+
+
+def _headers(where: str, warn: Callable[[str], None]) -> Iterator[tarfile.TarInfo]:
+    """Yield the headers of a tar, raise if it is truncated, and warn if it has no end, or two."""
+    with open_binary(where) as below, _decompressed(below, compression_in(below)) as stream:
         tar = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115 - it owns nothing but the stream
         while (info := tar.next()) is not None:
             # tarfile would keep every header, a kilobyte each.
             cast(Any, tar).members.clear()
             yield info
         # tarfile treats an unreadable header, and the end of the file, as the end of the archive.
-        stream.seek(cast(Any, tar).offset)
-        end = stream.read(tarfile.BLOCKSIZE)
-        if len(end) < tarfile.BLOCKSIZE or end.strip(b"\0"):
+        at = end = stream.seek(cast(Any, tar).offset)
+        while (block := stream.read(tarfile.BLOCKSIZE)) and not block.strip(b"\0"):
+            at += len(block)
+        # Go to the end in any case: only there does a decompressor compare the checksum, which
+        # reveals damaged members.
+        behind = stream.seek(0, io.SEEK_END) - at
+        if behind and at == end:
             raise tarfile.ReadError("the archive is cut off, or damaged, behind that")
-        # Read on to the end: only there does the decompressor compare the checksum that reveals damaged members.
-        while kind is not None and stream.read(1 << 20):
-            pass
+        if behind:
+            another = ", where another tar begins" if kind_of(block) == "tar" else ""
+            warn(_MORE.format(where=where, behind=many(behind, "byte"), another=another))
+        elif at - end < 2 * tarfile.BLOCKSIZE:
+            warn(_ENDLESS.format(where=where))
+
+
+_ENDLESS = (
+    "tar {where!r} has no end mark. Its members are listed, but if its transfer ended early, "
+    "others are missing: compare its size with that of the original."
+)
+_MORE = (
+    "tar {where!r} has {behind} behind its end mark{another}. Like tar, dqlab does not list "
+    "members there. Unpack it with tar --extract --ignore-zeros, and list the files with from_glob."
+)
 
 
 def _decompressed(stream: BinaryIO, kind: str | None) -> BinaryIO:
     return stream if kind is None else decompressor(stream, kind)
 
 
-def _is_zip(stream: BinaryIO) -> bool:
-    # `is_zipfile` looks at the end of the file, which also matches a tar whose last member is a zip. A truncated zip
-    # has only its head, and must be reported as a damaged zip.
-    head = stream.read(262)
-    found = head.startswith(_ZIP) or (head[257:] != b"ustar" and zipfile.is_zipfile(stream))
-    stream.seek(0)
-    return found
+def _plain(name: str) -> str:
+    """Return a member's name without "." and empty parts."""
+    return "/".join(part for part in name.split("/") if part not in ("", "."))
 
 
 def _relative(name: str) -> str | None:
     """Return a member's name as a relative path, or None if it leads out of the archive."""
     # Members are not unpacked to paths, but users use keys as paths later on.
-    parts = name.split("/")
-    if name.startswith("/") or ".." in parts:
-        return None
-    return name if "" not in parts and "." not in parts else "/".join(part for part in parts if part not in ("", "."))
+    return None if name.startswith("/") or ".." in name.split("/") else _plain(name)
 
 
-def _warn(where: str, left_out: list[str]) -> None:
+def _warn(text: str) -> None:
+    warnings.warn(text, DqlabWarning, stacklevel=level_of_user())
+
+
+def _warn_of(where: str, left_out: list[str]) -> None:
     if left_out:
-        named = ", ".join(map(repr, left_out[:_NAMED])) + (", ..." if len(left_out) > _NAMED else "")
-        warnings.warn(
-            f"{many(len(left_out), 'member')} of {where!r} left out: their names lead out of the archive ({named})",
-            DqlabWarning,
-            stacklevel=2,
-        )
+        named = few_of([repr(name) for name in left_out])
+        found = many(len(left_out), "member")
+        _warn(f"{found} of {where!r} left out: their names lead out of the archive ({named})")
 
 
 # --- archives that this process keeps open ---
@@ -411,9 +423,6 @@ class _OpenArchive(NamedTuple):
     archive: _Archive
     identity: tuple[int, ...] | None
     """Identity, size and time of the file at its path when it was opened; None for a URL."""
-
-    def close(self) -> None:
-        self.archive.close()
 
 
 _kept: KeptOpen[_OpenArchive] = KeptOpen(KEPT)
@@ -428,40 +437,58 @@ def _opened(where: str) -> _Archive:
     """Return an archive with its directory, opened once per process, and again if another file is now at its path."""
     place = place_of(where)
     found = _kept.get(place, lambda: _open(where))
-    if found.identity is not None and found.identity != _identity_at(where):
+    if found.identity is not None and found.identity != _identity(os.stat(local_path(where) or "")):
         _kept.forget(place)
         found = _kept.get(place, lambda: _open(where))
     return found.archive
 
 
 def _open(where: str) -> _OpenArchive:
-    local = local_path(where) is not None
     stream = open_binary(where)
     try:
-        if local:
+        if local_path(where) is not None:
             status = os.fstat(stream.fileno())
-            stamp, identity = local_stamp(status), _identity(status)
-        else:
-            stamp, identity = stamp_of(where), None
-        kind = compression_in(stream)
-        if kind is None and _is_zip(stream):
-            archive: _Archive = _Zip(where, stream, stamp)
-        else:
-            archive = _Tar(where, stream, stamp, kind)
-        if not local:
-            note_read(where)
-        return _OpenArchive(archive, identity)
+            return _OpenArchive(_archive(where, stream, local_stamp(status)), _identity(status))
+        archive = _archive(where, stream, stamp_of(where))
+        note_read(where)
+        return _OpenArchive(archive, None)
     except BaseException:
         stream.close()
         raise
 
 
-def _identity_at(where: str) -> tuple[int, ...]:
-    return _identity(os.stat(cast(str, local_path(where))))
+def _archive(where: str, stream: BinaryIO, stamp: Stamp) -> _Archive:
+    head = head_of(stream)
+    kind = kind_of(head)
+    packed = kind if kind in ENDINGS.values() else None
+    # A zip is known by its end, for a program may stand before it. Look at the start first: another
+    # archive may end with a zip, and a truncated zip must be reported as a damaged one.
+    known = packed or kind in ("tar", "7z", "rar")
+    if kind == "zip" or (not known and zipfile.is_zipfile(stream)):
+        return _Zip(where, stream, stamp)
+    stream.seek(0)
+    try:
+        return _Tar(where, stream, stamp, packed)
+    except tarfile.ReadError:
+        stream.seek(0)
+        if kind_of(head_of(_decompressed(stream, packed))) == "tar":
+            raise  # a damaged one
+        found = kind or ("of no known kind" if head else "empty")
+        reason = f"it is {found}, neither a zip nor a tar"
+        hint = ArchiveUnreadable.HINTS.get(kind, ArchiveUnreadable.LIST)
+        raise ArchiveUnreadable(archive=where, reason=reason, listed=0, hint=hint) from None
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def reads_forward(where: str) -> bool:
+    """Return whether an archive is a compressed tar, as far as it opens here."""
+    with suppress(Exception):  # what reads a member of it gets the error
+        found = _opened(where)
+        return isinstance(found, _Tar) and found.packed is not None
+    return False
 
 
 def members(where: str) -> Iterator[FoundMember]:

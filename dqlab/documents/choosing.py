@@ -7,6 +7,7 @@ versions, so that a user can attach to a run over them. Does not know how the so
 from __future__ import annotations
 
 import heapq
+import warnings
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,12 +20,14 @@ from typing import Any, SupportsIndex, cast
 
 from dqlab.conditions import Field, Fields, Unmet, compile_condition
 from dqlab.documents import pdf
+from dqlab.documents.archives import RECENT, reads_forward
 from dqlab.documents.document import Document
 from dqlab.documents.parts import Inline, Member, PageRange
 from dqlab.documents.sources import Look, Source
-from dqlab.errors import BadOption
+from dqlab.errors import BadOption, DqlabWarning
 from dqlab.numbers import many
 from dqlab.texts import kept, one_line
+from dqlab.user_frames import level_of_user
 
 __all__ = ["FIELDS", "LongestFirst", "Sample", "Split", "Where"]
 
@@ -148,7 +151,18 @@ class LongestFirst:
         long = weights.all()
         # `reverse` keeps equally long documents in the order of the source.
         order = sorted(range(len(documents)), key=long.__getitem__, reverse=True)
+        parts = ((each.where, getattr(each.part, "within", each.part)) for each in documents)
+        far = {where for where, part in parts if isinstance(part, Member) and part.offset > RECENT}
+        if order != sorted(order) and (where := next(filter(reads_forward, sorted(far)), None)):
+            warnings.warn(_RESTARTS.format(where=where), DqlabWarning, stacklevel=level_of_user())
         return (partial(_itself, documents[at]) for at in order)
+
+
+_RESTARTS = (
+    "longest_first() leaves the order of {where!r}, a compressed tar, which is decompressed from "
+    "its start again each time a consumer goes back in it: all members are read, but slowly. Leave "
+    "longest_first() out, or unpack the tar and list its files with dq.Documents.from_glob."
+)
 
 
 class Sample:

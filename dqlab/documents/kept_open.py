@@ -128,7 +128,7 @@ class Forward(Generic[H]):
         self._start, self._budget = start, budget
         self._lock = threading.Lock()
         self._pieces: deque[Piece[H]] = deque()
-        self._held = 0
+        self._held = self._furthest = 0
         self._readers: list[tuple[Piece[H], Iterator[Piece[H]]]] = []
         """The last piece and the iterator of each reader, most recently used last."""
         self.starts = 0
@@ -147,6 +147,8 @@ class Forward(Generic[H]):
     def _found(self, position: int) -> Piece[H] | None:
         # Look at the last piece of each reader first: slots far from each other evict each other's pieces, and without
         # this each would start over.
+        if position >= self._furthest:
+            return None
         for piece, _ in tuple(self._readers):
             if piece.start <= position < piece.stop:
                 return piece
@@ -175,6 +177,7 @@ class Forward(Generic[H]):
 
     def _keep(self, piece: Piece[H]) -> None:
         self._pieces.append(piece)
+        self._furthest = max(self._furthest, piece.stop)
         self._held += piece.size
         while self._held > self._budget and len(self._pieces) > 1:
             self._held -= self._pieces.popleft().size

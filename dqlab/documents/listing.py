@@ -201,12 +201,14 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         ExtraMissing
             The file system behind a URL is not installed; an `ImportError`.
         ArchiveUnreadable
-            While iterating: an archive is damaged, or is not an archive.
+            While iterating: an archive is damaged, or is another kind of file.
 
         Notes
         -----
         A zip has a directory, which each process reads once. A tar has none: listing reads all of it, and decompresses
         a compressed one. Consumers keep archives open between documents.
+
+        Warns if a tar has no end mark, or if more follows it, such as another tar.
 
         Examples
         --------

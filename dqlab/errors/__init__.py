@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from dqlab.errors.sentence import DqlabError, DqlabWarning, in_words
 
@@ -633,8 +633,17 @@ class ArchiveUnreadable(UsageError):
 
     text = (
         "archive {archive!r} cannot be listed: {reason}. {listed:document} of it came before that, and no more will. "
-        "Copy the archive again from where it came from, or pack it again; then run this again."
+        "{hint}."
     )
+    COPY = "Copy the archive again from where it came from, or pack it again; then run this again"
+    LIST = "To read it as one document, list it with dq.Documents([path])"
+    _LOOK = "Its server may have sent an error in its place: look at it, and download it again"
+    _UNPACK = "Unpack it, and list the files with dq.Documents.from_glob or pack them as a zip"
+    HINTS: ClassVar = {None: COPY, "7z": _UNPACK, "rar": _UNPACK, "html": _LOOK, "xml": _LOOK}
+    """What to do with a file of a kind (see `kind_of`); LIST for any other."""
+
+    def __init__(self, *, archive: str, reason: str, listed: int, hint: str = COPY) -> None:
+        super().__init__(archive=archive, reason=reason, listed=listed, hint=hint)
 
 
 class NotADocument(UsageError):
