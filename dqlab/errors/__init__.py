@@ -892,14 +892,15 @@ class RunExists(RunError):
     """The name belongs to a run with other code or other documents."""
 
     text = "run {run!r} exists with {difference}. It was left as it is. {steps}"
-    IN_PYTHON = (
-        "Use on_existing='new' to cancel and drop it and start over, on_existing='retry-failed' to retry its dead "
-        "documents with this code, or another name=."
-    )
-    """What to do next in Python; lines of `%dq` have their own words."""
+    START_OVER = "Another name= keeps both; on_existing='new' cancels and drops it and starts over"
+    RETRY = "; on_existing='retry-failed' retries its dead documents with this code"
+    """What works where only the code differs: a retry compares the documents too."""
 
-    def __init__(self, *, run: str, difference: str, steps: str = IN_PYTHON) -> None:
-        super().__init__(run=run, difference=difference, steps=steps)
+    def __init__(self, *, run: str, difference: str, steps: str = "") -> None:
+        self.other_code = difference.startswith("other code")
+        in_python = f"{self.START_OVER}{self.RETRY * self.other_code}."
+        self.in_python = steps in ("", in_python)  # not those of a line of `%dq`
+        super().__init__(run=run, difference=difference, steps=steps or in_python)
 
 
 OF_DOCUMENTS = frozenset({"FileNotFoundError", "PermissionError"})

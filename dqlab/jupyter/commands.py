@@ -30,7 +30,6 @@ from dqlab.jupyter.sayings import (
     end,
     failed_elsewhere,
     in_words_of_a_line,
-    is_other_code,
     name_taken,
     paused_itself,
     rest_of,
@@ -152,7 +151,7 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
             decided(line.lab, run.name, report_of_code(run))
         return run
     except RunExists as error:
-        if not is_other_code(error):
+        if not error.other_code:
             raise
         lab = line.lab
         found = lab.attach(error.run)

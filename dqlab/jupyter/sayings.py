@@ -32,7 +32,6 @@ __all__ = [
     "end",
     "failed_elsewhere",
     "in_words_of_a_line",
-    "is_other_code",
     "name_taken",
     "paused_itself",
     "rest_of",
@@ -73,16 +72,11 @@ def in_words_of_a_line(function: str | None = None, *, defined: bool = False) ->
         raise name_taken(error, function, defined=defined) from None
 
 
-def is_other_code(error: RunExists) -> bool:
-    """Return whether a run of that name has other code, rather than other documents."""
-    return str(error.difference).startswith("other code")
-
-
 def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: int = 1, left: int = 0) -> RunExists:
     """Return the error with the next steps in the words of a line, for `dead` documents and `left` that wait or run."""
-    if error.steps != RunExists.IN_PYTHON:  # its steps are those of a line already
+    if not error.in_python:
         return error
-    if function is not None and is_other_code(error):
+    if function is not None and error.other_code:
         news = f"The function {function} is defined now as its cell has it. " if defined else ""
         retry = f"To run its failed documents with {function}: %dq retry {error.run} --fn {function}. " if dead else ""
         if left:

@@ -195,11 +195,16 @@ def test_the_same_code_without_its_source_is_refused_with_the_reason(
 
 @pytest.mark.parametrize("other", [[0, 1, 2, 3, 5], [0, 1, 2], list(range(9))], ids=["changed", "fewer", "more"])
 def test_other_documents_under_the_same_name_are_refused(queue: dq.QueuePool, name: str, other: list[int]) -> None:
-    """By `map`, or where comparing them takes longer by `results`."""
+    """By `map`, or later by `results`; the error advised "retry-failed", which is refused too."""
     queue.map(same, range(5), name=name).wait(timeout=20)
 
-    with pytest.raises(RunExists, match="documents"):
+    with pytest.raises(RunExists, match=r"documents.*Another name= keeps both; on_existing='new'") as refused:
         queue.map(same, other, name=name).results(timeout=20)
+    assert "retry-failed" not in str(refused.value)
+    with pytest.raises(RunExists, match=r"documents.*Another name= keeps both; on_existing='new'"):
+        queue.map(same, other, name=name, on_existing="retry-failed").results(timeout=20)
+    assert list(queue.map(same, other, name=f"{name}-2").results(timeout=20)) == other
+    assert list(queue.map(same, other, name=name, on_existing="new").results(timeout=20)) == other
 
 
 def test_changed_document_of_the_same_key_is_another_document(queue: dq.QueuePool, name: str, tmp_path: Path) -> None:
