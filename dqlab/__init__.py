@@ -93,15 +93,6 @@ _HOMES = {
 }
 """Module of each public name, imported on first access so that `dqlab fsck` needs no Dask."""
 
-_OF_A_LAB = ("all_runs", "attach", "close", "doctor", "gc", "history", "map", "panel", "queue", "stats")
-"""Methods of a lab that are looked for here; a constant, since importing `Lab` imports Dask."""
-
-_OF_DOCUMENTS = (
-    *("from_archive", "from_csv", "from_dask", "from_frame", "from_glob", "from_hf", "from_jsonl", "from_parquet"),
-    "stdlib",
-)
-"""Methods of `Documents` that are looked for here."""
-
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
@@ -119,24 +110,13 @@ def __getattr__(name: str) -> Any:
             # `from dqlab import config` asks here first, and imports the module only after an AttributeError.
             raise AttributeError(f"module 'dqlab' has no attribute {name!r}")
         from dqlab.errors import NoAttribute
+        from dqlab.keywords import instead, nearest
 
-        raise NoAttribute(what="dqlab", attribute=name, hint=_meant(name))
+        near = nearest(name, __dir__())
+        hint = instead("dqlab", name) or (f"Did you mean {near}?" if near else "dir(dqlab) lists what it has.")
+        raise NoAttribute(what="dqlab", attribute=name, hint=hint)
     globals()[name] = found  # the next access does not come here
     return found
-
-
-def _meant(name: str) -> str:
-    """Return what to write in place of a name that is not here."""
-    if name in _OF_A_LAB:
-        return f"Connect first: lab = dq.connect(); lab.{name}(...)"
-    if name in _OF_DOCUMENTS:
-        return f"Make a listing of documents with: dq.Documents.{name}(...)"
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [*__dir__(), *_OF_A_LAB, *_OF_DOCUMENTS], n=1)
-    if near and near[0] in (*_OF_A_LAB, *_OF_DOCUMENTS):
-        return f"Did you mean {near[0]}? {_meant(near[0])}"
-    return f"Did you mean {near[0]}?" if near else "dir(dqlab) lists what it has."
 
 
 def _version() -> str:

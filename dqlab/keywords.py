@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Mapping
+from difflib import SequenceMatcher, get_close_matches
 from functools import wraps
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
@@ -22,39 +22,131 @@ __all__ = [
     "checks_keywords",
     "checks_making",
     "documented_as",
+    "instead",
+    "nearest",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-_OF_A_QUEUE = frozenset(
-    {
-        "concurrency",
-        "durable",
-        "early_ack",
-        "max_bytes",
-        "max_deliveries",
-        "maxsize",
-        "n_queues",
-        "served",
-        "visibility_timeout",
-    }
-)
-"""Options of `Lab.queue` that are looked for in `map`, which is called with the queue made."""
-
 _OWNERS = frozenset({"self", "cls"})
 """Parameters that the caller does not write."""
-_OF_TEXTS = frozenset({"encoding", "errors"})
-"""Options of reading a document that are looked for where documents are listed."""
-_OF_DOCUMENTS = frozenset({"key", "size", "pages", "version", "where"})
-"""What a condition on documents can name."""
+_SPELLED = 2
+"""Letters in which a name may differ from the one that was meant."""
+_LOSES = frozenset({"cancel", "close", "compact", "drop", "forget", "gc", "give_up", "kill", "purge", "replace"})
+"""Names that are never a guess, since what they do cannot be undone."""
+
+_WRITES = "to_csv to_excel to_json to_sql"
+_INSTEAD = {
+    name: sentence
+    for names, sentence in (
+        # options
+        ("batch batch_size chunksize", "A call gets one document. For several at once, map over lists of documents."),
+        (
+            "max_workers n_jobs n_workers num_proc num_workers processes workers",
+            "dq.connect(n=4) starts four consumer processes; lab.queue().scale(4) sets how many a queue has.",
+        ),
+        ("attempts max_attempts max_retries retries tries", "Did you mean retry=dq.Retry({value})?"),
+        (
+            "max_rate rate rate_limit throttle",
+            "No rate can be set. lab.queue().scale(N) limits how many calls run at a time, and a "
+            "function that raises dq.Later(seconds) has its document called again later.",
+        ),
+        (
+            "map.concurrency map.durable map.early_ack map.max_bytes map.max_deliveries map.maxsize "
+            "map.n_queues map.served map.visibility_timeout",
+            "It is an option of the queue, given when the queue is made: "
+            "lab.queue(NAME, {name}={value}).map(fn, documents).",
+        ),
+        ("map.on_exists", "Did you mean on_existing=?"),
+        (
+            "Run.failures.where",
+            "Filter the table, run.failures().to_frame().query({value}), or the letters: [letter for "
+            "letter in run.failures() if ...]. run.retry(where=...) sends some of them again.",
+        ),
+        (
+            "where.key where.pages where.size where.version where.where",
+            'Write the condition as a text: docs.where("{name} == {value}").',
+        ),
+        ("Documents.encoding Documents.errors", "The function says how a text is read: doc.text({name}={value})."),
+        ("from_glob.recursive", "Two stars match any number of folders: from_glob('folder/**/*.txt')."),
+        # attributes
+        ("Run.status", "run.counts has how many documents are in which state, run.state what it does."),
+        ("Run.progress", "run.counts has how many documents are in which state; the run shows itself in a cell."),
+        ("Run.errors Run.exception Run.exceptions", "run.failures() lists what failed."),
+        ("Run.get Run.gather Run.compute", "run.results() waits and returns the results."),
+        ("Run.join", "run.wait() returns when it is done."),
+        ("Run.stop Run.kill", "run.pause() stops it until run.resume(); run.cancel() gives up what is not done."),
+        ("Run.delete", "run.drop() deletes it with its results."),
+        ("Run.to_frame", "run.results().to_frame() has its results, run.failures().to_frame() what failed."),
+        ("Run.to_pandas", "run.results().to_frame() gives a DataFrame of pandas."),
+        (_WRITES.replace("to_", "Run.to_"), "run.results().to_frame().{name}(...) writes its results."),
+        ("Run.unacked", "lab.queue(run.queue).unacked() lists what consumers hold of its queue."),
+        ("Results.to_parquet", "run.to_parquet('out/') writes them; to_frame().to_parquet(...) does too."),
+        (f"{_WRITES} to_parquet", "to_frame().{name}(...) writes them."),
+        ("to_pandas", "to_frame() gives a DataFrame of pandas."),
+        ("Results.get", "Results are a sequence: dict(results.items()) looks keys up."),
+        ("Results.values", "list(results) has its values, and results.items() yields (key, value)."),
+        ("Results.to_list Results.tolist", "Write list(results)."),
+        ("Results.to_dict", "Write dict(results.items())."),
+        ("Documents.filter Documents.query", "where(condition) does it: docs.where('size < 50e3')."),
+        ("Documents.head", "A slice does it: docs[:5]."),
+        ("Documents.keys", "Write [document.key for document in docs]."),
+        ("Documents.to_frame", "Write pd.DataFrame((document.key, document.size) for document in docs)."),
+        (
+            "Document.path Document.name Document.url",
+            "where is the path or URL that it is opened at, key its name in results.",
+        ),
+        (
+            "Document.read Document.read_text Document.read_bytes Document.content Document.contents",
+            "text() reads it as text, bytes() as bytes, open() gives a file.",
+        ),
+        ("Document.get", "A row has its values by column, document['title'], and all of them as document.row()."),
+        (
+            "from_archive from_csv from_dask from_frame from_glob from_hf from_jsonl from_parquet stdlib",
+            "Make a listing of documents with: dq.Documents.{name}(...)",
+        ),
+        (
+            "dqlab.all_runs dqlab.attach dqlab.close dqlab.doctor dqlab.gc dqlab.history dqlab.map "
+            "dqlab.panel dqlab.queue dqlab.stats",
+            "Connect first: lab = dq.connect(); lab.{name}(...)",
+        ),
+        ("Run.map Documents.map", "A lab has it: lab.map(fn, documents)."),
+        # lines
+        ("%dq.help", "Did you mean -h?"),
+        ("%dq.list %dq.ls", "Did you mean runs, or queues?"),
+        ("%dq.map %dq.run", "Did you mean submit?"),
+        ("%dq.progress", "Did you mean watch, or status?"),
+        ("%dq.stop %dq.kill", "Did you mean pause?"),
+        ("%dq.delete %dq.remove %dq.rm", "Did you mean drop, which deletes a run with its results?"),
+        (
+            "%dq.clean %dq.cleanup %dq.collect %dq.free %dq.garbage %dq.prune %dq.shrink %dq.trim %dq.vacuum",
+            "Did you mean compact, for one queue, or gc, for all of them?",
+        ),
+    )
+    for name in names.split()
+}
+"""What to write for the names of other libraries, everywhere or in a class, a function or `%dq`."""
 
 
-_FILTERED = (
-    "Filter the table, run.failures().to_frame().query({value!r}), or the letters: "
-    "[letter for letter in run.failures() if ...]. run.retry(where=...) sends some of them again."
-)
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the name that differs in two letters at most from a word, or "" if none does."""
+    # `difflib` alone takes "purge" for "progress", and prefixes for everything.
+    names = {name.lower(): name for name in known}
+    for near in get_close_matches(word.lower(), names, n=1):
+        alike = sum(block.size for block in SequenceMatcher(None, word.lower(), near).get_matching_blocks())
+        if max(len(word), len(near)) - alike <= _SPELLED and names[near] not in _LOSES:
+            return names[near]
+    return ""
+
+
+def instead(place: str, name: str, value: object = None) -> str:
+    """Return what to write in `place` for a name of other libraries, or "" for an unknown one."""
+    owner, _, function = place.rpartition(".")
+    ways = (f"{place}.{name}", f"{owner or place.partition('.')[0]}.{name}", f"{function}.{name}", name)
+    written = repr(value) if isinstance(value, str) else brief(value)
+    return next((_INSTEAD[way] for way in ways if way in _INSTEAD), "").format(name=name, value=written)
 
 
 def documented_as(other: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -141,13 +233,11 @@ class SuggestsAttributes:
                 return object.__getattribute__(self, name)  # a property raised AttributeError: read it again to show it
             if name.startswith("_"):
                 raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
-            near = get_close_matches(name, [known for known in dir(kind) if not known.startswith("_")], n=1)
-            hint = self._elsewhere(name) or (f"Did you mean {near[0]}?" if near else "dir(...) lists what it has.")
-            raise NoAttribute(what=kind.__name__, attribute=name, hint=hint)
+            raise _no_attribute(kind, name, self._elsewhere(name))
 
     def _elsewhere(self, name: str) -> str:
         """Return where an attribute is that users look for here, or "" where that is not known."""
-        return ""
+        return instead(type(self).__name__, name)
 
 
 class SuggestsNames(type):
@@ -158,10 +248,13 @@ class SuggestsNames(type):
         def __getattr__(cls, name: str) -> Any:
             if name.startswith("_"):
                 raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
-            near = get_close_matches(name, [known for known in dir(cls) if not known.startswith("_")], n=1)
-            hint = cls.__dict__.get("_names_elsewhere", {}).get(name)
-            hint = hint or (f"Did you mean {near[0]}?" if near else f"dir({cls.__name__}) lists what it has.")
-            raise NoAttribute(what=cls.__name__, attribute=name, hint=hint)
+            raise _no_attribute(cls, name, instead(cls.__name__, name), f"dir({cls.__name__})")
+
+
+def _no_attribute(kind: type, name: str, hint: str, listed: str = "dir(...)") -> NoAttribute:
+    near = nearest(name, (known for known in dir(kind) if not known.startswith("_")))
+    hint = hint or (f"Did you mean {near}?" if near else f"{listed} lists what it has.")
+    return NoAttribute(what=kind.__name__, attribute=name, hint=hint)
 
 
 class KeepsAttributes:
@@ -236,23 +329,10 @@ def _bracketed(index: Any) -> str:
 
 
 def _hint(called: str, name: str, value: Any, known: list[str]) -> str:
-    if name in _OF_A_QUEUE and called.endswith(".map"):
-        made = f"lab.queue(NAME, {name}={brief(value)}).map(fn, documents)"
-        return f"It is an option of the queue, given when the queue is made: {made}."
-    if name == "retries" and "retry" in known and type(value) is int:
-        return f"Did you mean retry=dq.Retry({value})?"
-    if called == "Run.failures" and name == "where":
-        return _FILTERED.format(value=value)
-    if called == "Documents.where" and name in _OF_DOCUMENTS:
-        return f"Write the condition as a text: docs.where({f'{name} == {brief(value)}'!r})."
-    if called.startswith("Documents") and name in _OF_TEXTS and name not in known:
-        return f"The function says how a text is read: doc.text({name}={brief(value)})."
-    if called == "Documents.from_glob" and name == "recursive":
-        return "Two stars match any number of folders: from_glob('folder/**/*.txt')."
-    if not known:
-        return "It takes no arguments."
-    near = get_close_matches(name, known, n=1)
-    return f"Did you mean {near[0]}=?" if near else f"There are: {', '.join(known)}."
+    if near := nearest(name, known):
+        return f"Did you mean {near}=?"
+    there = f"There are: {', '.join(known)}." if known else "It takes no arguments."
+    return instead(called, name, value) or there
 
 
 def _usage(called: str, signature: inspect.Signature) -> str:

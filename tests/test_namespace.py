@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import dqlab
 import dqlab as dq
 from dqlab.keywords import SuggestsAttributes
 
@@ -46,12 +45,6 @@ def test_name_that_is_not_there_is_answered_by_the_one_that_was_meant(
         ask(lab, queue)
 
     assert said in str(caught.value)
-
-
-def test_names_of_a_lab_that_are_looked_for_in_the_module_are_there() -> None:
-    assert all(callable(getattr(dq.Lab, name)) for name in dqlab._OF_A_LAB)
-    assert all(callable(getattr(dq.Documents, name)) for name in dqlab._OF_DOCUMENTS)
-    assert not {*dqlab._OF_A_LAB, *dqlab._OF_DOCUMENTS} & set(dir(dq))
 
 
 def test_private_name_that_is_not_there_is_a_plain_error(lab: dq.Lab) -> None:

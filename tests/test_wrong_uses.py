@@ -35,7 +35,7 @@ def run(lab: dq.Lab) -> Iterator[dq.Run]:
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
-        (lambda docs: docs.where(size=3), UnknownOption, "Write the condition as a text: docs.where('size == 3')"),
+        (lambda docs: docs.where(size=3), UnknownOption, 'Write the condition as a text: docs.where("size == 3")'),
         (lambda docs: docs.where(key="a"), UnknownOption, "docs.where(\"key == 'a'\")"),
         (lambda docs: docs.where(colour=3), UnknownOption, "There are: condition"),
         (lambda docs: docs.where(), WrongArguments, "Documents.where(condition)"),

@@ -13,13 +13,13 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from urllib.parse import quote
 
 from dqlab import __version__
+from dqlab.keywords import instead, nearest
 
 if TYPE_CHECKING:
     from dqlab.checkup.findings import Checkup
@@ -107,8 +107,8 @@ def _meant(grammar: argparse.ArgumentParser, command: str, word: str) -> str:
     flag = word.partition("=")[0]
     commands = next(action for action in grammar._actions if isinstance(action, argparse._SubParsersAction))
     known = [flag for action in commands.choices[command]._actions for flag in action.option_strings]
-    near = get_close_matches(flag, known, n=1) if flag.startswith("-") else []
-    return f"Did you mean {near[0]}?" if near else f"`dqlab {command} -h` lists what it takes"
+    near = nearest(flag, known) if flag.startswith("-") else ""
+    return f"Did you mean {near}?" if near else f"`dqlab {command} -h` lists what it takes"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -187,21 +187,20 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _unknown(word: str) -> int:
-    known = [*COMMANDS, *OF_NOTEBOOKS]
-    near = get_close_matches(word, known, n=1)
-    hint = f" Did you mean `dqlab {near[0]}`?" if near else ""
-    alone = get_close_matches(word, [*known, "connect", "submit"], n=1)
-    if alone and alone[0] not in known:
+    known, of_notebooks = [*COMMANDS, *OF_NOTEBOOKS], ("connect", "submit")
+    near, hint = nearest(word, [*known, *of_notebooks]), instead("%dq", word)
+    if near in of_notebooks:
         say(
-            f"dqlab: no command {word!r}: a shell has none. In a notebook: %dq {alone[0]}; in Python: "
-            f"{'dq.connect(...)' if alone[0] == 'connect' else 'lab.map(fn, documents)'}. A cluster for several "
+            f"dqlab: no command {word!r}: a shell has none. In a notebook: %dq {near}; in Python: "
+            f"{'dq.connect(...)' if near == 'connect' else 'lab.map(fn, documents)'}. A cluster for several "
             "notebooks: `dqlab up`.",
             sys.stderr,
         )
         return MISUSED
     if word == "gc":
-        hint = " Did you mean `dqlab compact DIR`, for a store that is not open anywhere? In a notebook: %dq gc."
-    say(f"dqlab: no command {word!r}.{hint} Commands: {', '.join(known)}.", sys.stderr)
+        hint = "Did you mean `dqlab compact DIR`, for a store that is not open anywhere? In a notebook: %dq gc."
+    hint = hint or f"Did you mean `dqlab {near}`?" * bool(near)
+    say(f"dqlab: no command {word!r}. {hint} Commands: {', '.join(known)}.".replace("  ", " "), sys.stderr)
     return MISUSED
 
 

@@ -78,30 +78,6 @@ DETECTED_WITHIN = 64 << 20
 """Bytes of a text that are held to detect its encoding; a larger one is read as UTF-8 unless an encoding is given."""
 
 
-_ELSEWHERE = {
-    "path": "where is the path or URL that it is opened at, key its name in results.",
-    "name": "key is its name in results, where the path or URL that it is opened at.",
-    "url": "where is the path or URL that it is opened at.",
-    "read": "text() reads it as text, bytes() as bytes, open() gives a file.",
-    "read_text": "text() reads it as text.",
-    "read_bytes": "bytes() reads it as bytes.",
-    "content": "text() reads it as text, bytes() as bytes.",
-    "contents": "text() reads it as text, bytes() as bytes.",
-    "get": "A row has its values by column, document['title'], and all of them as document.row().",
-}
-"""Hints for attributes that paths, files and documents of other libraries have."""
-
-
-_ON_DOCUMENTS = {
-    name: f"A listing has it: dq.Documents.{name}(...)"
-    for name in (
-        *("from_archive", "from_csv", "from_dask", "from_frame", "from_glob", "from_hf", "from_jsonl", "from_parquet"),
-        "stdlib",
-    )
-}
-"""Hints for class attributes that only listings have."""
-
-
 @dataclass(frozen=True, slots=True)
 class Document(SuggestsAttributes, metaclass=SuggestsNames):
     """A reference to one input; a few hundred bytes, whatever the input's size.
@@ -150,11 +126,6 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
     n_pages: int | None = None
     part: Part | None = field(default=None, repr=False)
     encoding: str | None = field(default=None, init=False, repr=False, compare=False)
-
-    _names_elsewhere = _ON_DOCUMENTS
-
-    def _elsewhere(self, name: str) -> str:
-        return _ELSEWHERE.get(name, "")
 
     def __post_init__(self) -> None:
         # Check here, where the traceback shows the caller's line: later on, these are columns of numbers without names.

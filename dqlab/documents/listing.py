@@ -30,15 +30,6 @@ from dqlab.numbers import many
 __all__ = ["Documents", "lists_remotely", "options_of", "parsed_natively", "refused_now"]
 
 
-_ELSEWHERE = {
-    "filter": "where(condition) does it: docs.where('size < 50e3').",
-    "query": "where(condition) does it: docs.where('size < 50e3').",
-    "map": "A lab has it: lab.map(fn, docs).",
-    "head": "A slice does it: docs[:5].",
-    "keys": "Write [document.key for document in docs].",
-    "to_frame": "Write pd.DataFrame((document.key, document.size) for document in docs).",
-}
-"""Hints for names that listings of other libraries have."""
 _NOT_A_PATTERN = "is not a path or URL. Files that are known one by one: Documents(paths)."
 
 
@@ -748,9 +739,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
             return document
         length = many(len(self), "document") if self.repeats else "fewer documents"
         raise PositionNotFound(what=self.source_label, length=length, position=position)
-
-    def _elsewhere(self, name: str) -> str:
-        return _ELSEWHERE.get(name, "")
 
     def __repr__(self) -> str:
         """Return where the documents come from, without listing them, and for a glob whether there are none."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from enum import Enum, auto
 from typing import Any, NoReturn
 
 from dqlab.errors import UsageError
 from dqlab.jupyter.fitting import broken, fitted, width_here
+from dqlab.keywords import instead, nearest
 
 __all__ = ["COMMANDS", "Command", "Names", "find", "overview", "split"]
 
@@ -121,10 +121,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if wrong := _WRONG_VALUE.fullmatch(message):
             raise UsageError(reason=f"{self.prog} {wrong[1]} takes {_KINDS[wrong[2]]}, not {wrong[3]}")
-        if choice := _WRONG_CHOICE.fullmatch(message):
-            near = get_close_matches(choice[1], re.findall(r"[\w-]+", choice[2]), n=1)
-            if near:
-                raise UsageError(reason=f"{self.prog}: {message}. Did you mean {near[0]}? See {self.prog} -h")
+        choice = _WRONG_CHOICE.fullmatch(message)
+        if choice and (near := nearest(choice[1], re.findall(r"[\w-]+", choice[2]))):
+            raise UsageError(reason=f"{self.prog}: {message}. Did you mean {near}? See {self.prog} -h")
         raise UsageError(reason=f"{self.prog}: {message}. See {self.prog} -h")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
@@ -191,9 +190,8 @@ class Command:
             name, sign, value = word.partition("=")
             if not sign or not name.isidentifier() or before.startswith("-"):
                 continue
-            near = [name] if name in bare else get_close_matches(name, bare, n=1, cutoff=0.75)
-            if near:
-                written = f"an option is written {bare[near[0]]} {value}, not {word}"
+            if near := nearest(name, bare):
+                written = f"an option is written {bare[near]} {value}, not {word}"
                 raise UsageError(reason=f"{self.parser.prog}: {written}. Nothing was done.")
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
@@ -223,7 +221,7 @@ class Command:
             if option is None or option.choices is None or not value or value.startswith("-"):
                 continue
             if value not in option.choices:
-                known = map(str, option.choices)
+                known = [str(choice) for choice in option.choices]
                 raise UsageError(reason=f"{self.parser.prog} {flag} takes no {value!r}. {_meant(value, known)}")
 
     def help(self) -> str:
@@ -521,16 +519,8 @@ COMMANDS: dict[str, Command] = {command.name: command for command in _all()}
 """Every command by its name."""
 
 
-_GIVING_BACK = frozenset({"clean", "cleanup", "collect", "free", "garbage", "prune", "shrink", "trim", "vacuum"})
-"""Names that other tools give to `compact` and `gc`."""
-
-
 def find(word: str) -> Command:
     """Return the command of that name, or raise `UsageError` that names the nearest."""
-    if word in _GIVING_BACK:
-        raise UsageError(
-            reason=f"%dq has no command {word!r}. Did you mean compact, for one queue, or gc, for all of them?"
-        )
     if word not in COMMANDS:
         raise UsageError(reason=f"%dq has no command {word!r}. {_meant(word, COMMANDS)}")
     return COMMANDS[word]
@@ -555,7 +545,8 @@ def _usage_lines(usage: str, width: int | None) -> list[str]:
     return broken(usage, width, _OPTION, first="  ", then=" " * 14)
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = get_close_matches(word, names, n=1, cutoff=0.5)
-    return f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."
+def _meant(word: str, known: Collection[str]) -> str:
+    if meant := instead("%dq", word):
+        return meant
+    near = nearest(word, known)
+    return f"Did you mean {near}?" if near else f"There are: {', '.join(known)}."

@@ -116,11 +116,6 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         self._codes = {code.get("short"): f"{code.get('name')} v{at}" for at, code in enumerate(codes, 1)}
         self._handle, self._run, self._counts = handle, run, list(counts)
 
-    def _elsewhere(self, name: str) -> str:
-        if name in ("to_csv", "to_excel", "to_json", "to_parquet", "to_sql"):
-            return f"to_frame().{name}(...) writes them."
-        return "to_frame() gives a DataFrame of pandas." if name == "to_pandas" else ""
-
     def __repr__(self) -> str:
         lines = [f"{many(len(self), 'dead document')} of {self.name!r}"]
         lines += [f"  {one_line(letter, 108)}" for letter, _ in zip(self, range(10), strict=False)]

@@ -359,22 +359,6 @@ class Labels:
             raise PositionNotFound(what="results", length=length, position=operator.index(index)) from None
 
 
-_ELSEWHERE = {
-    "get": "Results are a sequence: dict(results.items()) looks keys up.",
-    "values": "list(results) has its values, and results.items() yields (key, value).",
-    "to_pandas": "to_frame() gives a DataFrame of pandas.",
-    "to_csv": "to_frame().to_csv(...) writes them.",
-    "to_excel": "to_frame().to_excel(...) writes them.",
-    "to_json": "to_frame().to_json(...) writes them.",
-    "to_sql": "to_frame().to_sql(...) writes them.",
-    "to_parquet": "run.to_parquet('out/') writes them; to_frame().to_parquet(...) does too.",
-    "to_list": "Write list(results).",
-    "tolist": "Write list(results).",
-    "to_dict": "Write dict(results.items()).",
-}
-"""What to write instead of names that dictionaries and tables have."""
-
-
 if TYPE_CHECKING:
     Values = Sequence[Any]
 else:
@@ -454,9 +438,6 @@ class Results(Values, StaysHere, SuggestsAttributes):
         self._page: list[OpenedStretch] = []
         self._gone, self._code = gone, code
         self._made_by: list[str | None] = []
-
-    def _elsewhere(self, name: str) -> str:
-        return _ELSEWHERE.get(name, "")
 
     def __repr__(self) -> str:
         return f"<Results of {self.name!r}: {many(len(self), 'value')}>"

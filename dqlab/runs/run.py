@@ -113,31 +113,6 @@ STALLED_AFTER = 5.0
 ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError, InputChanged, NotSentAgain)
 """Errors of an input that was sent only in part; the results of that part belong to the run."""
 
-_ELSEWHERE = {
-    "status": "run.counts has how many documents are in which state, run.state what it does; print(run) says both.",
-    "progress": "run.counts has how many documents are in which state; the run shows itself in a cell.",
-    "errors": "run.failures() lists what failed.",
-    "exception": "run.failures() lists what failed.",
-    "exceptions": "run.failures() lists what failed.",
-    "get": "run.results() waits and returns the results.",
-    "gather": "run.results() waits and returns the results.",
-    "compute": "run.results() waits and returns the results.",
-    "join": "run.wait() returns when it is done.",
-    "stop": "run.pause() stops it until run.resume(); run.cancel() gives up what is not done.",
-    "kill": "run.cancel() gives up what is not done.",
-    "delete": "run.drop() deletes it with its results.",
-    "to_frame": "run.results().to_frame() has its results, run.failures().to_frame() what failed.",
-    "to_csv": "run.results().to_frame().to_csv(...) writes its results.",
-    "to_excel": "run.results().to_frame().to_excel(...) writes its results.",
-    "to_json": "run.results().to_frame().to_json(...) writes its results.",
-    "to_pandas": "run.results().to_frame() gives a DataFrame of pandas.",
-    "to_sql": "run.results().to_frame().to_sql(...) writes its results.",
-    "map": "A lab has it: lab.map(fn, documents).",
-    "unacked": "lab.queue(run.queue).unacked() lists what consumers hold of its queue.",
-}
-"""What to write for names that futures, tasks and tables have."""
-
-
 _OF_MAP = "It is given when a run is made: lab.map(fn, documents, {0}=..., name=...)"
 _NOT_SET = {
     "name": _OF_MAP.replace("{0}=..., ", ""),
@@ -202,9 +177,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         self.handle = self.handle.of_run(self.name)
         self._resubmitting = threading.Lock()
         self._dropping = threading.Lock()
-
-    def _elsewhere(self, name: str) -> str:
-        return _ELSEWHERE.get(name, "")
 
     def _set_elsewhere(self, name: str) -> str:
         if name in _OPTIONS:
