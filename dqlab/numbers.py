@@ -172,17 +172,18 @@ def soon(seconds: float) -> str:
 
 
 def ahead(early: float, likely: float, late: float) -> str:
-    """Return when an event is due, as a range as wide as the estimate is unsure (``10 to 30 s``, ``12 min``)."""
+    """Return when an event is due, as unsure as the estimate is (``10 to 30 s``, ``up to 9 min``)."""
     early, late = max(0.0, early), max(0.0, late)
     length, unit = (1, "s") if late < 120 else (60, "min") if late < 7_200 else (3_600, "h")
     step = 5 if unit == "s" and late > 20 else 1
     low, high = math.floor(early / length / step) * step, math.ceil(late / length / step) * step
     if high - low <= step or late - early <= 0.2 * likely:
         return soon(likely)
+    least = f"{low}"
     if low == 0 and unit != "s":  # the early end in the next smaller unit: "0 to 2 min" would promise no wait at all
-        least = f"{math.floor(early / 5) * 5} s" if unit == "min" else f"{math.floor(early / 60)} min"
-        return f"{least} to {high} {unit}"
-    return f"{low} to {high} {unit}"
+        low = math.floor(early / 5) * 5 if unit == "min" else math.floor(early / 60)
+        least = f"{low} s" if unit == "min" else f"{low} min"
+    return f"{least} to {high} {unit}" if low else f"up to {high} {unit}"
 
 
 def due(at: float, *, now: float) -> str:

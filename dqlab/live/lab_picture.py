@@ -15,7 +15,7 @@ from dqlab.live import details
 from dqlab.live.details import failure_row
 from dqlab.live.palette import Ink
 from dqlab.live.run_picture import LONGEST, Silence, silence_notice
-from dqlab.live.run_rows import LAST_MINUTE, RunRow, runs_in_order, without_live
+from dqlab.live.run_rows import LAST_MINUTE, RunRow, left_in_words, runs_in_order, without_live
 from dqlab.live.tables import NO_TABLE, Table, lag_of, runs_table, status_table
 from dqlab.live.views import (
     NO_NOTICE,
@@ -480,7 +480,7 @@ def _run_line(run: RunStats, row: RunRow, *, stale: bool) -> RunLine:
         state=state + (f" · {one_line(row.why, 60)}" if row.why else ""),
         tone={Ink.BAD: "bad", Ink.WARN: "warn"}.get(row.ink, ""),
         share=numbers.share(run.share),
-        left=numbers.amount(run.progress.left, run.unit),
+        left=left_in_words(run),
         done=done,
         dead=numbers.count(run.counts.dead),
     )

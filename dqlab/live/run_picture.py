@@ -16,7 +16,7 @@ from dqlab.live import details
 from dqlab.live.details import FIX_AND_RETRY, Again, failure_row
 from dqlab.live.offers import NO_NAMES, NotebookNames, first, offers
 from dqlab.live.palette import StateLook
-from dqlab.live.run_rows import AT_WORK, WHOLE_RUN, put_off_words
+from dqlab.live.run_rows import AT_WORK, WHOLE_RUN, left_in_words, put_off_words
 from dqlab.live.views import (
     NO_DETAILS,
     NO_NOTICE,
@@ -551,8 +551,9 @@ _FLOW = (StateLook.ACKED, StateLook.LEASED, StateLook.READY, StateLook.DELAYED)
 
 
 def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
-    second = many(stats.counts.left, "document") if stats.units is not None else many(stats.consumers, "consumer")
-    left = Figure("Left", *_parts_of(numbers.amount(stats.progress.left, stats.unit)), "" if stats.resting else second)
+    amount, documents = left_in_words(stats), many(stats.counts.left, "document")
+    second = documents if stats.units is not None and amount != documents else many(stats.consumers, "consumer")
+    left = Figure("Left", *_parts_of(amount), "" if stats.resting else second)
     if stats.resting:
         ended = numbers.UNKNOWN if stats.ended is None else numbers.instant(stats.ended, now=stats.at)
         done = Figure("Ended at", ended, "", f"after {numbers.duration(stats.elapsed)}")
@@ -572,6 +573,9 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
     share = numbers.share(stats.dead_share, places=2) + (
         " of what ran" if dead and stats.resting and not stats.all_ran else ""
     )
+    weight = stats.progress.shares["dead"]
+    if weight > 2 * stats.dead_share:  # a few large ones, and a bar that is full of what failed
+        share += f", {numbers.share(weight)} of {stats.unit}"
     tone = Tone.BAD if dead else Tone.QUIET
     return (
         left,

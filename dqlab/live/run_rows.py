@@ -23,6 +23,7 @@ __all__ = [
     "RunRow",
     "SortBy",
     "SortedSnapshot",
+    "left_in_words",
     "put_off_words",
     "run_rows",
     "run_word",
@@ -201,6 +202,13 @@ def _speed(run: RunStats) -> tuple[float | None, str]:
     else:
         rates = run.rate, run.units_rate
     return rates[run.units is not None], run.unit
+
+
+def left_in_words(run: RunStats) -> str:
+    """Return what is left of a run; of empty files, which count as one byte each, the number."""
+    left, documents = run.progress.left, run.counts.left
+    empty = run.unit == "bytes" and 0 < left <= documents
+    return numbers.many(documents, "document") if empty else numbers.amount(left, run.unit)
 
 
 def _end(run: RunStats) -> str:

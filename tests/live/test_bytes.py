@@ -8,12 +8,13 @@ import pytest
 
 from dqlab.live.details import left_chart, pulse
 from dqlab.live.html import run_html
-from dqlab.live.lab_picture import Site, queue_view
+from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.panels.metrics import metrics
 from dqlab.live.run_picture import log_line, run_view
 from dqlab.live.run_rows import run_rows
 from dqlab.live.tables import runs_table
 from dqlab.live.text import run_screen
+from dqlab.numbers import many
 from dqlab.stats import Counts, History, RunStats, Snapshot
 
 GB = 10**9
@@ -41,6 +42,25 @@ def test_the_view_of_a_run_counts_sizes(weighed: RunStats) -> None:
     assert "left   1.2 GB" in screen
     assert "speed  12 MB/s" in screen
     assert " of bytes" in screen
+
+
+def test_empty_files_that_are_left_are_counted_as_documents(weighed: RunStats, snapshot: Snapshot) -> None:
+    """A file of no bytes weighs one, so that progress sees it: "Left 1 B" was read as a billion."""
+    one = replace(weighed, units=Counts(ready=1, acked=9), counts=Counts(ready=1, acked=9))
+
+    (left, *_) = run_view(one).figures
+    assert (left.value, left.unit, left.second) == ("1", "document", many(one.consumers, "consumer"))
+    assert [run.left for run in lab_view(replace(snapshot, runs=(one,)), place=Site("pages")).runs] == ["1 document"]
+    two = replace(one, units=Counts(ready=5_000, acked=9))
+    assert run_view(two).figures[0][1:4] == ("5.0", "kB", "1 document")
+
+
+def test_dead_documents_that_weigh_more_than_their_number_are_told_by_both(weighed: RunStats) -> None:
+    """ "99.9 % of bytes" stood over a run in which every large document was dead."""
+    few = replace(weighed, units=Counts(ready=1, acked=99, dead=900), counts=Counts(ready=1, acked=890, dead=10))
+
+    assert run_view(few).figures[3].second == "1.11 %, 90.0 % of bytes"
+    assert run_view(replace(few, units=few.counts)).figures[3].second == "1.11 %"
 
 
 def test_a_table_of_states_has_a_column_of_bytes(weighed: RunStats) -> None:
