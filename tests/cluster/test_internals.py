@@ -316,10 +316,29 @@ def test_client_connects_though_the_thread_of_its_event_loop_began_late(
 def test_other_assertions_of_a_client_are_raised_at_once() -> None:
     tries = []
 
-    def make() -> None:
+    def make() -> OwnClient:
         tries.append(1)
         raise AssertionError("another")
 
     with pytest.raises(AssertionError, match="another"):
         with_event_loop(make)
     assert tries == [1]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_error_that_nobody_could_catch_before_its_loop_ended_is_not_printed(
+    ended: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After Ctrl-C in a script, "Future exception was never retrieved ... TimeoutError: Timeout" was printed."""
+    loop = asyncio.new_event_loop()
+    made: Any = SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop))
+    with_event_loop(lambda: made)
+    future = loop.create_future()
+    future.set_exception(TimeoutError("Timeout"))
+    if ended:
+        loop.close()
+    del future
+    gc.collect()
+    loop.close()
+
+    assert bool(caplog.records) is not ended
