@@ -577,7 +577,7 @@ def test_interrupt_ends_every_call_without_an_answer(
 def pressed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Press Ctrl-C when the block has asked the cluster for what it waits for, and not while it prepares that."""
     began, asked = threading.Event(), threading.Event()
-    trim, result = rendering._trim_interrupts, Link.result
+    trim, result = rendering._trim_tracebacks, Link.result
 
     def begin() -> None:
         trim()
@@ -592,7 +592,7 @@ def pressed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if asked.wait(30):
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(rendering, "_trim_interrupts", begin)
+    monkeypatch.setattr(rendering, "_trim_tracebacks", begin)
     monkeypatch.setattr(Link, "result", ask)
     pressing = threading.Thread(target=press)
     pressing.start()

@@ -217,8 +217,6 @@ class SchedulerGone(DqlabError):
         "dq.connect() or dq.connect(store=...), and map them again."
     )
     """What is left of the queues, where the kind of cluster is not known."""
-    _users_frames_alone = True
-    """Scripts show only the user's frames: the connection breaks a hundred lines deep in Dask, which helps nobody."""
 
     def __init__(self, *, address: str, reason: str, left: str = UNKNOWN, kept: bool = True) -> None:
         super().__init__(address=address, reason=reason, left=left, kept=kept)
@@ -228,7 +226,6 @@ class LabClosed(DqlabError):
     """The lab, or its Dask client, was closed; objects made with it can no longer be used."""
 
     text = "lab {lab!r} {how}, so {what} can no longer be used. {left}"
-    _users_frames_alone = True
 
     def __init__(self, *, lab: str, what: str, left: str, how: str = "was closed", kept: bool = True) -> None:
         super().__init__(lab=lab, how=how, what=what, left=left, kept=kept)

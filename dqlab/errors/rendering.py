@@ -1,7 +1,7 @@
 """How a notebook shows an error of dqlab or an interrupted wait: the user's own frames and the sentence.
 
 IPython calls `_render_traceback_` where an exception has it; the exception keeps its whole traceback for ``%tb`` and
-``%debug``. In a script, the traceback of an interrupt leaves out frames of dqlab and of what dqlab calls.
+``%debug``. A script shows the same from its first `connect` on, and everything with ``python -X dev``.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class StoppedWaiting(KeyboardInterrupt):
 @contextmanager
 def interruptible(text: str | Callable[[], str]) -> Iterator[None]:
     """Report on Ctrl-C what continues and what to do next, instead of fifty lines of traceback."""
-    _trim_interrupts()
+    _trim_tracebacks()
     try:
         yield
     except StoppedWaiting:
@@ -138,15 +138,16 @@ def interruptible(text: str | Callable[[], str]) -> Iterator[None]:
         raise KeyboardInterrupt(said) if shell() is None else StoppedWaiting(said) from None
 
 
-def _trim_interrupts() -> None:
-    """Make Python print only the user's frames where Ctrl-C or a lost cluster ends a script inside dqlab."""
+def _trim_tracebacks() -> None:
+    """Make Python print only the user's frames where dqlab's error, or Ctrl-C, ends a script."""
+    # An exception gets its frames while it passes them: nothing below the user's code can trim it.
     before = sys.excepthook
-    if getattr(before, "trims", False) or shell() is not None:
+    if getattr(before, "trims", False) or shell() is not None or sys.flags.dev_mode:
         return
+    from dqlab.errors.sentence import DqlabError  # it imports this module
 
     def trimmed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        by_itself = isinstance(error, KeyboardInterrupt) or getattr(kind, "_users_frames_alone", False)
-        if not (by_itself and _is_through_us(trace)):
+        if not (isinstance(error, KeyboardInterrupt | DqlabError) and _is_through_us(trace)):
             before(kind, error, trace)
             return
         with _users_part(error):

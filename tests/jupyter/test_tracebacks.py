@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+import traceback
 import types
 from typing import Any
 
 import pytest
 
+import dqlab as dq
+from dqlab.errors import UnknownOption, rendering
 from dqlab.live.details import examples
 from dqlab.notebook import with_cells
 from dqlab.runs.code.versions import code_version
@@ -42,6 +45,25 @@ def test_error_shows_the_users_line_and_the_sentence(connected: Any, shown: Any)
     assert "RunNotFound: no run named 'nowhere'" in text
     assert "/dqlab/" not in text
     assert "interactiveshell.py" not in text
+
+
+def test_a_script_shows_the_users_frames_and_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence stood below the frames of five files of ours."""
+    printed: list[str] = []
+    monkeypatch.setattr(rendering, "shell", lambda: None)
+    monkeypatch.setattr(sys, "excepthook", lambda *about: printed.extend(traceback.format_exception(*about)))
+    with rendering.interruptible(""):
+        pass
+    for fails in (lambda: dq.Documents.from_glob("*.txt", nope=1), lambda: 1 / 0):  # type: ignore[call-arg]
+        with pytest.raises((UnknownOption, ZeroDivisionError)) as raised:
+            fails()
+        sys.excepthook(raised.type, raised.value, raised.tb)
+
+    text = "".join(printed)
+    assert set(re.findall(r'File "(.*?)"', text)) == {__file__}
+    assert "UnknownOption: Documents.from_glob() has no option 'nope'" in text
+    assert "ZeroDivisionError" in text
+    assert raised.tb is raised.value.__traceback__, "what is not of dqlab is as it was"
 
 
 @pytest.mark.parametrize(
