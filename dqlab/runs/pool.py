@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.isolation import Executor, isolation
+from dqlab.cluster.transport.isolation import Executor, is_coroutine, isolation
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import seal_or_explain
@@ -21,7 +22,7 @@ from dqlab.config import MOST, check_count, check_directory, check_name, option,
 from dqlab.datasets.sinks import JSONL, Files, OwnSink, Parquet, as_sink
 from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
-from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
+from dqlab.errors import BadOption, DqlabError, DqlabWarning, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes, call_of, checks_keywords
 from dqlab.numbers import many
@@ -33,12 +34,13 @@ from dqlab.runs.marks import mark, pausing
 from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
-from dqlab.runs.session import Durability, Session, consumer_options, queue_options, warn_of_kept
+from dqlab.runs.session import CONCURRENCY, Durability, Session, consumer_options, queue_options, warn_of_kept
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.unacked import Unacked, UnackedLeases, leases_of
 from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.values import Compacted
+from dqlab.user_frames import level_of_user
 from dqlab.waits import shown
 
 if TYPE_CHECKING:
@@ -80,6 +82,11 @@ class ShardView:
 OnExisting = Literal["attach", "new", "retry-failed"]
 
 
+_FOR_COROUTINES = (
+    "queue {0!r} has concurrency={1}, which is for coroutine functions: of this function, a plain "
+    "one, each consumer has one call at a time. lab.queue({0!r}).scale({1}) gives the queue {1} "
+    "consumers"
+)
 _OF_QUEUE = "It is given when a queue is made: lab.queue({0}=...)"
 _NOT_SET = {name: _OF_QUEUE.format(name) for name in ("name", "durability", "served")}
 """Read-only attributes, and what to write instead of setting them."""
@@ -133,7 +140,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     early_ack : bool, default False
         At most once, for the queue's own consumers: a message that was handed to a function is never delivered again.
     concurrency : int, default 100
-        Concurrent calls of coroutine functions on each of the queue's own consumers.
+        Concurrent calls of coroutine functions on each of the queue's own consumers. Of a plain
+        function each consumer has one call at a time; `scale` sets the number of consumers.
     dirpath : path, optional
         With DURABLE: the store, a directory that all workers can reach; the queue has a subdirectory in it.
 
@@ -171,7 +179,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         max_bytes: int | str | None = None,
         served: bool = False,
         early_ack: bool = False,
-        concurrency: int = 100,
+        concurrency: int = CONCURRENCY,
         dirpath: str | os.PathLike[str] | None = None,
     ) -> None:
         check_count("concurrency", concurrency)
@@ -319,6 +327,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         -----
         DqlabWarning
             `on_existing` is "retry-failed" and no document has failed: nothing runs with the new code.
+            Or the queue has another `concurrency` than 100, and the function is no coroutine function.
 
         Examples
         --------
@@ -341,6 +350,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         into = None if sink is None else as_sink(sink, _sealed_sink)
         if into is not None:
             into.check()
+        concurrency = self.consumer_options["concurrency"]
+        if concurrency != CONCURRENCY and not is_coroutine(fn):
+            warnings.warn(_FOR_COROUTINES.format(self.name, concurrency), DqlabWarning, stacklevel=level_of_user())
         return self.session.runs.map(
             self,
             fn,

@@ -55,6 +55,8 @@ OPEN_FOR, OPEN_LOG_FOR = SPAWN_TIMEOUT + 10.0, OPEN_TIMEOUT + 10.0
 """Seconds to wait until a queue without and with logs is open: more than the registry takes, whose error is better."""
 OPENS_LATE = 10.0
 """Seconds before a message reports why opening a queue takes long."""
+CONCURRENCY = 100
+"""Concurrent calls of coroutine functions on each consumer, where no other number is given."""
 OF_CONSUMERS = frozenset({"served", "early_ack", "concurrency"})
 """Options of `Lab.queue` that belong to consumers, so that no store keeps them."""
 
@@ -331,7 +333,7 @@ def consumer_options(
     slots: int | None = None,
     batch: int | None = None,
     early: bool = False,
-    concurrency: int = 100,
+    concurrency: int = CONCURRENCY,
     durable: bool = False,
 ) -> dict[str, Any]:
     """Return a consumer's options as plain data; raise `BadOption` as `result_limit` does."""

@@ -27,6 +27,24 @@ def nothing_was_submitted(queue: dq.QueuePool) -> bool:
     return sum(queue.counts().values()) == 0
 
 
+# --- options that do nothing ------------------------------------------------------------------
+
+
+async def same_soon(x: Any) -> Any:
+    return x
+
+
+def test_concurrency_of_a_plain_function_is_said_to_be_the_number_of_consumers(lab: dq.Lab, queue_name: str) -> None:
+    """It was accepted, did nothing and said nothing: two calls in flight instead of twenty."""
+    pool = lab.queue(queue_name, concurrency=7)
+    with pytest.warns(DqlabWarning, match=rf"coroutine functions.*lab\.queue\('{queue_name}'\)\.scale\(7\)"):
+        pool.map(same, [1]).wait(timeout=30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pool.map(same_soon, [1]).wait(timeout=30)
+    pool.close()
+
+
 # --- keys that repeat -------------------------------------------------------------------------
 
 
