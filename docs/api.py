@@ -31,7 +31,7 @@ INTERNAL = {
     },
     dq.Run: {
         *("doubt", "examples", "handle", "left", "newer", "on_drop", "past", "record", "send_again", "snapshot"),
-        *("reader", "submitter", "undecided", "until_over", "was_over", "why_none"),
+        *("reader", "submitter", "undecided", "until_over", "at_end", "why_none"),
     },
     dq.QueuePool: {"forget", "gone", "past", "snapshot"},
     dq.Document: {"n_pages", "part"},

@@ -46,7 +46,7 @@ from dqlab.rules.retry import Retry
 from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
-from dqlab.runs.session import Durability, Session, check_shards, stored_in, warn_of_kept
+from dqlab.runs.session import CONCURRENCY, Durability, Session, check_shards, stored_in, warn_of_kept
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import History, RunList, RunState, RunStats, Snapshot
 from dqlab.store.values import Compacted
@@ -419,7 +419,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                 max_bytes=max_bytes,
                 served=served is not False,
                 early_ack=early_ack is True,
-                concurrency=100 if concurrency is None else concurrency,
+                concurrency=CONCURRENCY if concurrency is None else concurrency,
             )
             warn_of_kept(pool, {} if durable is None else {"durable": durable})
             return pool
@@ -807,7 +807,7 @@ def left_undone(run: Run, until: float) -> Undone | None:
     try:
         left = run.left(timeout=max(0.05, until - time.monotonic()))
     except CallTimeout:
-        return None if run.was_over else Undone("")
+        return None if run.at_end is not None else Undone("")
     if not left:
         return None
     with suppress(CallTimeout):

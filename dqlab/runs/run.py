@@ -164,8 +164,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     doubt: tuple[str, DqlabError] | None = field(default=None, repr=False)
     """Hash of other code that was mapped under this name, and the error for reading results."""
-    was_over: bool = field(default=False, init=False, repr=False)
-    """Whether the run was over at the last wait, and nothing was sent again since."""
+    at_end: Progress | None = field(default=None, init=False, repr=False)
+    """What the last wait found when the run was over, if nothing was sent again since."""
     _redefined: Redefined = field(default_factory=Redefined, init=False, repr=False)
     _empty_said: bool = field(default=False, init=False, repr=False)
     _cancelled_here: bool = field(default=False, init=False, repr=False)
@@ -508,7 +508,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     def _marked(self, count: int) -> int:
         if count:
-            self.was_over = False
+            self.at_end = None
             codes = self._progress().record.codes
             mark(self.handle.link, f"retry, {codes[-1]['name']} v{len(codes)}", self.queue)
         return count
@@ -554,7 +554,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         RunCancelled
             The run was cancelled.
         """
-        self.was_over = False
+        self.at_end = None
         with self._resubmitting:
             return self._resubmit_lost()
 
@@ -607,7 +607,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     # --- waiting: each method returns, or raises why no more results arrive -----------------------
 
     @checks_keywords
-    def wait(self, timeout: float | str | None = None) -> Self:
+    def wait(self, timeout: float | str | None = None, *, errors: Literal["warn", "raise"] = "warn") -> Self:
         """Wait until every document is acked, dead, cancelled or lost. Ctrl-C stops waiting; the run continues.
 
         Parameters
@@ -615,6 +615,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         timeout : float or str, optional
             Seconds, or "5m". None: no limit; if the run is paused or no worker has joined yet, `wait` warns once after
             some seconds, and waits on.
+        errors : {"warn", "raise"}
+            What to do about documents that failed or were cancelled: warn, or raise `RunFailed` or
+            `RunCancelled`, so that a script ends with status 1.
 
         Returns
         -------
@@ -639,15 +642,21 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             Some documents were processed, and their results are missing.
         SchedulerGone, ActorGone
             The scheduler or a shard is gone for good.
+        RunFailed, RunCancelled
+            Some documents have no result, and `errors` is "raise".
 
         Warns
         -----
         DqlabWarning
             Documents failed; see `failures`. Or the input had no elements, or somebody else cancelled the run.
         """
+        if errors not in ("warn", "raise"):
+            raise BadOption(option="errors", value=errors, problem="is 'warn' or 'raise'. Nothing was waited for.")
         progress = self.until_over(timeout)
         counts = progress.counts
         self._warn_empty(progress)
+        if errors == "raise":
+            self._raise_missing(progress, Deadline(None))
         if progress.cancelled and not self._cancelled_here:
             warnings.warn(str(self._cancelled(progress)), DqlabWarning, stacklevel=level_of_user())
         if counts.dead:
@@ -730,7 +739,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                         self._dropping.release()
                     continue
                 judge(progress)
-                self.was_over = True
+                self.at_end = progress
                 return progress
             if progress.done and self.submitter is not None:
                 self.submitter.finished.wait(deadline.within(AT_ONCE))

@@ -54,6 +54,22 @@ def breaks_at_length(x: int) -> None:
     raise ValueError("x" * 200)
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_wait_raises_what_failed_where_a_script_asks_for_it(
+    queue: dq.QueuePool, fails: bool, recwarn: pytest.WarningsRecorder
+) -> None:
+    """A nightly script with dead documents ended with status 0."""
+    run = queue.map(needs_text, [1, 2, 3 if fails else 4], retry=dq.Retry(0))
+    if fails:
+        with pytest.raises(RunFailed, match="1 of 3 documents"):
+            run.wait(timeout=30, errors="raise")
+    else:
+        assert run.wait(timeout=30, errors="raise") is run
+    assert not recwarn.list
+    with pytest.raises(BadOption, match="errors='skip'"):
+        run.wait(errors="skip")  # type: ignore[arg-type]
+
+
 def needs_text(x: int) -> int:
     if x == 3:
         raise dq.Reject("no text in it")
