@@ -40,7 +40,7 @@ from dqlab.keywords import (
     documented_as,
 )
 from dqlab.log import OwnerStillAlive
-from dqlab.notebook import in_jupyter
+from dqlab.notebook import in_jupyter, program
 from dqlab.numbers import few_of, many
 from dqlab.rules.retry import Retry
 from dqlab.runs.objects import HasWidget, StaysHere
@@ -148,7 +148,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         grows: bool = False,
     ) -> None:
         self.client = client
-        self.name = name or ("local" if cluster is not None else str(getattr(client.scheduler, "address", "cluster")))
+        address = str(getattr(client.scheduler, "address", "cluster"))
+        self.name = name or (program() or "local" if cluster is not None else address)
         self._own_client, self._cluster, self._reserved = own_client, cluster, len(reserved)
         self._batch = batch
         self.session: Session[QueuePool] = Session.of(client, reserved, self.name, grows=grows)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import linecache
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
+
+from dqlab.texts import one_line
 
 __all__ = [
     "beside_cells",
@@ -16,6 +20,7 @@ __all__ = [
     "in_jupyter",
     "in_script",
     "named_after_running_cell",
+    "program",
     "running_cell",
     "shell",
     "with_cells",
@@ -42,6 +47,18 @@ def in_script() -> bool:
 def in_jupyter() -> bool:
     """Return whether this process is a Jupyter kernel."""
     return getattr(shell(), "kernel", None) is not None
+
+
+def program() -> str:
+    """Return the notebook or script that runs here, "papers.ipynb in ~/work", or "" for neither."""
+    # Jupyter's server names the notebook; a script that a kernel starts inherits the variable.
+    file = os.environ.get("JPY_SESSION_NAME") if in_jupyter() else getattr(sys.modules["__main__"], "__file__", None)
+    if not file or (shell() is not None and not in_jupyter()):
+        return ""
+    path, home = Path(file).absolute(), Path.home()
+    path = path.parent if path.name == "__main__.py" else path  # of `python -m`
+    folder = Path("~", path.parent.relative_to(home)) if path.is_relative_to(home) else path.parent
+    return one_line(f"{path.name} in {folder}", 80)
 
 
 def running_cell() -> int | None:

@@ -285,9 +285,7 @@ def test_second_cluster_of_this_process_on_a_store_that_is_open_is_told_of_the_f
     with dq.connect(n=1, store=tmp_path / "runs") as first:
         first.queue("default")
         with (
-            pytest.warns(
-                DqlabWarning, match=rf"lab 'local' of this process keeps queues in {tmp_path}.*dq\.connect\(n=1"
-            ),
+            pytest.warns(DqlabWarning, match=rf"lab '.*' of this process keeps queues in {tmp_path}.*dq\.connect\(n=1"),
             dq.connect(n=2, store=tmp_path / "runs") as second,
         ):
             assert second is not first

@@ -272,7 +272,7 @@ def test_killed_cluster_names_its_store_and_the_lines_that_lead_back(tmp_path: P
         assert (f"is in the store {place}" if store else "with it: it had no store") in error
     assert ("lab.attach('all')" in errors[0]) is store
     assert kept == str([store] * 4)
-    assert left == f"{name} is closed; its cluster had ended before"
+    assert left == f"lab {name} is closed; its cluster had ended before"
     assert f"`dqlab up --name {name}" in shown
 
 

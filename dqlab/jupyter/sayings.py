@@ -230,11 +230,11 @@ def end(lab: Lab) -> str:
     ended = lab.ended
     lab.close()
     if not lab.embedded and ended:
-        return f"{lab.name} is closed; its cluster had ended before"
+        return f"lab {lab.name} is closed; its cluster had ended before"
     if not lab.embedded:
-        return f"{lab.name} is closed; its cluster, with queues and runs, was left as it is"
+        return f"lab {lab.name} is closed; its cluster, with queues and runs, was left as it is"
     if not runs:
         there = f". Its queues are in {lab.store}: the same %dq connect brings them back" if kept else ""
-        return f"{lab.name} is closed; its cluster ended with it{there}"
+        return f"lab {lab.name} is closed; its cluster ended with it{there}"
     named = ", ".join(runs[:NAMED]) + (f" and {len(runs) - NAMED} more" if len(runs) > NAMED else "")
-    return f"{lab.name} is closed; its cluster ended with it, and the results of {named} are gone"
+    return f"lab {lab.name} is closed; its cluster ended with it, and the results of {named} are gone"

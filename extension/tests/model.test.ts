@@ -282,18 +282,34 @@ test('a service that its notebook starts while it is in front is shown', async (
   expect(model.chosen).toBe('mine');
 });
 
-test('a service that begins after the chosen one takes its place when that one has ended', async () => {
-  const older = service({ id: 'older', name: 'older', started: 1_795_250_000 });
-  server.list = [service(), older];
+test('a restarted kernel leads to the next service of its notebook, and never to that of another one', async () => {
+  const other = service({ id: 'other', name: 'other', started: 1_795_260_050 });
+  server.list = [service(), other];
   model.watch();
   await pass(1_500);
-  server.list = [service({ state: 'gone' }), older];
-  await pass(5_500);
-  expect(model.chosen).toBe('papers');
+  for (const ended of [[service({ state: 'gone' })], []]) {
+    server.list = [...ended, other];
+    await pass(5_500);
+    expect(model.chosen).toBe('papers');
+    expect(model.service()?.state).toBe('gone');
+  }
   server.list.push(service({ id: 'again', started: 1_795_260_100 }));
   await pass(5_500);
   expect(model.chosen).toBe('again');
   expect(model.fresh).toBe(true);
+});
+
+test('a service that has removed its file is shown as ended until somebody removes it', async () => {
+  server.list = [service()];
+  model.watch();
+  await pass(1_500);
+  server.list = [];
+  await pass(11_000);
+  expect(model.services?.map((each) => each.state)).toEqual(['gone']);
+  server.trouble = new Refusal(404, 'NoSuchService', 'no service is announced here');
+  await model.forget('papers');
+  await pass(100);
+  expect(model.services).toEqual([]);
 });
 
 test('a service that somebody chose after it had ended stays chosen', async () => {

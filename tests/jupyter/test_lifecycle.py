@@ -45,7 +45,7 @@ def test_connecting_otherwise_closes_what_the_magic_opened(alone: Any, capsys: A
     said = capsys.readouterr().out
     assert first.closed
     assert not alone["lab"].closed
-    assert "local is closed; its cluster ended with it, and the results of small are gone" in said
+    assert "lab local is closed; its cluster ended with it, and the results of small are gone" in said
     assert "local: 2 consumer processes at unix" in said
 
 
@@ -183,7 +183,9 @@ def test_closing_says_what_is_gone(alone: Any, capsys: Any) -> None:
 
     alone.run("%dq close")
 
-    assert capsys.readouterr().out == "local is closed; its cluster ended with it, and the results of small are gone\n"
+    assert (
+        capsys.readouterr().out == "lab local is closed; its cluster ended with it, and the results of small are gone\n"
+    )
     assert "no lab is open. Start one with: %dq connect" in str(alone.fails("%dq wait"))
     assert "lab 'local' was closed, so run 'small' can no longer be used" in str(alone.fails("%dq wait run"))
 
@@ -196,7 +198,7 @@ def test_taking_leave_says_that_all_is_left(notebook: Any, lab: dq.Lab, capsys: 
 
     notebook.run("%dq close")
 
-    assert capsys.readouterr().out == "other is closed; its cluster, with queues and runs, was left as it is\n"
+    assert capsys.readouterr().out == "lab other is closed; its cluster, with queues and runs, was left as it is\n"
 
 
 def test_waiting_for_a_paused_run_names_the_line_that_resumes_it(connected: Any, queue: dq.QueuePool) -> None:

@@ -277,7 +277,9 @@ export class Model implements IDisposable {
 
   async forget(service: string): Promise<void> {
     try {
-      await this.client.forget(service);
+      await this.client.forget(service).catch((error: unknown) => {
+        if (!(error instanceof Refusal && error.status === 404)) throw error; // it had removed its file itself
+      });
       if (service === this.chosen) {
         this.chosen = null;
         this.clear();
@@ -324,6 +326,9 @@ export class Model implements IDisposable {
       // Services that answer come first: others are often of another user, or of last week.
       this.services = [...found].sort((a, b) => Number(b.state === 'up') - Number(a.state === 'up'));
       this.servicesError = '';
+      const shown = before.get(this.chosen ?? '');
+      // Its kernel was restarted or ended. Another kernel's service in its place would have its buttons under the mouse.
+      if (shown && !this.service()) this.services.push({ ...shown, state: 'gone' });
       const chosen = this.service();
       if (!chosen) {
         const first = this.services.find((each) => each.state === 'up') ?? this.services[0];
@@ -337,8 +342,9 @@ export class Model implements IDisposable {
         this.clear();
         for (const each of [this.snapshotPoll, this.historyPoll]) void each.refresh();
       } else if (chosen.state === 'gone' && chosen.id !== this.kept) {
-        // A kernel was restarted and has connected again. A service that started earlier is of another user.
-        const successor = this.services.find((each) => each.state === 'up' && each.started > chosen.started);
+        // The same notebook or kernel has connected again.
+        const later = this.services.filter((each) => each.state === 'up' && each.started > chosen.started);
+        const successor = later.find((each) => each.name === chosen.name || each.kernels.some((kernel) => chosen.kernels.includes(kernel)));
         if (successor) this.take(successor.id);
       }
       this.follow();
