@@ -1,7 +1,9 @@
 """Files by which clusters of this machine are found, one for each cluster.
 
-Owns two kinds of files in one format. Labs write an `Announcement` into Jupyter's runtime directory, and the server
-extension reads it; a service keeps its id, which is its name made unique, when its kernel or scheduler restarts.
+Owns two kinds of files in one format. Labs write an `Announcement` into Jupyter's runtime
+directory; the server extension reads it, and so do a second lab on the same store and the commands
+of a shell. A service keeps its id, which is its name made unique, when its kernel or scheduler
+restarts.
 `dqlab up` writes a `Registration` into a directory that needs no Jupyter, once its cluster is ready, and removes it at
 the cluster's end; where that process was killed, the next reader removes it.
 """
@@ -47,6 +49,7 @@ __all__ = [
     "check_free",
     "directory",
     "find",
+    "find_any",
     "forget",
     "keeper_of",
     "look",
@@ -91,12 +94,9 @@ class NoLocalCluster(ConnectFailed):
 
 
 class SeveralLocalClusters(UsageError):
-    """More than one cluster of `dqlab up` runs, and none was named."""
+    """More than one cluster of `dqlab up` runs, or of scripts and notebooks, and none was named."""
 
-    text = (
-        "{count} clusters of `dqlab up` run here: {names}. None was chosen. Name one: "
-        "dq.connect('local', name={first!r}), or %dq connect local --name {first}"
-    )
+    text = "{count} clusters {of}run here: {names}. None was chosen. Name one: {way}"
 
 
 class NameInUse(UsageError):
@@ -243,20 +243,18 @@ _held: Counter[tuple[Path, str]] = Counter()
 # --- announcements: what labs write ----------------------------------------------------------------------
 
 
-def directory() -> Path | None:
-    """Return Jupyter's runtime directory, or None where Jupyter is not installed."""
+def directory() -> Path:
+    """Return Jupyter's runtime directory, or without Jupyter one beside the registrations."""
     try:
         from jupyter_core.paths import jupyter_runtime_dir
     except ImportError:
-        return None
+        return registrations() / "services"
     return Path(jupyter_runtime_dir())
 
 
 def announce(service: Announcement) -> Announcement | None:
     """Write the file of a service and return the service with its id, or None when it is not written, or not yet."""
     place = directory()
-    if place is None:
-        return None
     # The sidebar is optional, connecting is not: `connect` must not fail or wait because of an announcement.
     try:
         written = _announce(service, place, patient=False)
@@ -277,8 +275,6 @@ def announce(service: Announcement) -> Announcement | None:
 def withdraw(service: Announcement, *, ended: bool = False) -> None:
     """Remove the file that this process wrote of a service, once its last lab is closed or its cluster has `ended`."""
     place = directory()
-    if place is None:
-        return
     _held[place, service.scheduler_id] -= 1
     if _held[place, service.scheduler_id] > 0 and not ended:
         return
@@ -322,14 +318,16 @@ def announced(place: Path) -> list[Announcement]:
 
 def keeper_of(store: Path) -> Announcement | None:
     """Return the first running lab of this user's other processes that keeps its queues in a store."""
-    place = directory()
-    try:
-        others = [] if place is None else announced(place)
-    except OSError:
-        return None
-    found = [one for one in others if one.store == str(store) and one.pid != os.getpid() and not one.ended]
     # Later labs could open only the queues that the first one had left closed.
-    return min(found, key=lambda one: one.started, default=None)
+    return next((one for one in _of_others() if one.store == str(store) and not one.ended), None)
+
+
+def _of_others() -> list[Announcement]:
+    """Return the services that other processes of this user announced, oldest first."""
+    try:
+        return [one for one in announced(directory()) if one.pid != os.getpid()]
+    except OSError:
+        return []
 
 
 _WAY = "; to work with those, connect to its cluster"
@@ -456,7 +454,9 @@ def find(name: str | None) -> Registration:
         return chosen[0]
     if chosen:
         names = ", ".join(f"{found.name!r} ({found.keeps})" for found in chosen)
-        raise SeveralLocalClusters(count=len(chosen), names=names, first=chosen[0].name)
+        first = chosen[0].name
+        way = f"dq.connect('local', name={first!r}), or %dq connect local --name {first}"
+        raise SeveralLocalClusters(count=len(chosen), of="of `dqlab up` ", names=names, way=way)
     said = "".join(f" Running: {found.name!r}, {found.keeps}." for found in alive)
     said += "".join(
         f" Process {found.pid} of cluster {found.name!r}, {found.keeps}, has ended; its file was removed."
@@ -470,6 +470,22 @@ def find(name: str | None) -> Registration:
         found=said,
         command=f"{command} --store {last.store if last is not None and last.store is not None else 'runs/'}",
     )
+
+
+def find_any(name: str | None) -> _Written:
+    """Return what `find` does, or else the cluster of a script or a notebook of this user."""
+    try:
+        return find(name)
+    except NoLocalCluster:
+        running = [one for one in _of_others() if one.embedded and one.here and not one.ended]
+        chosen = [one for one in running if name in (None, one.id, one.name)]
+        if len(chosen) == 1:
+            return chosen[0]
+        if not running:
+            raise
+    names = ", ".join(f"{one.id} ({one.name}, process {one.pid})" for one in running)
+    way = f"--name {running[0].id}"
+    raise SeveralLocalClusters(count=len(running), of="", names=names, way=way) from None
 
 
 # --- inside ---------------------------------------------------------------------------------

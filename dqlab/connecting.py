@@ -32,7 +32,7 @@ from dqlab.cluster.transport.internals import (
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
-from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
+from dqlab.clusters_here import LOCAL, Registration, find, find_any, keeper_of, way_to
 from dqlab.config import check_directory, seconds
 from dqlab.documents.probing import note_labs
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
@@ -61,6 +61,7 @@ __all__ = [
     "HostUnknown",
     "NoAddress",
     "NothingListens",
+    "StoreHeld",
     "StoreUnusable",
     "check_store_here",
     "connect",
@@ -134,6 +135,15 @@ class NoAddress(ConnectFailed):
     )
 
 
+class StoreHeld(ConnectFailed):
+    """Another process of this machine has the store open on a cluster of its own."""
+
+    text = (
+        "{way}. Nothing was started here: a second cluster could not open them. That cluster ends "
+        "with its process; to have the queues on one of your own, close the lab there first."
+    )
+
+
 class StoreUnusable(BadOption):
     """No queue can be kept in a directory of this machine."""
 
@@ -189,7 +199,8 @@ def connect(
     ConnectFailed
         No scheduler answers there. `NothingListens`: the connection was refused; `HostUnknown`: no machine has this
         name; both errors are raised at once, unless `timeout` is given. `NoAddress`: neither protocol nor port.
-        `NoLocalCluster`: no cluster of `dqlab up` runs.
+        `NoLocalCluster`: no cluster of `dqlab up` runs. `StoreHeld`: another process of this machine
+        has `store` open on a cluster of its own; the error has the line that connects to it.
     SeveralLocalClusters
         "local", and more than one runs.
     VersionMismatch
@@ -250,7 +261,9 @@ def _connect(
             lab = None
         if lab is None:
             keeper = keeper_of(directory) if target is None and path is None and directory is not None else None
-            if keeper is not None:
+            if keeper is not None and keeper.embedded and keeper.here:
+                raise StoreHeld(way=way_to(keeper), store=str(directory), address=keeper.scheduler)
+            if keeper is not None:  # it may have ended: that cannot be known here
                 said = f"{way_to(keeper)}. Here they cannot be opened while they are open there."
                 warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
             elif target is None and path is None:
@@ -305,8 +318,8 @@ def examine_at(
     stores = [store] if store is not None else []
     of, what = address or "", ""
     if address is None or address == LOCAL:
-        found = find(name)
-        address, of, what = found.scheduler, found.name, f"which `dqlab up` has in process {found.pid}"
+        found = find_any(name)
+        address, of, what = found.scheduler, found.name, f"which process {found.pid} has"
         stores += [Path(found.store)] if found.store is not None else []
     client = _reach(address, None, min(_limit(timeout), CONNECT_TIMEOUT), what)
     try:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab import clusters_here
+from dqlab import clusters_here, notebook
 from dqlab.clusters_here import SCHEMA, Announcement, announce, announced, forget, seen, sweep, withdraw
 from tests import forking
 
@@ -307,9 +307,20 @@ def test_nothing_is_announced_where_it_cannot_be(runtime: Path, monkeypatch: pyt
     """A view that is missing must not keep anybody from working."""
     runtime.parent.joinpath("runtime").write_text("a file, not a directory")
     assert announce(service()) is None
-    monkeypatch.setitem(sys.modules, "jupyter_core.paths", None)
-    assert announce(service()) is None
     withdraw(service())
+
+
+def test_without_jupyter_a_cluster_is_announced_for_the_commands_of_a_shell(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script on a server without Jupyter was out of reach: `dqlab status` found nothing there."""
+    monkeypatch.setitem(sys.modules, "jupyter_core.paths", None)
+    monkeypatch.setenv("XDG_STATE_HOME", str(runtime.parent / "state"))
+    written = announce(service())
+
+    assert written is not None
+    assert announced(runtime.parent / "state" / "dqlab" / "services") == [written]
+    withdraw(written)
 
 
 def test_lab_is_announced_until_it_is_closed(runtime: Path, lab: dq.Lab) -> None:
@@ -346,3 +357,28 @@ def test_only_a_kernel_has_the_id_of_one(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", SimpleNamespace(IPKernelApp=Application))
 
     assert clusters_here.kernel_id() == "0f8a1c7e-52c1-4a5b-9d3e-7b0f44a10000"
+
+
+@pytest.mark.parametrize(
+    ("jupyter", "named", "main", "name"),
+    [
+        (True, "~/work/papers.ipynb", None, "papers.ipynb in ~/work"),
+        (True, "/data/papers.ipynb", "~/bin/ipykernel", "papers.ipynb in /data"),
+        (True, None, None, ""),
+        (False, "~/work/papers.ipynb", "~/daily.py", "daily.py in ~"),
+        (False, None, "/opt/tool/__main__.py", "tool in /opt"),
+        (False, None, None, ""),
+    ],
+)
+def test_a_cluster_is_named_after_its_notebook_or_script(
+    monkeypatch: pytest.MonkeyPatch, jupyter: bool, named: str | None, main: str | None, name: str
+) -> None:
+    """The sidebar listed `local`, `local-2` and `local-3`."""
+    monkeypatch.setattr(notebook, "in_jupyter", lambda: jupyter)
+    monkeypatch.setattr(notebook, "shell", lambda: None)
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=main and str(Path(main).expanduser())))
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    if named:
+        monkeypatch.setenv("JPY_SESSION_NAME", str(Path(named).expanduser()))
+
+    assert notebook.program() == name

@@ -311,12 +311,10 @@ def test_the_example_of_crashes_runs(lab: dq.Lab, queue_name: str) -> None:
 
 
 @pytest.mark.cluster
-def test_the_examples_of_queues_on_disk_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_examples_of_queues_on_disk_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In two processes' places: the second lab finds what the first one has left."""
     monkeypatch.chdir(tmp_path)
-    first, again, shown, second, _up, close = examples("keep-queues-on-disk.md")
+    first, again, second, _up, close = examples("keep-queues-on-disk.md")
     names: dict[str, Any] = {"count": lambda text: len(text.split()), "docs": ["a b", "c", "d e f"]}
     first.run(names)
     names["run"].wait(timeout=60)
@@ -327,9 +325,7 @@ def test_the_examples_of_queues_on_disk_run(
 
     try:
         assert list(names["run"].results(timeout=60)) == [2, 1, 3]
-        capsys.readouterr()
-        shown.run(names)
-        other: dict[str, Any] = {"dq": dq, "address": capsys.readouterr().out.split(" at ")[1].partition(": ")[0]}
+        other: dict[str, Any] = {"dq": dq, "address": names["lab"].session.link.address}
         second.run(other)
         assert other["lab"].session.link.address == names["lab"].session.link.address
         assert list(other["lab"].attach("word-count").results(timeout=60)) == [2, 1, 3]
@@ -340,13 +336,14 @@ def test_the_examples_of_queues_on_disk_run(
         names["lab"].close()
 
 
-def test_the_example_of_a_history_runs(lab: dq.Lab) -> None:
-    (block,) = examples("watch-what-happens.md")
+def test_the_examples_of_a_history_and_of_a_script_run(lab: dq.Lab) -> None:
+    block, script = examples("watch-what-happens.md")
     pool = lab.queue("pages")
     pool.map(abs, range(1_000)).wait(timeout=60)
-    names: dict[str, Any] = {"lab": lab}
+    names: dict[str, Any] = {"lab": lab, "work": abs, "documents": range(3)}
 
     block.run(names)
+    script.run(names)
 
     assert len(names["timeline"].to_frame()) == len(names["timeline"]) > 0
     pool.close(force=True)

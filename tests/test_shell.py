@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dqlab as dq
+from dqlab import clusters_here
 from dqlab.cli.command import OF_NOTEBOOKS, main
 from dqlab.cli.shell import COMMANDS_OF_SHELL, _in_words_of_a_shell
+from dqlab.clusters_here import Announcement
 from dqlab.live.style import Span, TextStyle, paint, spelled_by
 
 
@@ -52,6 +57,48 @@ def test_status_pause_and_resume_from_a_shell(
     assert "no dead documents" in capsys.readouterr().out
     assert main(["history", queue.name, "--span", "1m", *at]) == 0
     assert "waiting" in capsys.readouterr().out
+
+
+def started_by(lab: dq.Lab, **more: object) -> Announcement:
+    """What a script that has started the cluster of a lab announces."""
+    given: dict[str, Any] = {"name": "daily.py in ~/work", "id": "daily", "pid": os.getppid(), **more}
+    address = lab.client.scheduler.address  # type: ignore[union-attr]
+    return Announcement(
+        scheduler=address, scheduler_id="s", token="t", embedded=True, store=None, where="local", dashboard="", **given
+    )
+
+
+def test_the_cluster_of_a_script_is_found_where_none_of_dqlab_up_runs(
+    lab: dq.Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`dqlab status` said that no cluster runs, and the sidebar listed it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    there = [started_by(lab)]
+    monkeypatch.setattr(clusters_here, "announced", lambda place: there)
+
+    assert main(["status"]) == 0
+    there.append(started_by(lab, name="other.py in ~", id="other"))
+    capsys.readouterr()
+    assert main(["status"]) == 1
+    said = capsys.readouterr().err
+    assert "2 clusters run here: daily (daily.py in ~/work, process" in " ".join(said.split())
+    assert main(["status", "--name", "other"]) == 0
+    there[:] = [started_by(lab, pid=2**22 - 3)]
+    assert main(["status"]) == 1
+    assert "no cluster of `dqlab up` runs" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("command", "of_run"), [("cancel", True), ("drop", True), ("purge", False)])
+def test_what_was_not_done_for_want_of_a_word_is_no_success(
+    lab: dq.Lab, queue: dq.QueuePool, command: str, of_run: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`dqlab cancel RUN` without -y did nothing, and a script went on with status 0."""
+    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
+    run = queue.map(abs, range(3), name=f"run-{queue.name}").wait(timeout=30)
+
+    assert main([command, run.name if of_run else queue.name, *at]) == 2
+    assert "add -y" in capsys.readouterr().out
+    assert run.results()[:] == [0, 1, 2]
 
 
 def test_words_that_are_wrong_end_with_status_2(lab: dq.Lab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """The commands of `%dq` that make sense in a shell, as in ``dqlab status`` or ``dqlab pause word-count``.
 
-They call a running cluster: the one of `dqlab up` on this machine, or ``--at ADDRESS``.
+They call a running cluster: the one of `dqlab up` on this machine, else that of a script or a
+notebook here, or ``--at ADDRESS``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dqlab.clusters_here import LOCAL, Registration, find_any
 from dqlab.errors import DqlabError, UsageError
 from dqlab.jupyter.commands import ACTIONS
 from dqlab.jupyter.desk import Desk
@@ -85,7 +87,10 @@ def carry_out(name: str, words: Sequence[str]) -> int:
     command = COMMANDS[name].for_shell()
     if any(word in ("-h", "--help") for word in words):
         print(command.help())
-        say(f"\n{SHELL} {name} --at ADDRESS: of that scheduler; default: the cluster of `dqlab up` on this machine")
+        say(
+            f"\n{SHELL} {name} --at ADDRESS: of that scheduler; default: the cluster of `dqlab up` on "
+            "this machine, or else that of a script or notebook of yours; --name NAME: one of several"
+        )
         return DONE
     try:
         (address, cluster), rest = _where(words)
@@ -97,6 +102,11 @@ def carry_out(name: str, words: Sequence[str]) -> int:
     from dqlab.connecting import connect  # on demand: help and wrong words need no Dask
 
     try:
+        if address == LOCAL:
+            found = find_any(cluster)
+            # One of a script or a notebook is no target by its name.
+            address = LOCAL if isinstance(found, Registration) else found.scheduler
+            cluster = found.name
         lab = connect(address, name=cluster)
     except DqlabError as error:
         say(f"{SHELL} {name}: {error}", sys.stderr)
@@ -107,8 +117,11 @@ def carry_out(name: str, words: Sequence[str]) -> int:
         shown = _text(value)
         if shown:
             print(shown)
-        if name == "wait" and value.counts["dead"]:
+        # As the wait found it: the cluster of a script may end as soon as its run has.
+        if name == "wait" and value.at_end.counts.dead:
             return FAILED
+        if not getattr(options, "yes", True):  # a script must not take it for done
+            return MISUSED
     except DqlabError as error:
         say(f"{SHELL} {name}: {_in_words_of_a_shell(str(error))}", sys.stderr)
         return MISUSED if isinstance(error, UsageError) else FAILED
@@ -131,7 +144,7 @@ def _refuse_names_of_notebooks(name: str, words: Sequence[str], command: Command
 
 def _where(words: Sequence[str]) -> tuple[tuple[str, str | None], list[str]]:
     """Return the cluster that is meant, and the other words."""
-    places: dict[str, str | None] = {"--at": "local", "--name": None}
+    places: dict[str, str | None] = {"--at": LOCAL, "--name": None}
     rest: list[str] = []
     left = iter(words)
     for word in left:
@@ -143,4 +156,4 @@ def _where(words: Sequence[str]) -> tuple[tuple[str, str | None], list[str]]:
         if not given:
             raise UsageError(reason=f"{option} needs a value. Nothing was done.")
         places[option] = given
-    return (places["--at"] or "local", places["--name"]), rest
+    return (places["--at"] or LOCAL, places["--name"]), rest
