@@ -73,6 +73,7 @@ def test_the_cluster_of_a_script_is_found_where_none_of_dqlab_up_runs(
 ) -> None:
     """`dqlab status` said that no cluster runs, and the sidebar listed it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
     there = [started_by(lab)]
     monkeypatch.setattr(clusters_here, "announced", lambda place: there)
 
