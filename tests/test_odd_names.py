@@ -142,7 +142,7 @@ def pictures(run: dq.Run, queue: dq.QueuePool, lab: dq.Lab) -> list[str]:
     from dqlab.live import display, run_picture
 
     snapshot, stats = run.snapshot(timeout=20), run.stats(timeout=20)
-    focus = run_picture.Focus(snapshot, run.past(timeout=20), run.source)
+    focus = run_picture.Focus(snapshot, run.past(60, timeout=20), run.source)
     things = [run, queue, lab, snapshot, run.failures(), queue.history(), lab.doctor()]
     if stats.ended is not None:
         things.append(run.results(errors="return"))

@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from functools import cache
@@ -26,7 +27,7 @@ from dqlab import numbers
 from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
 from dqlab.live import details
 from dqlab.live.checkups import checkup_html, checkup_text
-from dqlab.live.feeds import LabSource, PoolSource, RunSource, has_details, is_embedded, is_lab, is_queue
+from dqlab.live.feeds import LabSource, PoolSource, RunSource, is_embedded, is_lab, is_queue
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following, is_gone
 from dqlab.live.html import needs_html, table_html, wrap
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
@@ -36,7 +37,7 @@ from dqlab.live.outputs.frontend import draws_widgets, has_a_reader, missing
 from dqlab.live.outputs.notebook import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.outputs.terminal import follow_here
 from dqlab.live.outputs.ticker import shared
-from dqlab.live.run_picture import NO_FOCUS, Focus, absent_view, run_view
+from dqlab.live.run_picture import Focus, absent_view, connecting_view, run_view
 from dqlab.live.run_rows import SortBy, SortedSnapshot
 from dqlab.live.style import PLAIN, TextStyle, paint
 from dqlab.live.tables import Table, failures_table, leases_table, results_table, rows_table, runs_table, status_table
@@ -249,10 +250,10 @@ def is_watched(source: RunSource) -> bool:
     if source not in _ends_on_view:
         return False
     try:
-        stats = source.stats(timeout=CALL_TIMEOUT)
+        stats = source.snapshot(timeout=CALL_TIMEOUT).own_run
     except DqlabError:
         return False
-    return stats.resting and stats.ended == _ends_on_view[source]
+    return stats is not None and stats.resting and stats.ended == _ends_on_view[source]
 
 
 def conclude(source: RunSource) -> str:
@@ -281,22 +282,21 @@ def _picture(source: Any) -> View:
             return lab_view(source.snapshot(timeout=CALL_TIMEOUT), place=place)
         if is_queue(source):
             return queue_view(source.snapshot(timeout=CALL_TIMEOUT), place=Site(source.name))
-        return run_view(source.stats(timeout=CALL_TIMEOUT), _focus(source))
+        return _run_picture(source)
     except DqlabError as error:
         if is_lab(source) or is_queue(source):
             return absent_queues(Site(source.name), str(error), single=is_queue(source))
         return absent_view(source.name, str(error), gone=is_gone(error))
 
 
-def _focus(run: Any) -> Focus:
-    """Return what is known of a run besides its statistics, if it provides that."""
-    if not has_details(run):
-        return NO_FOCUS
-    try:
-        snapshot, history = run.snapshot(timeout=CALL_TIMEOUT), run.past(timeout=CALL_TIMEOUT)
-        return Focus(snapshot, history, run.source, names=names_here(run))
-    except DqlabError:
-        return NO_FOCUS
+def _run_picture(run: RunSource) -> RunView:
+    snapshot = run.snapshot(timeout=CALL_TIMEOUT)
+    stats, history, code = snapshot.own_run, None, None
+    if stats is None:
+        return connecting_view(run.name)
+    with suppress(DqlabError):
+        history, code = run.past(stats.since_start, timeout=CALL_TIMEOUT), run.source
+    return run_view(stats, Focus(snapshot, history, code, names=names_here(run)))
 
 
 def _style() -> TextStyle:

@@ -2,8 +2,7 @@
 
 ::
 
-    RunSource       a run: statistics, pause, resume, cancel; enough to follow it
-    RunDetails      more about a run, where it provides that: needs, history, consumers, retry of one failure class
+    RunSource       a run: statistics, history, controls, retry of one failure class
     LabSource       a lab: statistics, history, controls by queue
     PoolSource      one queue: the same, and its own controls
     QueueControls   the controls of one queue
@@ -16,19 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
-from dqlab.stats import CodeStats, History, RunStats, Snapshot
+from dqlab.stats import CodeStats, History, Snapshot
 
 __all__ = [
     "Feed",
     "LabSource",
     "PoolSource",
     "QueueControls",
-    "RunDetails",
     "RunSource",
     "call_again",
     "cluster_of",
     "feed_of",
-    "has_details",
     "is_embedded",
     "is_lab",
     "is_queue",
@@ -66,8 +63,35 @@ class RunSource(Protocol):
         """The run's name."""
         ...
 
-    def stats(self, *, timeout: float | None = None) -> RunStats:
-        """Return the run's newest statistics, or raise an error of `UNREACHABLE` without an answer."""
+    @property
+    def source(self) -> str | None:
+        """Source of the newest code version, if it is known."""
+        ...
+
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        """Return everything about this run alone, with the run as `own_run`."""
+        ...
+
+    def past(self, span: float, *, timeout: float | None = None) -> History:
+        """Return the history of the last `span` seconds."""
+        ...
+
+    def newer(self, code: CodeStats) -> Callable[..., Any] | None:
+        """Return the notebook's present function under the name of this code, or None if that is the same."""
+        ...
+
+    def send_again(
+        self, fn: Callable[..., Any] | None = None, *, fingerprint: str | None = None, limit: int | None = None
+    ) -> int:
+        """Send at most `limit` dead documents through again, with `fn` or the newest code, and return how many."""
+        ...
+
+    def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> Sequence[Any]:
+        """Return some dead documents of one failure class with key, deliveries, version and traceback."""
+        ...
+
+    def scale(self, n: int) -> Any:
+        """Set the number of consumers on the run's queue."""
         ...
 
     def pause(self) -> Any:
@@ -92,41 +116,6 @@ class RunSource(Protocol):
 
     def failures(self) -> Sequence[Any]:
         """Return the dead documents with key, error, message, at, deliveries, version and traceback."""
-        ...
-
-
-class RunDetails(Protocol):
-    """More about a run than its statistics."""
-
-    @property
-    def source(self) -> str | None:
-        """Source of the newest code version, if it is known."""
-        ...
-
-    def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
-        """Return everything about this run alone."""
-        ...
-
-    def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
-        """Return the history of the last `span` seconds, or with None since the run began."""
-        ...
-
-    def newer(self, code: CodeStats) -> Callable[..., Any] | None:
-        """Return the notebook's present function under the name of this code, or None if that is the same."""
-        ...
-
-    def send_again(
-        self, fn: Callable[..., Any] | None = None, *, fingerprint: str | None = None, limit: int | None = None
-    ) -> int:
-        """Send at most `limit` dead documents through again, with `fn` or the newest code, and return how many."""
-        ...
-
-    def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> Sequence[Any]:
-        """Return some dead documents of one failure class with key, deliveries, version and traceback."""
-        ...
-
-    def scale(self, n: int) -> Any:
-        """Set the number of consumers on the run's queue."""
         ...
 
 
@@ -175,7 +164,7 @@ class PoolSource(QueueControls, Protocol):
         """Return everything about this queue alone, or raise QueueClosed once no answer can come."""
         ...
 
-    def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
+    def past(self, span: float, *, timeout: float | None = None) -> History:
         """Return the history of the last `span` seconds."""
         ...
 
@@ -202,7 +191,7 @@ class LabSource(Protocol):
         """Return everything now, or raise LabClosed once no answer can come."""
         ...
 
-    def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
+    def past(self, span: float, *, timeout: float | None = None) -> History:
         """Return the history of all queues over the last `span` seconds, with ``depths``."""
         ...
 
@@ -213,11 +202,6 @@ class LabSource(Protocol):
     def retry(self, run: str, *, fingerprint: str = "") -> int:
         """Retry dead documents of a run, limited to one failure class if it is named, and return how many."""
         ...
-
-
-def has_details(source: object) -> TypeGuard[RunDetails]:
-    """Return whether a run provides more than statistics."""
-    return _has(source, "snapshot", "past")
 
 
 def is_lab(source: object) -> TypeGuard[LabSource]:

@@ -21,7 +21,6 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -36,7 +35,6 @@ from dqlab.live.feeds import (
     QueueControls,
     RunSource,
     cluster_of,
-    has_details,
     is_embedded,
     is_lab,
     is_queue,
@@ -56,7 +54,7 @@ from dqlab.live.run_picture import (
 from dqlab.live.views import Command, Example, Press, QueuesView, RunView
 from dqlab.notebook import beside_cells
 from dqlab.numbers import many, size
-from dqlab.stats import AttentionKind, Failures, History, RunStats, Snapshot
+from dqlab.stats import History, RunStats, Snapshot
 from dqlab.stats.attention import GOES_ON
 from dqlab.texts import one_line
 
@@ -259,11 +257,9 @@ def _words(command: Command) -> str:
 
 
 FRAME = 0.5
-"""Seconds between two polls for the numbers of a run, and for the part below them."""
+"""Seconds between two polls for the numbers of a run."""
 FOCUS_PERIOD = 1.0
 """Seconds between two polls for the history of a run, and between two looks at the notebook's names."""
-SNAPSHOT_AGE = 1.5
-"""Most seconds by which the parts of a Snapshot may be old."""
 REST_PERIOD, LONGEST_REST_PERIOD = 2.0, 15.0
 """Seconds between two polls of a run that rests, which another process may retry: longer with its rest."""
 RESTED = 60.0
@@ -408,7 +404,7 @@ class LiveRun(Live[RunView]):
         stays: bool = False,
         said: str = "",
     ) -> None:
-        self._period = FOCUS_PERIOD if stays else FRAME if has_details(source) else 0.0
+        self._period = FOCUS_PERIOD if stays else FRAME
         super().__init__(canvas, commands, clock, self._period)
         self.source: RunSource = source
         self._stays = stays  # a retry may reopen the run
@@ -417,12 +413,10 @@ class LiveRun(Live[RunView]):
         self._said = said
         self.obeying.show(said)
         self._on_end = on_end
-        self._stats: RunStats | None = None
+        self._snapshot: Snapshot | None = None
+        """The only source of the numbers of a picture, so that they agree."""
         self._more = Asking(self._clock, 0.0, (DqlabError,))
         self._past = Asking(self._clock, FOCUS_PERIOD, (DqlabError,))
-        self._snapshot: Snapshot | None = None
-        self._together = False
-        """The Snapshot is as new as the statistics."""
         self._history: History | None = None
         self._code: tuple[int, str | None] = (0, None)
         self._examples: tuple[str, tuple[Example, ...]] | None = None
@@ -430,12 +424,12 @@ class LiveRun(Live[RunView]):
         """The class of `_examples`, how many documents of it were dead, and which code had run them."""
         self._newer: Callable[..., Any] | None = None
         self._names, self._named_at = NO_NAMES, -FOCUS_PERIOD
-        self._seen_at_rest: object = None
-        """What identified the rest when the part below the figures was last fetched; None while the run goes on."""
         self._made: tuple[object, RunView] | None = None
         """The last view, and the values it was made of."""
-        self._retried_until = -math.inf
-        """Until when, by the monotonic clock, a Snapshot may be older than a retry."""
+
+    @property
+    def _stats(self) -> RunStats | None:
+        return None if self._snapshot is None else self._snapshot.own_run
 
     @property
     def _rests(self) -> bool:
@@ -458,35 +452,23 @@ class LiveRun(Live[RunView]):
             self._on_end(self._stats)
 
     def _ask(self) -> None:
-        before = self._stats
-        self._stats = stats = self._asking.ask(lambda: self.source.stats(timeout=CALL_TIMEOUT), before)
-        at_rest = self._as_it_rests()
-        rested = 0.0 if stats is None or stats.ended is None else stats.at - stats.ended
-        slow = min(REST_PERIOD + max(0.0, rested) / RESTED, LONGEST_REST_PERIOD)
-        self._asking.every(max(self._period, slow) if at_rest is not None else self._period)
-        self._together = False
-        if stats is None:
+        source, last, before = self.source, self._snapshot, self._stats
+        rested_before = self._as_it_rests()
+        self._snapshot = self._asking.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT), last)
+        stats, rests = self._stats, self._as_it_rests()
+        since = 0.0 if stats is None or stats.ended is None else stats.at - stats.ended
+        slow = min(REST_PERIOD + max(0.0, since) / RESTED, LONGEST_REST_PERIOD)
+        self._asking.every(self._period if rests is None else max(self._period, slow))
+        if stats is None or not self._asking.answered:
             return
         if before is not None and stats.code.version > before.code.version:
             code = f"{stats.code.name} v{stats.code.version}"
-            noticed(
-                self.source, stats.name, stats.code.version, f"{stats.name} has {code} since {numbers.minute(stats.at)}"
-            )
-        # A Snapshot may be older than a retry. The first poll of a view cannot see that dead documents became fewer,
-        # but a new view is often shown just after a retry of an older run.
-        may_follow = stats.since_start > SNAPSHOT_AGE if before is None else stats.counts.dead < before.counts.dead
-        if may_follow:
-            self._retried_until = self._clock.monotonic() + SNAPSHOT_AGE
-        # Just after a retry the last minute still shows the speed from before.
-        if before is not None and stats.counts.settled < before.counts.settled:
-            self._stats = stats = _without_speed(stats)
-        if self._asking.silence is not None or not has_details(self.source):
-            return
+            noticed(source, stats.name, stats.code.version, f"{stats.name} has {code} since {numbers.minute(stats.at)}")
         self._look_at_opened(stats)
-        changes = at_rest is None or at_rest != self._seen_at_rest
-        if changes and (self._more.due or self._ended):
+        if rests is not None and rests == rested_before:
+            self._snapshot = last  # a picture that differs only in its time is not drawn again
+        else:
             self._ask_more(stats)
-            self._seen_at_rest = at_rest if self._more.silence is None and self._together else None
 
     def _as_it_rests(self) -> object:
         """Return what identifies the rest of a run on a canvas that is kept, or None while it goes on."""
@@ -496,22 +478,11 @@ class LiveRun(Live[RunView]):
         return stats.state, stats.counts, stats.code, stats.ended
 
     def _ask_more(self, stats: RunStats) -> None:
-        """Fetch the part below the figures, and keep the old values without an answer."""
+        """Fetch the history and the source, and keep the old ones without an answer."""
         source = self.source
-        if not has_details(source):
-            return
-        self._snapshot = self._more.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT, fresh=False), self._snapshot)
-        self._together = self._more.answered
-        if not self._together:
-            return
-        # Only shortly after a retry: later, more dead documents in the Snapshot failed between the two polls.
-        retried = self._clock.monotonic() <= self._retried_until
-        if self._snapshot is not None and retried and _is_before_a_retry(self._snapshot, stats):
-            self._snapshot, self._together = _without_failures(self._snapshot, stats.name), False
-            self._stats = _without_speed(stats)
-        if self._past.due or self._ended:
+        if self._past.due or self._rests:
             self._history = self._past.ask(lambda: source.past(stats.since_start, timeout=CALL_TIMEOUT), self._history)
-        if self._code[0] != stats.code.version:
+        if self._more.due and self._code[0] != stats.code.version:
             self._code = self._more.ask(lambda: (stats.code.version, source.source), self._code)
 
     def _look_at_opened(self, stats: RunStats) -> None:
@@ -530,14 +501,13 @@ class LiveRun(Live[RunView]):
         self._opened = now
 
     def _examples_of(self, fingerprint: str) -> tuple[str, tuple[Example, ...]]:
-        source: Any = self.source
-        letters = source.examples(fingerprint, timeout=CALL_TIMEOUT)
+        letters = self.source.examples(fingerprint, timeout=CALL_TIMEOUT)
         return details.examples(fingerprint, letters, self._cell_of, None if self._stats is None else self._stats.code)
 
     def _look_around(self) -> None:
         """Find the notebook's name for the run, and a newer definition of its function, without a call."""
         now, source, stats = self._clock.monotonic(), self.source, self._stats
-        if stats is None or now - self._named_at < FOCUS_PERIOD or not has_details(source):
+        if stats is None or now - self._named_at < FOCUS_PERIOD:
             return
         self._named_at, self._names = now, names_here(source)
         self._newer = source.newer(stats.code) if stats.counts.dead else None
@@ -553,8 +523,7 @@ class LiveRun(Live[RunView]):
             return absent_view(self.source.name, over or trouble, gone=gone)
         if self._stats is None:
             return connecting_view(self.source.name, silence)
-        newer = self._newer is not None
-        stats = self._agreed(self._stats, stale=bool(over) or silence is not None)
+        stats, newer = self._stats, self._newer is not None
         focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names)
         parts = stats, focus, silence, over, gone, trouble, busy
         # Most steps of a run that rests change nothing.
@@ -565,22 +534,13 @@ class LiveRun(Live[RunView]):
             self._made = parts, view
         return self._made[1]
 
-    def _agreed(self, stats: RunStats, *, stale: bool) -> RunStats:
-        """Return the run's numbers from the Snapshot, if it is as new, so that all numbers of a picture agree."""
-        if stats.resting or self._snapshot is None or not (self._together or stale):
-            return stats
-        named = (each for each in self._snapshot.runs if (each.name, each.queue) == (stats.name, stats.queue))
-        # A picture as of a moment shows one moment in all its parts, though the Snapshot may be a second older.
-        found = next(named, stats)
-        return found if found.state is stats.state or (stale and stats.at - found.at < STALE_AFTER) else stats
-
     def _moved(self) -> RunView:
         return self._view() if self._rests else moved_view(self.source.name)
 
     def _act(self, press: Press) -> str:
-        source: Any = self.source
+        source = self.source
         self._asking.now()
-        if press.command is Command.SHOW and has_details(source):
+        if press.command is Command.SHOW:
             # Before the call: a retry during the call must count as one after this look.
             self._opened = None if self._stats is None else _class_of(self._stats, press.target)
             self._examples = self._examples_of(press.target)
@@ -613,25 +573,8 @@ class LiveRun(Live[RunView]):
 
 def _class_of(stats: RunStats, fingerprint: str) -> tuple[str, int, tuple[str, ...]] | None:
     """Return a failure class, its dead documents and their code, or None where it is not listed."""
-    found = next((each for each in stats.classes if each.fingerprint == fingerprint), None)
-    return None if found is None else (fingerprint, found.dead, found.versions)
-
-
-def _is_before_a_retry(snapshot: Snapshot, stats: RunStats) -> bool:
-    """Return whether a Snapshot has more dead documents of a run than its statistics had just before."""
-    run = snapshot.run(stats.name)
-    return run is not None and run.counts.dead > stats.counts.dead
-
-
-def _without_speed(stats: RunStats) -> RunStats:
-    """Return a run without its speed, which just after a retry is still the speed from before."""
-    return replace(stats, rate=None, units_rate=None)
-
-
-def _without_failures(snapshot: Snapshot, run: str) -> Snapshot:
-    attention = tuple(each for each in snapshot.attention if (each.kind, each.run) != (AttentionKind.FAILING, run))
-    total = snapshot.attention_total - len(snapshot.attention) + len(attention)
-    return replace(snapshot, failures=Failures(), attention=attention, attention_total=total)
+    listed = next((entry for entry in stats.classes if entry.fingerprint == fingerprint), None)
+    return None if listed is None else (fingerprint, listed.dead, listed.versions)
 
 
 class LiveQueues(Live[QueuesView]):

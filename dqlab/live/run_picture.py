@@ -38,7 +38,7 @@ from dqlab.live.views import (
     Tone,
 )
 from dqlab.numbers import many
-from dqlab.stats import AttentionKind, ClassStats, CodeStats, Counts, Eta, History, RunState, RunStats, Snapshot
+from dqlab.stats import AttentionKind, ClassStats, CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.stats.attention import failures_of
 from dqlab.stats.eta import MIN_DOCUMENTS, MIN_SECONDS
 from dqlab.stats.queues import ConsumerStats
@@ -171,7 +171,7 @@ def run_view(
     stale = silence is not None or bool(over)
     face = _face(stats, stale=stale)
     # Once, here: sentence, figures, chart and log of one picture must agree on the end.
-    stats = replace(stats, eta=_eta(face, stats, focus))
+    stats = replace(stats, eta=None if stats.resting or face is Face.NO_ANSWER else stats.eta)
     share = stats.share
     name, chip = one_line(stats.name), _chip(face, stats)
     waits = _waiting_for(face, stats, focus)
@@ -215,7 +215,7 @@ def run_view(
         buttons=() if over else _buttons(face, stats, focus),
         ask=_ask(face, stats),
         failures=tuple(
-            failure_row(entry, at=stats.at, again=_again_of(entry, stats, focus)) for entry in _classes(stats, focus)
+            failure_row(entry, at=stats.at, again=_again_of(entry, stats, focus)) for entry in stats.classes
         ),
         failures_title=many(stats.classes_total, "class") if stats.classes_total else "",
         more=_more(stats),
@@ -246,34 +246,13 @@ def _pulse(stats: RunStats, history: History) -> Pulse:
     return details.pulse(history, stats.unit, cancelled)
 
 
-def _eta(face: Face, stats: RunStats, focus: Focus) -> Eta | None:
-    """Return the run's own estimate of its end, or else the Snapshot's, if the state of the run is the same."""
-    if stats.resting or face is Face.NO_ANSWER:
-        return None
-    known = focus.snapshot.run(stats.name) if focus.snapshot is not None else None
-    return stats.eta or (known.eta if known is not None and known.state == stats.state else None)
-
-
-def _classes(stats: RunStats, focus: Focus) -> tuple[ClassStats, ...]:
-    return stats.classes or (focus.snapshot.failures.classes if focus.snapshot is not None else ())
-
-
-def _shared(stats: RunStats, snapshot: Snapshot) -> str:
-    """Return the scope of the held messages where it is wider than the run, and "" where it is not."""
-    # Both counts are of one Snapshot: those of `stats` are newer and would differ by chance.
-    run, queue = snapshot.run(stats.name), snapshot.queue(stats.queue)
-    shared = run is not None and queue is not None and queue.counts.leased > run.counts.leased
-    return f"in queue {one_line(stats.queue, 40)}" if shared else ""
-
-
 def _leases(stats: RunStats, snapshot: Snapshot) -> Leases:
-    """Return the table of held messages, with an unknown total until the Snapshot has the run's first leases."""
+    """Return the table of held messages, with its scope where that is wider than the run."""
     if stats.resting:
         return details.NO_LEASES
-    found = details.leases(snapshot, _shared(stats, snapshot))
-    # The Snapshot is older than the first leases of the run: 0 held would be wrong.
-    young = stats.counts.leased and not snapshot.unacked.total and snapshot.run(stats.name) is None
-    return replace(found, title=numbers.UNKNOWN) if young else found
+    queue = snapshot.queue(stats.queue)
+    shared = queue is not None and queue.counts.leased > stats.counts.leased
+    return details.leases(snapshot, f"in queue {one_line(stats.queue, 40)}" if shared else "")
 
 
 def _details(stats: RunStats, focus: Focus) -> Details:
@@ -633,7 +612,7 @@ def _buttons(face: Face, stats: RunStats, focus: Focus) -> tuple[Button, ...]:
 
 def _fix_button(stats: RunStats, focus: Focus) -> Button:
     """Return the button that comes first while the run has the code with which everything failed."""
-    worst = next((one_line(each.fingerprint, 24) for each in _classes(stats, focus)), "")
+    worst = next((one_line(each.fingerprint, 24) for each in stats.classes), "")
     return Button(Command.FIX, FIX_AND_RETRY, primary=True, hint=_edit_first(stats), target=worst)
 
 

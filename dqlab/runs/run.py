@@ -21,7 +21,7 @@ from dqlab.cluster.transport.isolation import isolation
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
-from dqlab.cluster.transport.reports import FRESH
+from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.sealed import open_here, opened_blob
 from dqlab.config import check_count, seconds_or_none
 from dqlab.datasets.sink_parts import Reader, file_of
@@ -98,6 +98,8 @@ MIN_PAST = 60.0
 """Seconds that the charts of a young run cover at least."""
 _PATH = re.compile(r"'([^']+)'")
 """Finds paths in Python's messages about files."""
+REPORTED_WITHIN = 0.8
+"""Share of the seconds for an answer in which shards report. The rest is for those that did not, to say why."""
 SAID_WITHIN = 1.0
 """Seconds to wait for the queue's answer when a run is printed."""
 NAMED = 3
@@ -1398,61 +1400,39 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return self._redefined.newer(code.name, code.short)
 
     def stats(self, *, timeout: float | None = None) -> RunStats:
-        """Return the run's statistics at this instant: exact counts from the queue, rates from the collector.
+        """Return the run's statistics at this instant, with exact counts.
 
         Parameters
         ----------
         timeout : float, optional
             Seconds to wait for an answer.
         """
-        progress = self._progress(timeout=timeout)
-        snapshot, known = self._reported(progress, timeout)
-        if known is None:
-            return progress.facts(self.queue).stats(at=snapshot.at, consumers=progress.consumers)
-        paused_by = known.why if known.state is RunState.PAUSED else ""
-        unanswered = known.why if known.unanswered else ""
-        facts = progress.facts(self.queue, paused_by=paused_by, consumers=known.consumers, unanswered=unanswered)
-        return facts.stats(
-            at=snapshot.at,
-            rate=known.rate,
-            units_rate=known.units_rate,
-            consumers=known.consumers,
-            classes=known.classes,
-            classes_total=known.classes_total,
-            eta=known.eta if known.state is facts.state else None,
-            mean_seconds=known.mean_seconds,
-            stuck=known.stuck,
-            paused=known.paused,
-        )
+        return self._reported(timeout)[1]
 
-    def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
         """Return all statistics at this instant, with leases, consumers and failures of this run and its queue only."""
-        # `fresh` first asks workers for what has changed since their last reports, which are up to 250 ms old.
-        return self._snapshot(timeout=timeout, fresh=fresh)[0]
+        return self._reported(timeout)[0]
 
-    def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
-        """Return the series that charts draw, over the last `span` seconds or since the run began."""
-        if span is None:
-            span = self.stats(timeout=timeout).since_start
-        span = max(MIN_PAST, span)
+    def _reported(self, timeout: float | None) -> tuple[Snapshot, RunStats]:
+        return self.handle.link.sync(self._ask_reports(RPC_TIMEOUT if timeout is None else timeout), timeout=timeout)
+
+    async def _ask_reports(self, patience: float) -> tuple[Snapshot, RunStats]:
+        """Return a snapshot with all that the shards have done by now, and this run in it."""
+        call, within = self.handle.link.scheduler, REPORTED_WITHIN * patience
+        for _ in range(2):
+            answer = await call("dq_run_snapshot", queue=self.queue, name=self.name, run=self.id, within=within)
+            snapshot = None if answer is None else Snapshot.from_dict(answer)
+            if snapshot is not None and snapshot.own_run is not None:
+                return snapshot, snapshot.own_run
+            # A shard knows why, and raises it. If none does, the shard has just been recreated: ask again.
+            await self.handle.ask_all(calls.WatchCall(self.id))
+        raise CallTimeout(name=self.queue, call="report", seconds=patience)
+
+    def past(self, span: float, *, timeout: float | None = None) -> History:
+        """Return the series that charts draw, over the last `span` seconds."""
         link = self.handle.link
-        asked = link.scheduler("dq_history", span=span, queue=self.queue, run=self.name)
+        asked = link.scheduler("dq_history", span=max(MIN_PAST, span), queue=self.queue, run=self.name)
         return History.from_dict(link.sync(asked, timeout=timeout))
-
-    def _reported(self, progress: Progress, timeout: float | None) -> tuple[Snapshot, RunStats | None]:
-        """Return the collector's statistics, and this run's among them."""
-        snapshot, known = self._snapshot(timeout=timeout)
-        # The view of an ended run is not drawn again, so its failure classes must be as new as its counts.
-        if known is None or (progress.done and known.counts != progress.counts):
-            snapshot, known = self._snapshot(timeout=timeout, fresh=True)
-        return snapshot, known
-
-    def _snapshot(self, *, timeout: float | None, fresh: bool = False) -> tuple[Snapshot, RunStats | None]:
-        """Return the collector's statistics, or those of this instant if `fresh`, and this run's among them."""
-        link = self.handle.link
-        asked = link.scheduler("dq_snapshot", queue=self.queue, run=self.name, fresh=FRESH * fresh)
-        snapshot = Snapshot.from_dict(link.sync(asked, timeout=timeout))
-        return snapshot, next((run for run in snapshot.runs if run.name == self.name and run.queue == self.queue), None)
 
     def record(self) -> dict[str, Any]:
         """Return the run record that the queue keeps, with code versions, submitted elements and their digest."""

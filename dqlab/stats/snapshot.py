@@ -210,6 +210,12 @@ class Snapshot(SuggestsAttributes):
         """Return one run by name, or None."""
         return next((run for run in self.runs if run.name == name), None)
 
+    @property
+    def own_run(self) -> RunStats | None:
+        """The run that it was asked for with, or None."""
+        own = (self.of_queue, self.of_run)
+        return next((run for run in self.runs if (run.queue, run.name) == own), None)
+
     def queue(self, name: str) -> QueueStats | None:
         """Return one queue by name, or None."""
         return next((queue for queue in self.queues if queue.name == name), None)

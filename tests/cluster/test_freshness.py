@@ -11,18 +11,24 @@ import pytest
 
 from dqlab.cluster.scheduler import freshness
 from dqlab.cluster.scheduler.freshness import Freshness
-from dqlab.cluster.scheduler.state import ClusterState, Entry
+from dqlab.cluster.scheduler.state import ClusterState, Entry, OpenQueue
 
 
 def state_of(*entries: Entry) -> ClusterState:
-    """A state with these actors."""
-    scheduler = SimpleNamespace(rpc=None)
-    return cast(ClusterState, SimpleNamespace(entries={each.name: each for each in entries}, scheduler=scheduler))
+    """A state with these actors, of queues of one shard."""
+    scheduler: Any = SimpleNamespace(rpc=None)
+    state = ClusterState(scheduler, cast(Any, None))
+    state.entries = {entry.name: entry for entry in entries}
+    state.queues = {entry.queue: OpenQueue(1) for entry in entries}
+    return state
 
 
-def entry(queue: str, worker: str, gone: str | None = None) -> Entry:
-    """A shard."""
-    return Entry(name=f"queue/{queue}/{worker}", queue=queue, address=worker, key="k", epoch=0, gone=gone)
+def entry(queue: str, worker: str, gone: str | None = None, *, kind: str = "queue", made: bool = True) -> Entry:
+    """An actor."""
+    actor = Entry(name=f"{kind}/{queue}/{worker}", queue=queue, address=worker, key="k", epoch=0, gone=gone)
+    if made:
+        actor.made.set()
+    return actor
 
 
 @pytest.fixture
@@ -86,7 +92,7 @@ def test_a_worker_that_cannot_answer_is_not_waited_for(asked: Any, failure: Exce
         raise failure
 
     asked(answer)
-    assert asyncio.run(Freshness(state_of(entry("q", "a"))).bring("", 30.0))
+    assert not asyncio.run(Freshness(state_of(entry("q", "a"))).bring("", 30.0))
 
 
 def test_only_workers_with_something_of_the_queue_are_asked(asked: Any) -> None:
@@ -97,6 +103,36 @@ def test_only_workers_with_something_of_the_queue_are_asked(asked: Any) -> None:
 
     workers = asked(answer)
     fresh = Freshness(state_of(entry("q", "a"), entry("other", "b"), entry("q", "c", gone="died")))
-    assert asyncio.run(fresh.bring("q", 30.0))
+    asyncio.run(fresh.bring("q", 30.0))
     assert workers == ["a"]
     assert asyncio.run(fresh.bring("none", 30.0))
+
+
+@pytest.mark.parametrize(
+    ("shard", "asks"),
+    [
+        (entry("q", "a"), ["a"]),
+        (entry("q", "a", gone="died"), []),
+        (entry("q", "a", made=False), []),
+        (entry("other", "a"), []),
+    ],
+    ids=["stands", "gone", "being recreated", "of a closed queue"],
+)
+def test_the_shards_of_a_queue_have_reported_only_if_all_of_them_stand(
+    asked: Any, shard: Entry, asks: list[str]
+) -> None:
+    """A view would show numbers from before a worker's death as those of now; consumers that hang do not delay it."""
+
+    async def scenario() -> bool:
+        fresh = Freshness(state_of(shard, entry("q", "c", kind="consumer")))
+
+        async def answer(worker: str, number: int) -> dict[str, Any]:
+            fresh.note(worker, number)
+            return {}
+
+        workers = asked(answer)
+        came = await fresh.bring_shards("q", 30.0)
+        assert workers == asks
+        return came
+
+    assert asyncio.run(scenario()) is bool(asks)

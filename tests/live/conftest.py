@@ -22,6 +22,7 @@ from tests.live.scenes import lab_history
 HERE = Path(__file__).parent
 GOLDEN = HERE.parent / "golden" / "snapshot.json"
 HISTORY = GOLDEN.with_name("history.json")
+EMPTY, NO_HISTORY = Snapshot(at=0.0, seq=1), History(t0=0.0, step=1.0)
 CODE = "def parse(document):\n    return totals(document.open())\n"
 
 
@@ -84,59 +85,33 @@ class HandClock:
 
 
 class HandSource:
-    """A run whose answers are given by hand: statistics, or an error to raise."""
-
-    def __init__(self, answer: RunStats | Exception) -> None:
-        self.name = "parse-invoices"
-        self.answer = answer
-        self.refusal: Exception | None = None
-        self.asked = 0
-        self.done: list[str] = []
-
-    def stats(self, *, timeout: float | None = None) -> RunStats:
-        self.asked += 1
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def _obey(self, command: str) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        self.done.append(command)
-
-    def pause(self) -> None:
-        self._obey("pause")
-
-    def resume(self) -> None:
-        self._obey("resume")
-
-    def cancel(self) -> None:
-        self._obey("cancel")
-
-    def failures(self) -> list[Any]:
-        return []
-
-
-class DetailedSource(HandSource):
-    """A run that says more: the scenario's snapshot and history, or an error to raise."""
+    """A run whose answers are given by hand: statistics, or an error to raise; and the rest of its Snapshot."""
 
     source: str | None = CODE
     redefined: Any = None
     failed_key = "lux/contract-7.pdf"
 
-    def __init__(self, answer: RunStats | Exception, snapshot: Snapshot | Exception, past: History) -> None:
-        super().__init__(answer)
-        self.picture, self.series = snapshot, past
-        self.looked = 0
+    def __init__(
+        self, answer: RunStats | Exception, rest: Snapshot = EMPTY, past: History | Exception = NO_HISTORY
+    ) -> None:
+        self.name = "parse-invoices"
+        self.answer, self.rest, self.series = answer, rest, past
+        self.refusal: Exception | None = None
+        self.asked = self.looked = 0
+        self.done: list[str] = []
 
-    def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        self.asked += 1
+        run = self.answer
+        if isinstance(run, Exception):
+            raise run
+        others = tuple(other for other in self.rest.runs if other.name != run.name)
+        return replace(self.rest, at=run.at, of_queue=run.queue, of_run=run.name, runs=(run, *others))
+
+    def past(self, span: float, *, timeout: float | None = None) -> History:
         self.looked += 1
-        if isinstance(self.picture, Exception):
-            raise self.picture
-        return self.picture
-
-    def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
-        assert span is not None, "the view knows since when: asking again costs a question to every shard"
+        if isinstance(self.series, Exception):
+            raise self.series
         return self.series
 
     def newer(self, code: CodeStats) -> Any:
@@ -154,6 +129,20 @@ class DetailedSource(HandSource):
                 id=7, key=self.failed_key, deliveries=4, version="a41f9c", traceback="Traceback\n  x\x1b[0m"
             )
         ]
+
+    def _obey(self, command: str) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.done.append(command)
+
+    def pause(self) -> None:
+        self._obey("pause")
+
+    def resume(self) -> None:
+        self._obey("resume")
+
+    def cancel(self) -> None:
+        self._obey("cancel")
 
     def scale(self, n: int) -> None:
         self._obey(f"scale {n}")
@@ -277,8 +266,9 @@ def past() -> History:
 
 
 @pytest.fixture
-def detailed(running: RunStats, snapshot: Snapshot, past: History) -> DetailedSource:
-    return DetailedSource(running, snapshot, past)
+def detailed(running: RunStats, snapshot: Snapshot, past: History) -> HandSource:
+    """The same run with what the scenario knows beside it."""
+    return HandSource(running, snapshot, past)
 
 
 @pytest.fixture

@@ -178,6 +178,8 @@ class Kernel:
         self.woken += 1
 
     def tick(self) -> None:
+        for view in self.views:
+            view.look_again()
         self.views = tuple(view for view in self.views if view.tick())
 
 

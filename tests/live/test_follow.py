@@ -41,6 +41,7 @@ def test_every_change_is_drawn(live: LiveRun, source: Any, canvas: Any, running:
     """Within one step of being known."""
     live.tick()
     source.answer = replace(running, rate=30.0)
+    live.look_again()
     live.tick()
 
     assert [view.figures[2].second for view in canvas.drawn] == ["23.9 documents/s", "30.0 documents/s"]
@@ -50,6 +51,7 @@ def test_finished_run_is_drawn_once_more_for_good(live: LiveRun, source: Any, ca
     """The last view is the one that the notebook keeps."""
     live.tick()
     source.answer = done
+    live.look_again()
 
     assert live.tick() is False
     assert canvas.last.chip == "Done, 212 dead"
@@ -163,6 +165,7 @@ def test_dropped_run_ends_the_view_with_the_reason(live: LiveRun, source: Any, c
     """It will not answer later either."""
     live.tick()
     source.answer = RunNotFound(run="parse-invoices", hint="", known="none")
+    live.look_again()
 
     assert live.tick() is False
     assert "no run named 'parse-invoices'" in canvas.last.notice.text
@@ -179,6 +182,7 @@ def test_a_run_whose_cluster_had_no_store_is_gone_with_it(live: LiveRun, source:
     """Its last picture had lines to type, each of which raised."""
     live.tick()
     source.answer = LabClosed(lab="papers", what="it", left="Its cluster is gone.", kept=kept)
+    live.look_again()
 
     assert live.tick() is False
     assert "Its cluster is gone" in canvas.last.notice.text
@@ -264,6 +268,7 @@ def test_end_that_was_drawn_is_told(source: Any, canvas: Any, clock: Any, runnin
     live = LiveRun(source, canvas, clock=clock, on_end=ends.append)
     live.tick()
     source.answer = done
+    live.look_again()
     live.tick()
 
     assert ends == [done]

@@ -55,33 +55,13 @@ def test_run_with_details_shows_needs_chart_consumers_and_code(live: LiveRun, ca
     assert details.code.text == CODE.rstrip()
 
 
-def test_numbers_and_details_are_asked_for_together_twice_a_second(live: LiveRun, detailed: Any, clock: Any) -> None:
-    """What is repeated in a picture is of one instant."""
+def test_a_picture_is_made_of_one_snapshot_twice_a_second(live: LiveRun, detailed: Any, clock: Any) -> None:
+    """Its numbers agree because nothing else is asked for them: 17 dead stood above "12 dead"."""
     for _ in range(8):
         live.tick()
         clock.now += 0.25
 
-    assert (detailed.asked, detailed.looked) == (4, 4)
-
-
-def test_numbers_that_a_picture_repeats_are_those_of_one_snapshot(
-    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, snapshot: Snapshot, clock: Any
-) -> None:
-    """17 dead stood above "12 dead", and 20 unacked above 23: each was polled for itself."""
-    counts = replace(running.counts, dead=running.counts.dead + 5, leased=running.counts.leased - 3)
-    detailed.answer = replace(running, counts=counts)
-
-    live.tick()
-    view = canvas.drawn[-1]
-    assert view.figures[3].value == str(snapshot.runs[0].counts.dead)
-    assert (
-        next(each for each in view.counters if each.state == "leased").documents == view.details.leases.title.split()[0]
-    )
-
-    detailed.picture = SLOW
-    clock.now += 1
-    live.tick()
-    assert canvas.drawn[-1].figures[3].value == str(counts.dead), "a queue that alone answers is believed"
+    assert (detailed.asked, detailed.looked) == (4, 2)
 
 
 def test_a_press_is_followed_by_a_look(live: LiveRun, detailed: Any, commands: SimpleQueue[Press]) -> None:
@@ -109,78 +89,19 @@ def test_what_a_button_does_is_marked_without_a_cell(
     assert (marked, running_cell()) == ([None], 7)
 
 
-def test_run_that_answers_statistics_alone_is_watched_all_the_same(live: LiveRun, detailed: Any, canvas: Any) -> None:
-    """An older scheduler, or one too busy for more."""
-    detailed.picture = SLOW
-
-    assert live.tick()
-
-    view = canvas.drawn[0]
-    assert view.figures[0].value == "315,894"
-    assert (view.details.chart, view.details.needs) == (None, ())
-    assert view.failures[0].retry == ""
-
-
-def test_silence_of_details_keeps_those_that_were(live: LiveRun, detailed: Any, canvas: Any, clock: Any) -> None:
+def test_a_history_that_does_not_come_leaves_the_one_before(
+    live: LiveRun, detailed: Any, canvas: Any, clock: Any
+) -> None:
     """Half a picture does not come and go."""
     live.tick()
-    detailed.picture = SLOW
+    chart = canvas.drawn[-1].details.chart
+    detailed.series = SLOW
     detailed.answer = replace(detailed.answer, rate=30.0)
     clock.now += 1
     live.tick()
 
     assert canvas.drawn[-1].figures[2].second == "30.0 documents/s"
-    assert canvas.drawn[-1].details.consumers is not None
-
-
-def test_estimate_of_the_snapshot_is_shown_while_the_state_is_the_same(
-    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, clock: Any
-) -> None:
-    """A run that was paused a moment ago has none."""
-    detailed.answer = replace(running, eta=None)
-    live.tick()
-    assert canvas.drawn[-1].figures[1].value == "14:34"
-
-    detailed.answer = replace(running, eta=None, state=RunState.PAUSED)
-    clock.now += 0.5
-    live.tick()
-    assert canvas.drawn[-1].figures[1].second == "after Resume"
-
-
-def test_what_was_dead_before_a_retry_is_not_shown_after_it(
-    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, snapshot: Snapshot, clock: Any
-) -> None:
-    """ "5 dead" stood beside an edited cell for half a second after they had been sent again: the Snapshot is older."""
-    detailed.answer = replace(running, counts=replace(running.counts, dead=0), classes=())
-    live.tick()
-    view = canvas.drawn[-1]
-    assert view.figures[3].value == "0"
-    assert view.failures == ()
-    assert not [need for need in view.details.needs if need.label.startswith("Retry")]
-
-    same = next(each for each in snapshot.runs if each.name == running.name)
-    run = replace(same, counts=detailed.answer.counts)
-    detailed.picture = replace(snapshot, runs=(run, *(each for each in snapshot.runs if each is not same)))
-    clock.now += 0.5
-    live.tick()
-    assert canvas.drawn[-1].failures != ()
-
-
-@pytest.mark.parametrize("age", [1.0, 600.0])
-def test_failures_that_come_between_two_questions_are_shown(
-    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, snapshot: Snapshot, clock: Any, age: float
-) -> None:
-    """Of a run in which documents failed all the time, "Needs you 0" stood beside 11 dead, and no speed."""
-    fewer = replace(running.counts, dead=running.counts.dead - 1)
-    detailed.answer = replace(running, started=running.at - age, counts=fewer)
-    for _ in range(12):
-        live.tick()
-        clock.now += 0.25
-
-    view = canvas.drawn[-1]
-    assert view.failures != ()
-    assert [need.subject for need in view.details.needs] == ["61 dead", "c5", "128 dead"]
-    assert view.figures[2].value != UNKNOWN
+    assert canvas.drawn[-1].details.chart == chart
 
 
 def test_retry_of_a_class_runs_beside_the_view_and_says_what_it_did(
@@ -209,7 +130,7 @@ def test_a_press_is_told_for_a_while_then_what_is_true_now(
     """ "tried again; c0 goes on with others" stayed, while the document was stuck on c1, and nothing replaced that."""
     monkeypatch.setattr(detailed, "replace", lambda target: ["#50"], raising=False)
     detailed.answer, focus = stuck(running, snapshot, 360.0)
-    detailed.picture = focus.snapshot
+    detailed.rest = focus.snapshot
     live.tick()
     commands.put(Press(Command.REPLACE, target="c0"))
     step(live)
@@ -339,18 +260,15 @@ def test_a_view_that_is_kept_goes_on_when_its_run_is_retried(
 
 
 def test_a_view_that_is_kept_costs_less_the_longer_its_run_rests(
-    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, clock: Any, monkeypatch: pytest.MonkeyPatch
+    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, clock: Any
 ) -> None:
-    """A notebook of an open lab has dozens of them: what stands below the figures changes only with the run."""
+    """A notebook of an open lab has dozens of them: nothing changes in the picture of a run that rests."""
     ended = cast(float, done.ended)
     canvas.keeps, detailed.answer = True, done
-    looked: list[float] = []
-    snapshot = detailed.snapshot
-    monkeypatch.setattr(detailed, "snapshot", lambda **given: (looked.append(clock.now), snapshot(**given))[1])
     for _ in range(4):
         live.tick()
         clock.now += 2
-    assert len(looked) == 1
+    assert detailed.looked == 1
 
     asked = detailed.asked
     detailed.answer = replace(done, at=ended + 3600)
@@ -358,13 +276,13 @@ def test_a_view_that_is_kept_costs_less_the_longer_its_run_rests(
         live.tick()
         clock.now += 1
     assert detailed.asked - asked <= 6
-    assert len(looked) == 1
+    assert (detailed.looked, len(canvas.drawn)) == (1, 1)
 
     detailed.answer = replace(done, at=ended + 3700, counts=replace(done.counts, dead=0, acked=done.counts.settled))
     for _ in range(16):
         live.tick()
         clock.now += 1
-    assert len(looked) == 2
+    assert (detailed.looked, len(canvas.drawn)) == (2, 2)
 
 
 def test_a_run_that_was_retried_is_polled_as_often_as_any(
@@ -382,48 +300,6 @@ def test_a_run_that_was_retried_is_polled_as_often_as_any(
     live.tick()
 
     assert detailed.asked == asked + 1
-
-
-def speed(canvas: Any) -> tuple[str, str]:
-    return next((each.label, each.value) for each in canvas.drawn[-1].figures if each.label.startswith("Speed"))
-
-
-def test_the_speed_from_before_a_retry_is_not_that_of_the_retry(
-    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, running: RunStats, snapshot: Snapshot, clock: Any
-) -> None:
-    """Counts are those of this instant, and a speed is what consumers have reported: that comes a moment later."""
-    canvas.keeps, detailed.answer = True, done
-    detailed.picture = replace(snapshot, runs=(done,))
-    live.tick()
-    again = replace(running, counts=replace(done.counts, dead=0, ready=212), units=None)
-    detailed.answer = replace(again, rate=433.0)
-    live.look_again()
-    live.tick()
-    assert speed(canvas) == ("Speed, 60 s at work", UNKNOWN)
-
-    clock.now += FRAME  # nothing has been reported yet
-    live.tick()
-    assert speed(canvas) == ("Speed, 60 s at work", UNKNOWN)
-
-    clock.now += FRAME
-    detailed.answer = replace(again, rate=12.0)
-    detailed.picture = replace(snapshot, runs=(detailed.answer,))
-    live.tick()
-    assert speed(canvas) == ("Speed, 60 s at work", "12.0")
-
-
-def test_the_speed_from_before_a_retry_in_mid_run_is_not_that_after_it(
-    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, snapshot: Snapshot, clock: Any
-) -> None:
-    detailed.picture = replace(snapshot, runs=(running,))
-    live.tick()
-    assert speed(canvas) != ("Speed, 60 s at work", UNKNOWN)
-
-    counts = replace(running.counts, dead=0, ready=running.counts.ready + running.counts.dead)
-    detailed.answer = replace(running, counts=counts)
-    clock.now += FRAME
-    live.tick()
-    assert speed(canvas) == ("Speed, 60 s at work", UNKNOWN)
 
 
 def test_a_view_that_no_page_keeps_any_more_is_drawn_for_good(
@@ -551,25 +427,6 @@ def test_what_is_not_known_any_more_is_shown_as_of_when_it_was(
         assert {row[heads.index(rate)].text for row in table.rows[:1] for rate in rates} == {UNKNOWN}, heads
     assert {row.state.split()[0] for row in last.rows} == {"Was"}
     assert last.buttons == ()
-
-
-def test_a_run_whose_lab_is_gone_shows_one_moment(
-    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, clock: Any
-) -> None:
-    """One picture had 140 and 139 dead: its last figures were newer than what stood below them."""
-    live.tick()
-    dead = canvas.drawn[-1].figures[3].value
-    detailed.answer = replace(running, counts=replace(running.counts, dead=running.counts.dead + 1))
-    detailed.picture = SLOW
-    clock.now += 1
-    live.tick()
-    detailed.answer = LabClosed(lab="papers", what="it", left="")
-    clock.now += 1
-
-    assert live.tick() is False
-    assert canvas.last.figures[3].value == dead
-    assert (canvas.last.stale, canvas.last.chip, canvas.last.buttons) == (True, "No answer", ())
-    assert canvas.last.figures[2].value == UNKNOWN
 
 
 def test_silence_of_a_lab_is_said_and_asked_less_often(

@@ -26,14 +26,17 @@ import json, sys, threading, time
 from dataclasses import replace
 sys.path.insert(0, {str(ROOT)!r})
 from dqlab.live.display import register_formatters
-from dqlab.stats import Counts, RunState, Snapshot
+from dqlab.stats import Counts, History, RunState, Snapshot
 
-now = Snapshot.from_dict(json.load(open({str(ROOT / "tests" / "golden" / "snapshot.json")!r}))).runs[0]
+scene = Snapshot.from_dict(json.load(open({str(ROOT / "tests" / "golden" / "snapshot.json")!r})))
+now = scene.own_run
 pressed = threading.Event()
 
 class Run:
-    name, answer = now.name, now
-    def stats(self, *, timeout=None): return self.answer
+    name, answer, source = now.name, now, None
+    def snapshot(self, *, timeout=None): return replace(scene, runs=(self.answer,))
+    def past(self, span, *, timeout=None): return History(t0=0.0, step=1.0)
+    def newer(self, code): return None
     def pause(self): pressed.set()
     def resume(self): pass
     def cancel(self): pass

@@ -29,7 +29,6 @@ from dqlab.stats import (
     Severity,
     Snapshot,
     StopReason,
-    Unacked,
 )
 
 
@@ -388,18 +387,6 @@ def stuck(running: RunStats, snapshot: Snapshot, age: float, *, others: int = 0)
     counts = Counts(leased=1, acked=4_999)
     run = replace(running, counts=counts, units=None, eta=None, total=5_000, why="", stuck=age > 60)
     return run, Focus(seen)
-
-
-def test_what_is_held_is_not_known_before_the_snapshot_knows_the_run(running: RunStats, snapshot: Snapshot) -> None:
-    """In its first second a run had "unacked 64" above "Unacked 0"."""
-    held = replace(running, counts=Counts(leased=64, ready=536))
-    before = replace(snapshot, runs=(), unacked=Unacked())
-
-    assert run_view(held, Focus(before)).details.leases.title == UNKNOWN
-    assert run_view(replace(held, counts=Counts(ready=600)), Focus(before)).details.leases.title == "0"
-    assert run_view(held, Focus(replace(before, runs=(held,)))).details.leases.title == "0", (
-        "they agree within a second"
-    )
 
 
 def test_a_run_that_waits_for_one_document_names_it(running: RunStats, snapshot: Snapshot) -> None:

@@ -27,9 +27,7 @@ from dqlab.errors import BadOption, DqlabWarning, FunctionForgotten, RunFailed, 
 from dqlab.live.tables import failures_table
 from dqlab.live.text import table_text
 from dqlab.rules.ids import shard_of
-from dqlab.runs.run import Run
 from dqlab.runs.run_book import _iterable
-from dqlab.stats import RunStats, Snapshot
 from dqlab.testing import Tally
 from tests.cells import of_a_cell
 from tests.runs.test_code import cell
@@ -565,31 +563,7 @@ def test_failures_alike_are_one_class(queue: dq.QueuePool) -> None:
     """A thousand failures with two causes are two lines."""
     run = queue.map(parse, range(100), retry=ONCE).wait(timeout=20)
 
-    stats = run.stats()
-    while sum(entry.dead for entry in stats.classes) < 20:
-        stats = run.stats()
-        time.sleep(0.005)
-
-    assert sorted((entry.error, entry.dead) for entry in stats.classes) == [("KeyError", 10), ("ValueError", 10)]
-
-
-def test_classes_of_a_run_that_has_just_ended_are_known_beside_more_runs_than_a_report_lists(
-    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`%dq failed` listed documents in place of classes when a lab had 21 runs."""
-    run = queue.map(parse, range(100), retry=ONCE).wait(timeout=20)
-    real, asked = Run._snapshot, list[object]()
-
-    def late(self: Run, **options: Any) -> tuple[Snapshot, RunStats | None]:
-        snapshot, known = real(self, **options)
-        asked.append(known)
-        if len(asked) == 1:
-            return replace(snapshot, runs=(), runs_total=40), None
-        return snapshot, known
-
-    monkeypatch.setattr(Run, "_snapshot", late)
-
-    assert sum(each.dead for each in run.stats().classes) == 20
+    assert sorted((entry.error, entry.dead) for entry in run.stats().classes) == [("KeyError", 10), ("ValueError", 10)]
 
 
 def test_failures_list_all_their_classes(queue: dq.QueuePool) -> None:

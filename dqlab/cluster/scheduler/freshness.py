@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from itertools import count
 
 from dqlab.cluster.scheduler.state import ClusterState
@@ -17,49 +18,45 @@ class Freshness:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._numbers = count(1)
-        self._rounds: dict[int, _Round] = {}
+        self._awaited: dict[tuple[str, int], asyncio.Event] = {}
+        """By worker and question: set when the worker's reports have come."""
 
     async def bring(self, queue: str, within: float) -> bool:
         """Make the workers of a queue, or of all for "", report, and return whether all did within `within` seconds."""
-        entries = [each for each in self._state.entries.values() if each.address and each.gone is None]
-        asked = _Round({each.address for each in entries if queue in ("", each.queue)})
-        number = next(self._numbers)
-        self._rounds[number] = asked
-        try:
-            async with asyncio.timeout(within):
-                await asyncio.gather(*(self._ask(worker, number) for worker in list(asked.awaited)))
-                await asked.over.wait()
-        except TimeoutError:
+        entries = [entry for entry in self._state.entries.values() if entry.address and entry.gone is None]
+        return await self._bring({entry.address for entry in entries if queue in ("", entry.queue)}, within)
+
+    async def bring_shards(self, queue: str, within: float) -> bool:
+        """Make the shards of a queue report, and return whether all of them did within `within` seconds."""
+        opened, shards = self._state.queues.get(queue), [entry for entry in self._state.of(queue) if entry.is_shard]
+        standing = [entry.address for entry in shards if entry.gone is None and entry.made.is_set()]
+        if opened is None or len(standing) < opened.shards:
             return False
-        finally:
-            del self._rounds[number]
-        return True
+        return await self._bring(set(standing), within)
 
     def note(self, worker: str, number: int) -> None:
         """Note that a worker's reports have come, as a stream handler."""
-        # It must neither wait nor raise: an error would close the worker's stream. The round may be over already.
-        if number in self._rounds:
-            self._rounds[number].drop(worker)
+        # It must neither wait nor raise: an error would close the worker's stream. Nobody may wait any more.
+        if (worker, number) in self._awaited:
+            self._awaited[worker, number].set()
 
-    async def _ask(self, worker: str, number: int) -> None:
+    async def _bring(self, workers: Collection[str], within: float) -> bool:
+        number = next(self._numbers)
         try:
-            known = await ask_handler(self._state.scheduler.rpc, worker, "dq_report", number=number) == {}
-        except Exception:  # noqa: BLE001 - it is gone, leaves, or has no such handler
-            known = False
-        if not known:
-            self._rounds[number].drop(worker)
+            async with asyncio.timeout(within):
+                return all(await asyncio.gather(*(self._reports(worker, number) for worker in workers)))
+        except TimeoutError:
+            return False
 
-
-class _Round:
-    """Workers that have not reported yet."""
-
-    def __init__(self, workers: set[str]) -> None:
-        self.awaited = workers
-        self.over = asyncio.Event()
-        self.drop("")  # with no workers, the round is over at once
-
-    def drop(self, worker: str) -> None:
-        """Stop waiting for a worker."""
-        self.awaited.discard(worker)
-        if not self.awaited:
-            self.over.set()
+    async def _reports(self, worker: str, number: int) -> bool:
+        """Return True once a worker has reported, or False if it is gone, leaves, or has no such handler."""
+        came = self._awaited[worker, number] = asyncio.Event()
+        try:
+            if await ask_handler(self._state.scheduler.rpc, worker, "dq_report", number=number) != {}:
+                return False
+            await came.wait()
+        except Exception:  # noqa: BLE001 - whatever it is, the worker does not report
+            return False
+        finally:
+            del self._awaited[worker, number]
+        return True

@@ -113,6 +113,7 @@ class Registry(SchedulerPlugin):
             dq_disclaim=self.claims.disclaim,
             dq_claimed=self.claims.claimed,
             dq_snapshot=self.snapshot,
+            dq_run_snapshot=self.run_snapshot,
             dq_history=self.history,
             dq_mark=self.statistics.mark,
         )
@@ -161,6 +162,13 @@ class Registry(SchedulerPlugin):
         if fresh > 0:
             await self.freshness.bring(queue, fresh)
         return await self.statistics.snapshot(queue=queue, **asked)
+
+    async def run_snapshot(self, queue: str, name: str, run: bytes, within: float) -> dict[str, Any] | None:
+        """Return a snapshot with new reports of a run's shards, or None if one sent none or the run is unknown."""
+        fresh = await self.freshness.bring_shards(queue, within)
+        if not fresh or run.hex() not in self.collector.known.lanes(queue):
+            return None
+        return await self.statistics.snapshot(queue=queue, run=name)
 
     async def history(self, span: float, queue: str = "", fresh: float = 0.0, **asked: Any) -> dict[str, Any]:
         """Return the history of `Statistics` over `span` seconds, after up to `fresh` seconds for new reports."""

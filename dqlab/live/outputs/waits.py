@@ -145,8 +145,10 @@ class ViewPicture:
     def end(self) -> None:
         """Replace the view by one line about the state of the run."""
         try:
-            stats = self._what.stats(timeout=CALL_TIMEOUT)
+            stats = self._what.snapshot(timeout=CALL_TIMEOUT).own_run
         except DqlabError:
+            stats = None
+        if stats is None:
             self._place.write("")
             return
         self._place.stay(run_end(run_view(stats), self._place.style))
