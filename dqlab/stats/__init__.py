@@ -28,7 +28,7 @@ from dqlab.stats.queues import (
     short_name,
     total_queue,
 )
-from dqlab.stats.runs import NO_ROOM, ClassStats, CodeStats, Eta, RunFacts, RunList, RunStats
+from dqlab.stats.runs import NO_ROOM, ClassStats, CodeStats, Eta, RunList, RunStats
 from dqlab.stats.snapshot import (
     SCHEMA,
     Attention,
@@ -60,7 +60,6 @@ __all__ = [
     "Meter",
     "QueueState",
     "QueueStats",
-    "RunFacts",
     "RunList",
     "RunState",
     "RunStats",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import overload
 
 from dqlab.keywords import SuggestsAttributes
@@ -17,7 +17,6 @@ __all__ = [
     "ClassStats",
     "CodeStats",
     "Eta",
-    "RunFacts",
     "RunList",
     "RunStats",
 ]
@@ -263,111 +262,6 @@ class RunStats(SuggestsAttributes):
     def eta_in(self) -> float | None:
         """Seconds until it will probably end."""
         return None if self.eta is None else max(0.0, self.eta.p50 - self.at)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
-    """What the shards of a run's queue report about it, joined, as the only source of a `RunStats`."""
-
-    name: str
-    queue: str
-    state: RunState
-    """What it is doing; see `run_state`."""
-    counts: Counts
-    units: Counts | None
-    retrying: int
-    sealed: bool
-    """The input has ended, and `total` is known."""
-    total: int | None
-    incomplete: str | None
-    """Why the input ended early."""
-    noted: str
-    """The note of its pause; "" once it continues."""
-    paused_by: str
-    """Who last paused its queue."""
-    halted: str
-    """Why it paused itself because its first documents all failed."""
-    full: bool
-    """It paused itself because its queue can keep no more results."""
-    trouble: str
-    """Why results cannot be written to disk."""
-    blocked: str
-    """Why the queue's store can confirm nothing."""
-    code: CodeStats
-    started: float
-    ended: float | None
-    idle: float
-    owner: str = ""
-    unanswered: str = ""
-    """Since when all consumers of its queue are silent."""
-    weighed_in: str = "pages"
-
-    @property
-    def stop(self) -> StopReason | None:
-        """Why it paused itself, or None when it did not."""
-        if self.state is not RunState.STOPPED:
-            return None
-        if self.halted:
-            return StopReason.ALL_FAILED
-        return StopReason.DISK_FULL if self.trouble else StopReason.RESULTS_FULL
-
-    @property
-    def why(self) -> str:
-        """What blocks it, paused it, or ended it early, and "" when there is nothing to report."""
-        if self.halted:
-            return self.halted
-        if self.full:
-            return f"{NO_ROOM}: {self.trouble}" if self.trouble else NO_ROOM
-        if self.blocked and (self.counts.left or not self.sealed):
-            return self.blocked
-        if self.state is RunState.WAITING:
-            return self.unanswered or f"no consumer serves queue {self.queue}"
-        return self.incomplete or self.noted or (self.paused_by if self.state is RunState.PAUSED else "")
-
-    def stats(
-        self,
-        *,
-        at: float,
-        consumers: int,
-        rate: float | None = None,
-        units_rate: float | None = None,
-        classes: Sequence[ClassStats] = (),
-        classes_total: int = 0,
-        eta: Eta | None = None,
-        mean_seconds: float | None = None,
-        stuck: bool = False,
-        paused: float = 0.0,
-    ) -> RunStats:
-        """Return its statistics, with values that take several reports to know."""
-        stats = RunStats(
-            name=self.name,
-            queue=self.queue,
-            state=self.state,
-            counts=self.counts,
-            units=self.units,
-            why=self.why,
-            code=self.code,
-            total=self.total if self.sealed else None,
-            retrying=self.retrying,
-            started=self.started,
-            ended=self.ended,
-            idle=self.idle,
-            at=at,
-            rate=rate,
-            units_rate=units_rate,
-            consumers=consumers,
-            classes=tuple(classes),
-            classes_total=classes_total,
-            eta=eta,
-            stop=self.stop,
-            mean_seconds=mean_seconds,
-            owner=self.owner,
-            paused=paused,
-            stuck=stuck and self.state is RunState.RUNNING and not self.counts.waiting,
-            weighed_in=self.weighed_in,
-        )
-        # A run that rests or is held has no current speed: the last minute would still show the one it had before.
-        return replace(stats, rate=None, units_rate=None) if stats.resting or stats.held else stats
 
 
 class RunList(Sequence[RunStats]):

@@ -653,6 +653,30 @@ def test_a_queue_with_a_paused_run_has_no_time_at_which_it_is_empty(hall: Hall) 
     assert hall.see().queues[0].empty_in is None
 
 
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        ({}, RunState.RUNNING),
+        ({"counts": counts(acked=95, dead=5), "ended": 4.0}, RunState.DONE),
+        ({"paused": True}, RunState.PAUSED),
+        ({"stopped": True}, RunState.STOPPED),
+    ],
+)
+def test_only_a_run_that_goes_on_has_the_speed_of_the_last_minute(
+    hall: Hall, end: dict[str, Any], state: RunState
+) -> None:
+    """A run that had paused itself in the night showed the speed of the minute before it until the morning."""
+    hall.consumer("a")
+    for done in (0, 10, 20):
+        lane = {"counts": counts(ready=95 - done, leased=5, acked=done)} | (end if done == 20 else {})
+        hall.shard("a", lane_report("r", **lane))
+        hall.after(1)
+
+    run = hall.see("a", "r").own_run
+    assert run is not None
+    assert (run.state, run.rate is not None) == (state, state is RunState.RUNNING)
+
+
 @pytest.mark.parametrize(("held_up", "why"), [(UNWRITTEN, "sink refuses"), (UNREAD, "documents refused")])
 def test_a_queue_whose_run_is_held_up_does_not_run_and_has_no_end(hall: Hall, held_up: str, why: str) -> None:
     """The run waited for its sink, without an end, and beside it its queue was running, and empty in 15 s."""

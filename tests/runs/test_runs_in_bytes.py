@@ -63,7 +63,7 @@ def test_speeds_of_consumers_count_documents_while_runs_count_bytes(queue: dq.Qu
     """They serve several runs: a sum of bytes and rows is a speed of nothing, and all but one would be slow."""
     run = queue.map(length, files, name="bytes")
     run.wait(timeout=60)
-    snapshot = run.snapshot()
+    snapshot = queue.snapshot()
 
     assert snapshot.units == "documents"
     assert sum(each.done for each in snapshot.consumers) >= 1

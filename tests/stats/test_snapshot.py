@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from dqlab.stats import (
     ClassStats,
-    CodeStats,
     ConsumerStats,
     Counts,
     History,
@@ -28,7 +27,7 @@ from dqlab.stats import (
     total_queue,
 )
 from dqlab.stats.attention import QueueFacts, Thresholds, brief, find, find_leaving
-from dqlab.stats.runs import UNREAD, UNWRITTEN, RunFacts
+from dqlab.stats.runs import UNREAD, UNWRITTEN
 from tests.golden.make_snapshot import every_field
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snapshot.json"
@@ -392,33 +391,6 @@ def test_what_needs_a_user_counts_the_documents_that_its_subject_names(dead: int
 
     assert need.amount == amount
     assert need.subject.startswith(str(amount))
-
-
-@pytest.mark.parametrize("state", [RunState.DONE, RunState.CANCELLED])
-def test_run_that_has_ended_has_no_speed_of_the_last_minute(state: RunState) -> None:
-    """For a quarter of a minute after its end views had it work on, at the speed it had before."""
-    units = Counts(acked=900)
-    facts = RunFacts(
-        name="r", queue="q", state=state, counts=Counts(acked=90, cancelled=10), units=units, retrying=0, sealed=True,
-        total=100, incomplete=None, noted="", paused_by="", halted="", full=False, trouble="", blocked="",
-        code=CodeStats("f"), started=0.0, ended=9.0, idle=0.0,
-    )  # fmt: skip
-    run = facts.stats(at=12.0, consumers=2, rate=10.0, units_rate=100.0)
-
-    assert (run.rate, run.units_rate) == (None, None)
-    assert (run.mean_rate, run.mean_units_rate) == (10.0, 100.0)
-
-
-@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.PAUSED])
-def test_run_that_is_paused_has_no_speed_of_the_last_minute(state: RunState) -> None:
-    """A run that had paused itself in the night showed the speed of the minute before it until the morning."""
-    facts = RunFacts(
-        name="r", queue="q", state=state, counts=Counts(dead=20, ready=980), units=None, retrying=0, sealed=True,
-        total=1000, incomplete=None, noted="", paused_by="", halted="", full=False, trouble="", blocked="",
-        code=CodeStats("f"), started=0.0, ended=None, idle=0.0,
-    )  # fmt: skip
-
-    assert facts.stats(at=3600.0, consumers=2, rate=10.0).rate is None
 
 
 def test_code_with_which_everything_failed_has_to_change_whether_the_run_paused_itself_or_ended() -> None:

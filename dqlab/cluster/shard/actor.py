@@ -674,7 +674,6 @@ class QueueActor:
             parked=len(self._lot.parked),
             failure="" if self._store.failure is None else str(self._store.failure),
             short="" if self._store.short is None else str(self._store.short),
-            trouble=self._store.trouble,
             queue_paused=self.shard.paused,
             stored=self._store.nbytes,
             results_maxsize=self._options["results_maxsize"],

@@ -10,8 +10,8 @@ from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
+from dqlab.cluster.statistics.lanes import sum_counts
 from dqlab.cluster.transport.reports import Running, ShardReport
-from dqlab.cluster.transport.run_facts import sum_counts
 from dqlab.failures.classes import FailureClass
 from dqlab.failures.failure import common_message, shown_name
 from dqlab.rules.reports import LaneReport

@@ -15,9 +15,9 @@ from sortedcontainers import SortedDict
 
 from dqlab.clock import Clock
 from dqlab.cluster.statistics.joins import Shards, class_stats, classes_of, failed_by_class, merged_classes, versions_of
+from dqlab.cluster.statistics.lanes import sum_counts, sum_revived
 from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
-from dqlab.cluster.transport.run_facts import sum_counts, sum_revived
 from dqlab.failures.classes import FailureClass
 from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State

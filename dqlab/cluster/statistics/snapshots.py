@@ -17,9 +17,9 @@ from dqlab.cluster.statistics.joins import (
     unacked_of,
 )
 from dqlab.cluster.statistics.known import Known, record_of
+from dqlab.cluster.statistics.lanes import run_stats
 from dqlab.cluster.statistics.tracks import RunTrack
 from dqlab.cluster.transport.reports import Running
-from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
 from dqlab.stats import (
@@ -298,34 +298,33 @@ class JoinedQueue:
             shown = track.shown = replace(shown, at=self._wall, consumers=len(self._answering))
         return shown
 
-    def _rates(self, units: Counts | None, track: RunTrack) -> tuple[float | None, float | None]:
-        """Return a run's documents per second, and its pages or bytes per second."""
-        return track.settled.rate(self._now), track.units.rate(self._now) if units is not None else None
-
     def _run(self, run: str, lanes: list[LaneReport], record: LaneReport) -> RunStats:
         reports, track = self._shards.reports, self._known.track_of(self._name, run)
-        facts = run_facts(
+        stats = run_stats(
             lanes,
             record,
             queue=self._name,
+            at=self._wall,
+            consumers=len(self._answering),
             paused=any(report.state == QueueState.PAUSED for report in reports),
             paused_by=self._known.paused_by.get(self._name, ""),
             trouble=next((report.trouble for report in reports if report.trouble), ""),
             blocked=self._trouble,
-            served=bool(self._answering),
             unanswered=self._why_unanswered(),
         )
-        classes, (rate, units_rate) = classes_of(lanes), self._rates(facts.units, track)
-        return facts.stats(
-            at=self._wall,
-            rate=rate,
-            units_rate=units_rate,
-            consumers=len(self._answering),
-            classes=classes[:MAX_CLASSES],
+        classes = classes_of(lanes)
+        # A run that rests or is held has no current speed: the last minute would still show the one it had before.
+        moves = not (stats.resting or stats.held)
+        stuck = any(each.stuck and each.run == record.name for each in self._consumers)
+        return replace(
+            stats,
+            rate=track.settled.rate(self._now) if moves else None,
+            units_rate=track.units.rate(self._now) if moves and stats.units is not None else None,
+            classes=tuple(classes[:MAX_CLASSES]),
             classes_total=max(len(classes), lanes[0].classes_total if len(lanes) == 1 else 0),
             mean_seconds=track.effort.mean,
             paused=track.paused,
-            stuck=any(each.stuck and each.run == record.name for each in self._consumers),
+            stuck=stuck and stats.state is RunState.RUNNING and not stats.counts.waiting,
         )
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from dqlab.cluster.transport.orders import TRANSIENT
-from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.errors import SubmissionIncomplete
 from dqlab.rules.book import CANCELLED, CUT_OFF, CodeRecord
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import LaneReport, fields_of, plain
 from dqlab.rules.states import State
 from dqlab.rules.submitted import Submitted
-from dqlab.stats import Counts, RunFacts, total_counts
+from dqlab.stats import Counts, total_counts
 
 __all__ = ["Progress", "ShardProgress"]
 
@@ -36,7 +35,6 @@ class ShardProgress:
     """Why the shard's log failed."""
     short: str = ""
     """The resource that the log waits for: room on the disk, or file descriptors."""
-    trouble: str = ""
     queue_paused: bool = False
     stored: int = 0
     """Bytes of results."""
@@ -194,22 +192,6 @@ class Progress:
     def paused(self) -> bool:
         """Whether this run gets no new leases."""
         return self.run_paused or self.queue_paused
-
-    def facts(self, queue: str, *, paused_by: str = "", consumers: int = 0, unanswered: str = "") -> RunFacts:
-        """Return the facts for the run's statistics."""
-        # `consumers` counts those that are known to the caller, and may not have asked for work yet.
-        lanes = [shard.lane for shard in self.shards]
-        return run_facts(
-            lanes,
-            lanes[0],
-            queue=queue,
-            paused=any(shard.queue_paused for shard in self.shards),
-            paused_by=paused_by,
-            trouble=next((shard.trouble for shard in self.shards if shard.trouble), ""),
-            blocked=self.blocked,
-            served=not unanswered and max(consumers, self.consumers) > 0,  # silent consumers serve nothing
-            unanswered=unanswered,
-        )
 
     @property
     def consumers(self) -> int:

@@ -1,7 +1,4 @@
-"""Joins the lanes of one run, for the client that asks the shards and for the collector.
-
-A lane is one shard's report about one run: see `rules.book.Book.report`.
-"""
+"""Joins the lanes of one run. A lane is one shard's report about one run: see `rules.book.Book.report`."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.reports import CodeName, LaneReport
-from dqlab.stats import CodeStats, Counts, RunFacts, RunState, run_state
+from dqlab.stats import NO_ROOM, CodeStats, Counts, RunState, RunStats, StopReason, run_state
 
-__all__ = ["run_facts", "state_of", "sum_counts", "sum_revived", "sum_units"]
+__all__ = ["run_stats", "state_of", "sum_counts", "sum_revived", "sum_units"]
 
 
 def sum_counts(lanes: Iterable[LaneReport]) -> Counts:
@@ -51,38 +48,48 @@ def state_of(lanes: Collection[LaneReport], *, paused: bool, blocked: str, serve
     )
 
 
-def run_facts(
+def run_stats(
     lanes: Collection[LaneReport],
     record: LaneReport,
     *,
     queue: str,
+    at: float,
+    consumers: int,
     paused: bool,
     paused_by: str,
     trouble: str,
     blocked: str,
-    served: bool,
-    unanswered: str = "",
-) -> RunFacts:
-    """Return the facts about a run, from its lanes, the lane with its record, and its queue."""
+    unanswered: str,
+) -> RunStats:
+    """Return the statistics of a run without what is measured, from its lanes and the lane with its record."""
+    # `paused`, `paused_by`, `trouble` and `blocked` are of its queue, `consumers` are those that answer, and
+    # `unanswered` is since when none does.
+    counts, sealed = sum_counts(lanes), all(lane.sealed for lane in lanes)
+    state = state_of(lanes, paused=paused, blocked=blocked, served=consumers > 0)
     ends = [lane.ended for lane in lanes if lane.ended is not None]
+    halted = next((lane.halted for lane in lanes if lane.halted), "")
+    blocked = blocked or next((lane.held for lane in lanes if lane.held), "")
+    if halted:
+        why = halted
+    elif any(lane.stopped for lane in lanes):
+        why = f"{NO_ROOM}: {trouble}" if trouble else NO_ROOM
+    elif blocked and (counts.left or not sealed):
+        why = blocked
+    elif state is RunState.WAITING:
+        why = unanswered or f"no consumer serves queue {queue}"
+    else:
+        why = record.incomplete or record.why or (paused_by if state is RunState.PAUSED else "")
+    stop = StopReason.ALL_FAILED if halted else StopReason.DISK_FULL if trouble else StopReason.RESULTS_FULL
     code = record.code or CodeName("?", "")
-    return RunFacts(
+    return RunStats(
         name=record.name or "",
         queue=queue,
-        state=state_of(lanes, paused=paused, blocked=blocked, served=served),
-        counts=sum_counts(lanes),
+        state=state,
+        counts=counts,
         units=sum_units(lanes),
         weighed_in=record.unit or "pages",
-        retrying=sum(lane.retrying for lane in lanes),
-        sealed=all(lane.sealed for lane in lanes),
-        total=record.total,
-        incomplete=record.incomplete,
-        noted=record.why,
-        paused_by=paused_by,
-        halted=next((lane.halted for lane in lanes if lane.halted), ""),
-        full=any(lane.stopped for lane in lanes),
-        trouble=trouble,
-        blocked=blocked or next((lane.held for lane in lanes if lane.held), ""),
+        why=why,
+        stop=stop if state is RunState.STOPPED else None,
         code=CodeStats(
             name=code.name,
             short=code.short,
@@ -91,11 +98,14 @@ def run_facts(
             rest=_of_the_rest(lanes, record),
             did=_done_by(lanes, record),
         ),
+        total=record.total if sealed else None,
+        retrying=sum(lane.retrying for lane in lanes),
         owner=record.owner,
-        unanswered=unanswered,
         started=record.started,
         ended=max(ends) if len(ends) == len(lanes) else None,
         idle=max(lane.idle for lane in lanes),
+        at=at,
+        consumers=consumers,
     )
 
 
@@ -114,5 +124,5 @@ def _done_by(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]
 def _of_the_rest(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]:
     """Return the versions before the newest that unsettled documents run."""
     versions = {blob: at for at, blob in enumerate(record.blobs, 1)}  # the newest of equal code
-    found = {versions.get(function) for lane in lanes for function in lane.runs}
-    return tuple(sorted(at for at in found if at is not None and at < len(record.codes)))
+    used = {versions.get(function) for lane in lanes for function in lane.runs}
+    return tuple(sorted(at for at in used if at is not None and at < len(record.codes)))
