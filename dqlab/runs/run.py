@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import threading
@@ -21,7 +22,7 @@ from dqlab.cluster.transport.isolation import isolation
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
-from dqlab.cluster.transport.ref import RPC_TIMEOUT
+from dqlab.cluster.transport.ref import NEWS_EVERY, RPC_TIMEOUT
 from dqlab.cluster.transport.sealed import open_here, opened_blob
 from dqlab.config import check_count, seconds_or_none
 from dqlab.datasets.sink_parts import Reader, file_of
@@ -99,7 +100,7 @@ MIN_PAST = 60.0
 _PATH = re.compile(r"'([^']+)'")
 """Finds paths in Python's messages about files."""
 REPORTED_WITHIN = 0.8
-"""Share of the seconds for an answer in which shards report. The rest is for those that did not, to say why."""
+"""Share of the seconds that are left in which shards report. The others are for a shard that did not, to say why."""
 SAID_WITHIN = 1.0
 """Seconds to wait for the queue's answer when a run is printed."""
 NAMED = 3
@@ -1418,14 +1419,16 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     async def _ask_reports(self, patience: float) -> tuple[Snapshot, RunStats]:
         """Return a snapshot with all that the shards have done by now, and this run in it."""
-        call, within = self.handle.link.scheduler, REPORTED_WITHIN * patience
-        for _ in range(2):
+        call, deadline = self.handle.link.scheduler, time.monotonic() + patience
+        while (left := deadline - time.monotonic()) > 0:
+            within = REPORTED_WITHIN * left
             answer = await call("dq_run_snapshot", queue=self.queue, name=self.name, run=self.id, within=within)
             snapshot = None if answer is None else Snapshot.from_dict(answer)
             if snapshot is not None and snapshot.own_run is not None:
                 return snapshot, snapshot.own_run
-            # A shard knows why, and raises it. If none does, the shard has just been recreated: ask again.
+            # A shard knows why, and raises it. If none does, one has just been recreated: ask again.
             await self.handle.ask_all(calls.WatchCall(self.id))
+            await asyncio.sleep(NEWS_EVERY)
         raise CallTimeout(name=self.queue, call="report", seconds=patience)
 
     def past(self, span: float, *, timeout: float | None = None) -> History:
