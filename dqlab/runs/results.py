@@ -20,7 +20,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.alike import FEWEST, Alike, alike
-from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, ROW_LINEAGE, check_columns
+from dqlab.datasets.lineage import CODE, ERROR, KEY, ORDINAL, ROW_LINEAGE, check_columns
 from dqlab.datasets.lineage_columns import Gathered, Lineage, MadeRows, Unrecorded, lineage_of
 from dqlab.datasets.sink_parts import Finds, Found, PartError, Reader
 from dqlab.documents import label_of
@@ -512,8 +512,9 @@ class Results(Values, StaysHere, SuggestsAttributes):
             the values (``value`` for values that are not dicts) there are: ``_key``, ``_ordinal``, ``_version`` (of the
             document), ``_code`` (the code version that made the row), ``_seconds`` (how long that took), ``_attempts``
             (the number of the delivery), ``_consumer``, ``_at`` (when, to a tenth of a second), and ``_error`` with
-            `errors="return"`. Rows that were made before queues recorded these have none of them, except ``_code`` if
-            one version made all rows.
+            `errors="return"`. A column of the values with one of these names takes its place, as without `columns`.
+            Rows that were made before queues recorded these have none of them, except ``_code`` if one version made all
+            rows.
 
         Raises
         ------
@@ -851,13 +852,11 @@ def chosen_columns(
     """Return a DataFrame with some columns of the results or of their lineage."""
     # `code` calls the queue for the only code version of the run, so call it only for rows that have none recorded.
     lineage = [KEY, ORDINAL, *ROW_LINEAGE, *([ERROR] if replaces is not None else [])]
-    own = [column for column in columns if column not in lineage]
-    check_columns([column for column in own if column in LINEAGE], lineage, run)
     import numpy as np
 
     ordinals, reasons = array("q"), list[str | None]()
     found = dict[Any, None]()
-    wanted = set(own)
+    wanted = set(columns)
     gathered = Gathered([name for name in columns if name in ROW_LINEAGE])
 
     def chosen(value: Any) -> dict[Any, Any]:
@@ -868,7 +867,7 @@ def chosen_columns(
         if row.keys() <= wanted:
             return row
         found.update(dict.fromkeys(row.keys() - wanted))
-        return {name: row[name] for name in own if name in row}
+        return {name: row[name] for name in columns if name in row}
 
     def kept() -> Iterator[list[OpenedStretch]]:
         for page in pages:
@@ -879,12 +878,11 @@ def chosen_columns(
             yield [OpenedStretch(each.ordinal, [chosen(value) for value in each.values], each.keys) for each in page]
 
     frame = frame_of_pages(kept(), count, None, rows=True)
-    if count:
-        missing = [column for column in own if column not in frame.columns]
-        check_columns(missing, [*frame.columns, *found, *lineage], run)
+    missing = [column for column in dict.fromkeys(columns) if column not in frame.columns]
+    check_columns(missing if count else [], [*frame.columns, *found, *lineage], run)
     made = {KEY: frame.index, ORDINAL: np.array(ordinals), ERROR: series_of(reasons or None, frame.index)}
     made |= {name: gathered.pandas(name, frame.index) for name in gathered.names}
-    for name in dict.fromkeys(column for column in columns if column in lineage):
+    for name in made.keys() & missing:  # a user's column keeps its name, as without `columns`
         frame[name] = made[name]
     return frame[columns] if count else frame.reindex(columns=columns)
 
