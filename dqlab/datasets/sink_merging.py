@@ -27,7 +27,7 @@ from dqlab.datasets.sink_parts import (
     writer_of,
 )
 from dqlab.datasets.sink_targets import WRITING, Target
-from dqlab.datasets.sinks import CLAIM, Parquet, owner_of, prefix_of, was_dropped
+from dqlab.datasets.sinks import CLAIM, Parquet, check_owner, owner_of, prefix_of, was_dropped
 from dqlab.errors import RunError
 from dqlab.numbers import many
 
@@ -116,6 +116,7 @@ def compact(
     # `references` are those of all rows that count. The caller lists `sweep` first, then makes sure that the run is
     # done, then reads the references. In this order, a part that a retry writes meanwhile is not in `sweep`, and so is
     # not deleted.
+    check_owner(sink, id, owner_of(sink.target), "here")
     wanted: dict[str, _Wanted] = {}
     for ordinal, reference in references:
         part, row = referred(reference)

@@ -32,10 +32,9 @@ from dqlab.datasets.sinks import (
     JSONL,
     Files,
     Own,
-    Owner,
     Parquet,
     Sink,
-    SinkUnreachable,
+    check_owner,
     owner_of,
     prefix_of,
     was_dropped,
@@ -272,7 +271,7 @@ def writer_of(sink: Sink, run: str, id: str, here: str, *, durable: bool = True)
     # before them.
     if isinstance(sink, Own):
         return _OwnWriter(sink)
-    target = _Claimed(sink.target, id, here, flushed=durable)
+    target = _Claimed(sink, id, here, flushed=durable)
     if isinstance(sink, Files):
         return _FileWriter(target, sink)
     if isinstance(sink, JSONL):
@@ -283,13 +282,13 @@ def writer_of(sink: Sink, run: str, id: str, here: str, *, durable: bool = True)
 class _Claimed:
     """A folder that is checked, before the first file, to be the one that the run was given."""
 
-    def __init__(self, target: Target, id: str, here: str, *, flushed: bool) -> None:
-        self._target, self._id, self._here, self._known = target, id, here, False
+    def __init__(self, sink: Parquet | Files, id: str, here: str, *, flushed: bool) -> None:
+        self._sink, self._target, self._id, self._here, self._known = sink, sink.target, id, here, False
         self._flushed = flushed
 
     def write(self, name: str, data: bytes | memoryview, *, lasting: bool = True) -> None:
         if not self._known:
-            self._check(owner_of(self._target))
+            check_owner(self._sink, self._id, owner_of(self._target), self._here)
             self._known = True
         try:
             self._target.write(name, data, lasting=lasting, flushed=self._flushed)
@@ -304,19 +303,8 @@ class _Claimed:
             for name in names:
                 self._target.delete(name)
         self._known = False
-        self._check(there)
+        check_owner(self._sink, self._id, there, self._here)
         self._known = True
-
-    def _check(self, there: Owner | None) -> None:
-        reason = ""
-        if there is None:
-            reason = "it is not there, or has no _dqlab.json"
-        elif there.id != self._id:
-            reason = "it belongs to another run"
-        elif there.dropped:
-            reason = "its run was dropped, and its files are being deleted"
-        if reason:
-            raise SinkUnreachable(path=str(self._target.where), where=self._here, reason=reason)
 
     def sync(self) -> None:
         if self._flushed:

@@ -35,6 +35,7 @@ __all__ = [
     "SinkUnreachable",
     "as_sink",
     "check_free",
+    "check_owner",
     "claim",
     "extent",
     "let_go",
@@ -64,8 +65,8 @@ class SinkUnreachable(DqlabError, OSError):
     """The folder of a sink is not the one that the run was given; an OSError, so that it is tried again."""
 
     text = (
-        "{path!r} cannot be reached from {where}: {reason}. Nothing is lost, and it is tried again. All workers and "
-        "the notebook need the same folder there: a shared file system, or a bucket."
+        "{path!r} cannot be used from {where}: {reason}. Nothing is lost, and what waits for it is tried again. All "
+        "workers and the notebook need the same folder there: a shared file system, or a bucket."
     )
 
 
@@ -105,14 +106,14 @@ class OwnSink(Protocol):
 class _Placed:
     """What sinks of files in a folder have in common."""
 
+    store = ""
+    """The directory of the run's queue where that is known; "" for a queue in memory."""
     path: Any
     storage_options: Any
     _where: str
 
     def _locate(self, path: Any) -> None:
-        if not isinstance(path, str | os.PathLike):
-            raise BadOption(option="sink", value=path, problem="has no path. Name a folder, such as 'out/', or a URL.")
-        text = os.fspath(path)
+        text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
         if not isinstance(text, str) or not text.strip():
             raise BadOption(option="sink", value=path, problem="has no path. Name a folder, such as 'out/', or a URL.")
         check_url(text)
@@ -135,6 +136,7 @@ class _Placed:
 
     def _found(self, record: Mapping[str, Any]) -> None:
         where = record["where"]
+        object.__setattr__(self, "store", record.get("store", ""))
         object.__setattr__(self, "path", where)
         object.__setattr__(self, "storage_options", None)
         object.__setattr__(self, "_where", stored(where, record["storage"]) if record["storage"] else where)
@@ -149,6 +151,8 @@ class _Placed:
 @dataclass(frozen=True, repr=False)
 class Parquet(_Placed):
     """Rows as Parquet files in a folder, with the columns of `Run.table`.
+
+    A result that is no plain data fails its document with `ResultNotStorable`.
 
     Parameters
     ----------
@@ -194,7 +198,9 @@ class Parquet(_Placed):
 
 @dataclass(frozen=True, repr=False)
 class JSONL(Parquet):
-    """Rows as lines of JSON in files of a folder; values that JSON cannot express become text, as in ``_rest``.
+    """Rows as lines of JSON in files of a folder; values that JSON lacks become text, as in ``_rest``.
+
+    NaN and the infinities are texts in the file, and numbers in results and tables.
 
     Parameters
     ----------
@@ -214,7 +220,7 @@ class JSONL(Parquet):
 
 @dataclass(frozen=True, repr=False)
 class Files(_Placed):
-    """Each result, a text or bytes, as a separate file, named after its document.
+    """Each result, a text or bytes, as a separate file, named after its document; others fail their document.
 
     Parameters
     ----------
@@ -359,13 +365,16 @@ class Owner(NamedTuple):
     id: str
     dropped: bool = False
     """Whether its files are being deleted; a consumer deletes what it writes from now on."""
+    store: str = ""
+    """The directory of its queue, "" for a queue in memory and for a folder of an earlier version."""
 
 
 def owner_of(target: Target) -> Owner | None:
     """Return the run that a folder belongs to, or None if no file names one."""
     try:
         named = json.loads(target.read(CLAIM))
-        return Owner(str(named["run"]), str(named["id"]), dropped=named.get("dropped") is True)
+        dropped, store = named.get("dropped") is True, str(named.get("store", ""))
+        return Owner(str(named["run"]), str(named["id"]), dropped, store)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -377,7 +386,23 @@ def was_dropped(owner: Owner | None) -> bool:
     return owner is None or owner.dropped
 
 
-def claim(sink: Sink, run: str, id: str) -> bool:
+def check_owner(sink: Parquet | Files, id: str, there: Owner | None, here: str) -> None:
+    """Raise `SinkUnreachable` unless the folder is that of a run which is not being dropped, in the run's own store."""
+    # `here` names this process. A copy of a store has the same runs, and knows nothing of later rows of the other one.
+    reason = ""
+    if there is None:
+        reason = "it is not there, or has no _dqlab.json"
+    elif there.id != id:
+        reason = "it belongs to another run"
+    elif there.dropped:
+        reason = "its run was dropped, and its files are being deleted"
+    elif there.store and sink.store and there.store != sink.store:
+        reason = f"it belongs to the queue in {there.store}, not to {sink.store}; after a move, correct _dqlab.json"
+    if reason:
+        raise SinkUnreachable(path=str(sink.target.where), where=here, reason=reason)
+
+
+def claim(sink: Sink, run: str, id: str, store: str = "") -> bool:
     """Give the folder of a sink to a run, and return whether this is new, or raise `SinkTaken`."""
     target = target_of(sink)
     if target is None:
@@ -385,7 +410,7 @@ def claim(sink: Sink, run: str, id: str) -> bool:
     try:
         target.make()
         check_free(target, run, id)
-        if target.create(CLAIM, _claim_of(sink, Owner(run, id))):
+        if target.create(CLAIM, _claim_of(sink, Owner(run, id, store=store))):
             return True
         check_free(target, run, id)  # another process created the file just now; for this run that is fine
     except OSError as error:
@@ -397,8 +422,8 @@ def claim(sink: Sink, run: str, id: str) -> bool:
 
 def _claim_of(sink: Sink, owner: Owner) -> bytes:
     """Return the contents of the file that names the run of a folder."""
-    named = {"dqlab": "rows of a run; see run.drop(data=True)", "run": owner.run, "id": owner.id, "sink": sink.kind}
-    return json.dumps(named | ({"dropped": True} if owner.dropped else {})).encode() + b"\n"
+    named = {"dqlab": "rows of a run; see run.drop(data=True)", "sink": sink.kind, **owner._asdict()}
+    return json.dumps({name: each for name, each in named.items() if each}).encode() + b"\n"
 
 
 def check_free(target: Target, run: str, id: str) -> None:
@@ -421,12 +446,13 @@ def check_free(target: Target, run: str, id: str) -> None:
 
 def let_go(sink: Sink, id: str, files: Iterable[str] = ()) -> int:
     """Delete a run's files and claim in the folder of its sink, and return how many files that were."""
-    target = target_of(sink)
-    if target is None:
+    if isinstance(sink, Own):
         return 0
+    target = sink.target
     there = owner_of(target)
     if there is None or there.id != id:
         return 0
+    check_owner(sink, id, there._replace(dropped=False), "here")
     # Mark the claim first: consumers then delete what they write after the listing below. Delete the claim last: after
     # a crash at any line the folder still belongs to its run, and this can be called again. Files of other programs
     # stay. Names of `Files` do not show who wrote them, so `files` has those that results refer to.

@@ -320,7 +320,7 @@ class RunBook:
         )
         submitter = Submitter(name, elements, sender)
         run = Run(name, id, pool.handle, submitter, on_drop=self._dropped)
-        claimed = sink is not None and claim(sink, name, id.hex())
+        claimed = sink is not None and claim(sink, name, id.hex(), pool.options.get("store", {}).get("directory", ""))
         try:
             # Before the shards know the run: `_is_left` cuts off an open run that this process does not submit.
             self._runs[name] = run

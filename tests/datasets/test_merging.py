@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ import dqlab as dq
 from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, _sweep, compact, merge
 from dqlab.datasets.sink_parts import PartMissing, PartUnreadable, Reader, SinkRow, open_parts, referred, writer_of
 from dqlab.datasets.sink_targets import Target
-from dqlab.datasets.sinks import CLAIM, claim, let_go
+from dqlab.datasets.sinks import CLAIM, SinkUnreachable, claim, let_go, sink_of
 from tests.sampled import examples
 
 RUN, ID = "numbers", "ab" * 16
@@ -90,6 +90,29 @@ def test_a_merge_leaves_nothing_behind_a_run_that_is_dropped_meanwhile(
     merge(sink, RUN, ID, parts)
 
     assert names_in(sink) == []
+
+
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
+def test_a_copy_of_a_store_reads_the_rows_and_deletes_none(tmp_path: Path, kind: Any) -> None:
+    """It knows no row that the other store got later; its compaction deleted their parts."""
+    original, copied = (sink_of(kind(tmp_path).record() | {"store": f"/{name}/q"}) for name in ("runs", "copy"))
+    assert claim(original, RUN, ID, "/runs/q")
+    references = written(original, 4, 5)
+    names = names_in(original)
+
+    calls: list[Callable[[], Any]] = [
+        lambda: compact(copied, RUN, ID, references[:3], sweep=names),
+        lambda: let_go(copied, ID),
+        lambda: writer_of(copied, RUN, ID, "here").write("p", [SinkRow(0, None, 1, "", "c", 0.1, 1, "me", 1e9)]),
+    ]
+    for call in calls:
+        with pytest.raises(SinkUnreachable, match="it belongs to the queue in /runs/q, not to /copy/q"):
+            call()
+    assert names_in(original) == names
+    check(copied, references)
+    assert compact(original, RUN, ID, references, sweep=names).merged == 4
+    check(copied, references)
+    assert let_go(original, ID)
 
 
 @pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])

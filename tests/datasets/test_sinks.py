@@ -501,7 +501,7 @@ def test_a_folder_whose_files_cannot_be_deleted_stays_that_of_its_run(
         with pytest.raises(PermissionError):
             let_go(sink, ID)
 
-    assert owner_of(sink.target) == (RUN, ID, True)
+    assert owner_of(sink.target) == (RUN, ID, True, "")
     assert let_go(sink, ID) == 1
 
 

@@ -260,7 +260,11 @@ class QueueActor:
         record = self.ledger.book(asked.run).record
         assert record is not None, "only runs have sinks"
         assert record.sink is not None, "the lease said so"
-        return calls.SinkAnswer(record.sink, record.name, self._upkeep is not None).pack()
+        return calls.SinkAnswer(self._placed(record.sink), record.name, self._upkeep is not None).pack()
+
+    def _placed(self, sink: dict[str, Any]) -> dict[str, Any]:
+        """Return the record of a sink with the place of this queue, which a copy of its log cannot show."""
+        return sink | {"store": self._options.get("store", {}).get("directory", "")}
 
     async def hold(self, body: bytes) -> bytes:
         """Lease nothing of a run while a consumer cannot do something that the run needs."""
@@ -686,7 +690,7 @@ class QueueActor:
             cancelled=record.cancelled,
             client=record.client,
             process=record.process,
-            sink=record.sink,
+            sink=record.sink and self._placed(record.sink),
             options=record.options,
             unit=record.unit,
         )
