@@ -15,25 +15,26 @@ import json
 import math
 import uuid
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
+from dqlab.errors import ResultNotStorable
 from dqlab.imports import loaded
-from dqlab.texts import brief, said_by, shown
+from dqlab.texts import said_by, shown
 
-__all__ = ["EXACT", "SCALARS", "InRest", "exact_key", "json_of", "keys_behind", "name_of", "plain", "row_of", "same"]
+__all__ = ["EXACT", "InRest", "exact_key", "json_of", "keys_behind", "name_of", "parted", "plain", "row_of", "same"]
 
 EXACT = 2**53
 """Each whole number up to here is exact as a float."""
-SCALARS = frozenset(
+_PLAIN = frozenset(
     {
-        type(None), bool, int, float, str, bytes,
+        type(None), bool, int, float, str, bytes, dict, list,
         datetime.datetime, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal,
     }
 )  # fmt: skip
-"""Types whose values a column can hold without conversion."""
-_PLAIN = SCALARS | {dict, list}
+"""Types of plain data."""
 
 
 def _day(value: datetime.date) -> datetime.date:
@@ -51,9 +52,11 @@ _EXACTLY: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (datetime.timedelta, lambda each: datetime.timedelta(each.days, each.seconds, each.microseconds)),
 )
 """Turns an instance of a subclass into one of the class itself; datetime before date, which is its base class."""
-_encoded = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` would make an encoder for each call
-_UNKNOWN = 1_000
-"""Characters that are kept of the repr of an object of any other class."""
+_encoded = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # `json.dumps` makes one for each call
+
+
+class _Opaque(ValueError):
+    """No plain data stands for an object of this class, whose name is the argument."""
 
 
 class InRest:
@@ -91,7 +94,7 @@ def row_of(value: Any) -> dict[Any, Any] | None:
 
 
 def plain(value: Any) -> Any:  # noqa: C901 - one line for each kind of value
-    """Return a value as one of `SCALARS`, a list or a dict, or unchanged if no column can hold it exactly."""
+    """Return a value as one of the types `_PLAIN`, or unchanged if none of them can hold it exactly."""
     # Shallow: elements of lists and values of dicts stay as they are. What plain Python cannot hold exactly stays too,
     # such as nanoseconds and numbers of more than 64 bits.
     if type(value) in _PLAIN:
@@ -105,7 +108,7 @@ def plain(value: Any) -> Any:  # noqa: C901 - one line for each kind of value
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
         return list(value) if names is None else dict(zip(names, value, strict=True))
-    if isinstance(value, list | array):
+    if isinstance(value, list | array | deque):
         return list(value)
     numpy, pandas = loaded("numpy"), loaded("pandas")
     if pandas is not None:
@@ -115,8 +118,10 @@ def plain(value: Any) -> Any:  # noqa: C901 - one line for each kind of value
             return value if value.nanosecond else value.to_pydatetime()
         if isinstance(value, pandas.Timedelta):
             return value if value.nanoseconds else value.to_pytimedelta()
-        if isinstance(value, pandas.Series | pandas.Index):
+        if isinstance(value, pandas.Index):
             return value.tolist()
+        if isinstance(value, pandas.Series):  # a list has no labels
+            return value.tolist() if value.index.equals(pandas.RangeIndex(len(value))) else value
     if numpy is not None:
         if isinstance(value, numpy.ndarray):
             return _of_array(value)
@@ -141,7 +146,7 @@ def _of_scalar(value: Any, numpy: Any) -> Any:
     """Return a numpy scalar as plain Python, or unchanged if that would change its value."""
     if value.dtype.kind not in "mM":
         made = value.item()
-        return value if isinstance(made, numpy.generic) else made
+        return value if isinstance(made, numpy.generic | tuple) else made
     if numpy.isnat(value):
         return None
     if value.dtype == "m8":  # without a unit
@@ -181,36 +186,54 @@ def keys_behind(names: Iterable[tuple[Any, str]]) -> dict[str, Any]:
     return found
 
 
-def json_of(values: Mapping[str, Any]) -> str:
-    """Return values by name as JSON, with text for values that JSON cannot represent."""
-    # Times are ISO 8601, `Decimal` its digits, NaN and the infinities "NaN", "Infinity" and "-Infinity", bytes
-    # ``{"base64": ...}``, and objects of other classes their repr. Users' files have these forms: keep them.
-    try:
-        return _encoded({name: _jsonable(value) for name, value in values.items()})
-    except RecursionError:  # a value is nested too deeply, or contains itself
-        return _encoded({name: _json_or_repr(value) for name, value in values.items()})
-
-
-def _json_or_repr(value: Any) -> Any:
-    """Return a value for JSON, or its repr if it is nested too deeply."""
-    try:
-        made = _jsonable(value)
-        _encoded(made)
-    except RecursionError:
-        return _repr(value)
+def json_of(values: Mapping[str, Any], *, floats: str = "") -> str:
+    """Return values by name as JSON (see `parted`), or raise `ResultNotStorable` if JSON cannot represent one."""
+    made, opaque = parted(values, floats=floats)
+    for column, kind in opaque.items():
+        raise ResultNotStorable(column=column, type=kind)
     return made
+
+
+def parted(values: Mapping[str, Any], *, floats: str = "") -> tuple[str, dict[str, str]]:
+    """Return values by name as JSON, "" if there is none, and by name the class of those that it cannot represent."""
+    # Times are ISO 8601, `Decimal` its digits, NaN and the infinities "NaN", "Infinity" and "-Infinity", bytes
+    # ``{"base64": ...}``. Users' files have these forms: keep them. With `floats`, values that contain such texts for
+    # numbers are there once more under this name, as JSON that only Python reads.
+    try:
+        return _encoded({name: _jsonable(value) for name, value in values.items()}), {}
+    except (ValueError, RecursionError):  # find out below which value is not finite, too deep, or no plain data
+        pass
+    made, exact, opaque = dict[str, Any](), dict[str, Any](), dict[str, str]()
+    for name, value in values.items():
+        try:
+            each = _jsonable(value)
+            _encoded(worded := _worded(each))
+        except (ValueError, RecursionError) as error:
+            opaque[name] = error.args[0] if isinstance(error, _Opaque) else type(value).__name__
+        else:
+            made[name] = worded
+            if floats and worded != each:
+                exact[name] = each
+    if exact:
+        made[floats] = json.dumps(exact)
+    return _encoded(made) if made else "", opaque
+
+
+def _worded(value: Any) -> Any:
+    """Return a value for JSON with texts for NaN and the infinities."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, list):
+        return list(map(_worded, value))
+    return {name: _worded(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _jsonable(value: Any) -> Any:
     if type(value) is InRest:
         return value.json
     value = plain(value)
-    if value is None or isinstance(value, str | bool | int):
+    if value is None or isinstance(value, str | bool | int | float):
         return value
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, list):
         return [_jsonable(each) for each in value]
     if isinstance(value, dict):
@@ -226,14 +249,8 @@ def _text(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, set | frozenset):
         return [_jsonable(each) for each in value]
-    if isinstance(value, decimal.Decimal | datetime.timedelta | uuid.UUID | PurePath):
+    numpy = loaded("numpy")
+    is_scalar = numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind != "V"
+    if is_scalar or isinstance(value, complex | decimal.Decimal | datetime.timedelta | uuid.UUID | PurePath):
         return str(value)
-    module = type(value).__module__
-    return str(value) if module == "numpy" else _repr(value)
-
-
-def _repr(value: Any) -> str:
-    try:
-        return brief(repr(value), _UNKNOWN)
-    except Exception as error:  # noqa: BLE001 - a user's class may raise anything
-        return f"<repr() of it raised {type(error).__name__}>"
+    raise _Opaque(type(value).__name__)

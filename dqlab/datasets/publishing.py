@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from dqlab.datasets.files import Identity, TargetTaken, Writer, local_target, put_in_place, staging, sync
 from dqlab.datasets.lineage import KEY, ORDINAL
-from dqlab.datasets.rows import Shape
+from dqlab.datasets.rows import Shape, warn_of_rest
 from dqlab.datasets.table import RunTable
 from dqlab.errors import RunError
 from dqlab.numbers import many
@@ -110,6 +110,7 @@ def publish(
         _write_manifest(folder, run, shape, rows, dead, about)
         nbytes = sum(file.stat().st_size for file in folder.iterdir())
         put_in_place(folder, target, run, lambda: _check_free(target, run))
+    warn_of_rest(run.name, shape)
     return Published(target, rows, dead, shape.in_rest, nbytes)
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any
 
@@ -22,7 +22,7 @@ from dqlab.datasets.alike import Alike
 from dqlab.datasets.columns import build, widened
 from dqlab.datasets.kinds import NULL, Kind, join
 from dqlab.datasets.lineage import BARE, ERROR, KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
-from dqlab.datasets.plain import exact_key, json_of, keys_behind, name_of, row_of
+from dqlab.datasets.plain import exact_key, json_of, keys_behind, name_of, parted, row_of
 from dqlab.errors import DqlabWarning
 from dqlab.texts import one_line, shown
 from dqlab.user_frames import level_of_user
@@ -35,6 +35,8 @@ MOST_COLUMNS = 1_000
 """Columns from values, at most; a dict that counts the words of a text must not become columns."""
 NAMED = 3
 """Columns that a warning names."""
+_IN_REST = "The column _rest has them, as JSON; run.results().to_frame() has every value."
+_NOWHERE = "run.results() has them. Return plain data, such as frame.to_dict('records') for a table."
 _INT64 = pa.int64()
 _TEXT = pa.string()
 _LINEAGE_KINDS = dict(
@@ -201,9 +203,12 @@ class Shape:
     """Values that were seen, up to `SAMPLE`, at which columns are final."""
     in_rest: int = 0
     """Rows with values in ``_rest``, of all that it made into batches."""
-    misfits: Counter[str] = field(default_factory=Counter)
-    """By column, how many of these rows have null there because their value did not fit the type."""
+    misfits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many values are not in a column, by its name, `REST` where there is none, and by the class of those that the
+    rest cannot represent either, "" for the others."""
     _names: dict[Any, str] = field(default_factory=dict)
+    _named: set[str] = field(default_factory=set)
+    """The values of `_names`."""
     _kinds: dict[Any, Kind] = field(default_factory=dict)
     _key: Kind = NULL
 
@@ -211,7 +216,7 @@ class Shape:
         """Return an equal shape that changes independently, and has made no rows."""
         other = copy(self)
         other._names, other._kinds, other.in_rest = dict(self._names), dict(self._kinds), 0
-        other.misfits = Counter()
+        other._named, other.misfits = set(self._named), Counter()
         return other
 
     @property
@@ -286,21 +291,25 @@ class Shape:
         if self.reasoned:
             reasons = [reason and shown(reason) for reason in rows.reasons or ()]
             made[ERROR] = pa.array(reasons or [None] * len(rows), pa.string())
-        made[REST] = _rest_column(len(rows), rest)
-        self.in_rest += len(rest)
+        made[REST] = pa.array(self._told(len(rows), rest), _TEXT) if rest else pa.nulls(len(rows), _TEXT)
+        self.in_rest += len(rows) - made[REST].null_count
         schema = self.schema
         return pa.RecordBatch.from_arrays(
             [made[name] if name in made else pa.nulls(len(rows)) for name in schema.names], schema=schema
         )
 
+    def _told(self, count: int, rest: Mapping[int, dict[str, Any]]) -> list[str | None]:
+        """Return the rest of each row as JSON, and count its values."""
+        told: list[str | None] = [None] * count
+        for at, its in rest.items():
+            made, opaque = (json_of(its), {}) if self.exact else parted(its)
+            told[at] = made or None
+            for name in its.keys() - {KEY}:  # the document's key, not a column
+                self.misfits[name if name in self._named or name in opaque else REST, opaque.get(name, "")] += 1
+        return told
+
     def _take(
-        self,
-        columns: Columns,
-        made: dict[str, Any],
-        rest: dict[int, dict[str, Any]],
-        *,
-        widen: bool,
-        grow: bool,
+        self, columns: Columns, made: dict[str, Any], rest: dict[int, dict[str, Any]], *, widen: bool, grow: bool
     ) -> None:
         """Take values from Arrow columns, without an object for each."""
         theirs, lost = columns.names(), list[tuple[str, int, int, Any]]()
@@ -321,8 +330,6 @@ class Shape:
                 fitted, misfits = _recast(array, kind, strictly=True)
                 recast.append(fitted)
                 lost += [(name, number, row, array[row]) for row in misfits]
-                if misfits:
-                    self.misfits[name] += len(misfits)
             made[name] = columns.ordered(recast)
         others = [raw for raw in theirs if raw not in self._names]
         if lost or others:
@@ -349,13 +356,7 @@ class Shape:
                     rest.setdefault(at, {})[self._spare_name(raw, rest[at])] = arrays[number][row].as_py()
 
     def _make(
-        self,
-        rows: Rows,
-        made: dict[str, Any],
-        rest: dict[int, dict[str, Any]],
-        *,
-        widen: bool,
-        grow: bool,
+        self, rows: Rows, made: dict[str, Any], rest: dict[int, dict[str, Any]], *, widen: bool, grow: bool
     ) -> None:
         """Make columns of values."""
         columns, extra = _split(rows, self._names, grow=grow)
@@ -370,28 +371,22 @@ class Shape:
             made[name], self._kinds[raw], misfits = _fitted(values, self._kinds[raw], widen=widen)
             for at in misfits:
                 rest.setdefault(at, {})[name] = values[at]
-            if misfits:
-                self.misfits[name] += len(misfits)
-        named = set(self._names.values()) if extra else set()
         for at, raw, value in extra:
             its = rest.setdefault(at, {})
-            if self.exact and (type(raw) is not str or raw in LINEAGE or raw in named or name_of(raw) != raw):
+            if self.exact and (type(raw) is not str or raw in LINEAGE or raw in self._named or name_of(raw) != raw):
                 its.setdefault(REST, []).append([exact_key(raw), value])
             else:
                 its[self._spare_name(raw, its)] = value
 
     def _add(self, raw: Any) -> None:
-        name = self._free("value" if raw is VALUE else name_of(raw), self._names.values())
-        self._names[raw], self._kinds[raw] = name, NULL
+        self._names[raw], self._kinds[raw] = self._spare_name(raw, {}), NULL
+        self._named.add(self._names[raw])
 
     def _spare_name(self, raw: Any, taken: Mapping[str, Any]) -> str:
-        return self._names.get(raw) or self._free(
-            "value" if raw is VALUE else name_of(raw), [*self._names.values(), *taken]
-        )
-
-    @staticmethod
-    def _free(name: str, taken: Any) -> str:
-        while name in LINEAGE or name in taken:
+        if raw in self._names:
+            return self._names[raw]
+        name = "value" if raw is VALUE else name_of(raw)
+        while name in LINEAGE or name in self._named or name in taken:
             name += "_"
         return name
 
@@ -438,7 +433,7 @@ class Shape:
             for at in misfits:
                 lost.setdefault(at, {})[wanted.name] = column[at].as_py()
             if misfits:
-                self.misfits[wanted.name] += len(misfits)
+                self.misfits[wanted.name, ""] += len(misfits)
         if lost and REST in made:
             self.in_rest += sum(1 for at in lost if not made[REST][at].is_valid)
             made[REST] = _joined_rest(made[REST], lost)
@@ -547,24 +542,22 @@ def _ordinals(ordinals: Sequence[int]) -> Any:
 
 
 def warn_of_rest(run: str, shape: Shape, columns: Sequence[str] | None = None) -> None:
-    """Warn about values, of the columns that were read, that are null because they did not fit their column."""
-    null = {name: n for name, n in shape.misfits.items() if columns is None or name in columns}
-    if not null:
-        return
-    kinds = {name: shape.schema.field(name).type for name in null}
-    parts = [f"{n:,} in {one_line(name, 40)} ({kinds[name]})" for name, n in islice(null.items(), NAMED)]
-    more = f" and of {len(null) - NAMED} more columns" if len(null) > NAMED else ""
-    said = (
-        f"values of run {run!r} that do not fit the type of their column are null there: "
-        f"{', '.join(parts)}{more}. The column _rest has them, as JSON; run.results().to_frame() has every value."
-    )
-    warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
-
-
-def _rest_column(count: int, rest: Mapping[int, dict[str, Any]]) -> Any:
-    if not rest:
-        return pa.nulls(count, pa.string())
-    return pa.array([json_of(rest[at]) if at in rest else None for at in range(count)], pa.string())
+    """Warn about values, of the columns that were read, that are not in a column of the table."""
+    schema = shape.schema
+    for opaque, what, where in (
+        (False, "do not fit the type of their column, or have none, are null there", _IN_REST),
+        (True, "neither a column nor JSON can hold are not in the table", _NOWHERE),
+    ):
+        parts = [
+            f"{n:,} "
+            + ("without a column" if name == REST else f"in {one_line(name, 40)} ({kind or schema.field(name).type})")
+            for (name, kind), n in shape.misfits.items()
+            if bool(kind) is opaque and (columns is None or name in columns)
+        ]
+        if parts:
+            more = f" and of {len(parts) - NAMED} more columns" if len(parts) > NAMED else ""
+            said = f"values of run {run!r} that {what}: {', '.join(parts[:NAMED])}{more}. {where}"
+            warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 
 
 def _recast(column: Any, kind: Kind, *, strictly: bool = False) -> tuple[Any, list[int]]:

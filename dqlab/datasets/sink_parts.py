@@ -39,7 +39,7 @@ from dqlab.datasets.sinks import (
     prefix_of,
     was_dropped,
 )
-from dqlab.errors import MessageError, RunError, in_words
+from dqlab.errors import MessageError, ResultNotStorable, RunError, in_words
 from dqlab.numbers import many
 from dqlab.texts import one_line
 
@@ -50,7 +50,6 @@ __all__ = [
     "Finds",
     "Found",
     "NameNotForSink",
-    "NotForSink",
     "PartError",
     "PartMissing",
     "PartUnreadable",
@@ -157,12 +156,6 @@ class SinkRows(Sequence[SinkRow]):
 
 Found: TypeAlias = "tuple[Any, dict[str, Any]]"
 """A value that was read, and its lineage by column."""
-
-
-class NotForSink(MessageError):
-    """A result cannot be written by the sink of its run."""
-
-    text = "the result, of type {type}, cannot be written to {sink}, which takes {takes}. It was not kept. {steps}"
 
 
 class NameNotForSink(MessageError):
@@ -336,8 +329,8 @@ class _PartWriter:
     def _write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool) -> list[bytes | Exception]:
         try:
             data = self._pack(rows, hurried=hurried)
-        except Exception:  # noqa: BLE001 - find out one by one which row the format cannot hold
-            return self._write_some(part, rows)
+        except Exception as error:  # noqa: BLE001 - the messages of rows that the format cannot hold fail with it
+            return [error] if len(rows) == 1 else self._write_some(part, rows)
         return refer_all(self._put(part, data), len(rows))
 
     def _put(self, part: str, data: bytes | memoryview) -> str:
@@ -349,28 +342,20 @@ class _PartWriter:
         return name
 
     def _write_some(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
-        """Write the rows that the format can hold."""
+        """Write the rows that are plain data, as several parts if the format cannot hold them together."""
         refused: dict[int, Exception] = {}
         for at, row in enumerate(rows):
             try:
-                self._pack([row], hurried=False)
-            except Exception as error:  # noqa: BLE001 - the row's message fails with it
+                _line(row)
+            except Exception as error:  # noqa: BLE001 - reading a value runs users' code
                 refused[at] = error
-        kept = [row for at, row in enumerate(rows) if at not in refused]
-        references = iter(self._write_together(part, kept) if kept else ())
-        return [refused[at] if at in refused else next(references) for at in range(len(rows))]
-
-    def _write_together(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
-        """Write rows that the format can hold singly, as several parts if it cannot hold them together."""
-        try:
-            data = self._pack(rows, hurried=False)
-        except Exception:
-            if len(rows) == 1:
-                raise
-            half = len(rows) // 2
-            halves = (f"{part}-a", rows[:half]), (f"{part}-b", rows[half:])
-            return [each for name, piece in halves for each in self._write_together(name, piece)]
-        return refer_all(self._put(part, data), len(rows))
+        if refused:
+            kept = [row for at, row in enumerate(rows) if at not in refused]
+            references = iter(self._write(part, kept, hurried=False) if kept else ())
+            return [refused[at] if at in refused else next(references) for at in range(len(rows))]
+        half = len(rows) // 2
+        halves = (f"{part}-a", rows[:half]), (f"{part}-b", rows[half:])
+        return [each for name, piece in halves for each in self._write(name, piece, hurried=False)]
 
 
 class _FileWriter:
@@ -387,8 +372,7 @@ class _FileWriter:
         for row in rows:
             value = row.value
             if not isinstance(value, str | bytes | bytearray):
-                takes, steps = "texts and bytes", "Return one of them, or choose dq.Parquet or dq.JSONL."
-                made.append(NotForSink(type=type(value).__name__, sink=repr(self._sink), takes=takes, steps=steps))
+                made.append(ResultNotStorable(column="value", type=type(value).__name__))
                 continue
             name = file_name(self._sink.name, row.key, row.ordinal)
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
@@ -401,17 +385,8 @@ class _FileWriter:
                 made.append(NameNotForSink(key=one_line(str(_key_of(row)), 60), path=path, reason=reason))
                 continue
             # Only append to this list: logs contain references in this order (see `Reader._file`).
-            fields = [
-                name,
-                isinstance(value, str),
-                zlib.crc32(data),
-                row.version,
-                row.code,
-                row.seconds,
-                row.consumer,
-                row.at,
-                row.attempts,
-            ]
+            how = row.version, row.code, row.seconds, row.consumer, row.at, row.attempts
+            fields = [name, isinstance(value, str), zlib.crc32(data), *how]
             made.append(bytes([_FILE]) + msgpack.packb(fields, unicode_errors="surrogatepass"))
         self._target.sync()  # once for all files, before the references count
         self._target.close_part(names)
@@ -595,7 +570,9 @@ def _line(row: SinkRow) -> bytes:
             named.append((raw, name))
         if not alike and (keys := keys_behind(named)):
             made[_KEYS] = keys
-    return json_of({**made, **{name: plain(value) for name, value in row.lineage.items()}}).encode() + b"\n"
+    made |= {name: plain(value) for name, value in row.lineage.items()}
+    # A user's column never has the name of the rest.
+    return json_of(made, floats=REST).encode() + b"\n"
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -732,6 +709,7 @@ class _Lines:
         return list(map(self._row, lines))
 
     def _row(self, made: dict[str, Any]) -> Found:
+        made |= json.loads(made.pop(REST, "{}"))
         lineage = {name: made.pop(name, None) for name in ROW_LINEAGE}
         if lineage["_at"]:
             lineage["_at"] = datetime.datetime.fromisoformat(lineage["_at"])

@@ -12,8 +12,9 @@ from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dqlab.datasets.lineage import KEY
+from dqlab.datasets.lineage import KEY, ORDINAL
 from dqlab.datasets.rows import NAMED, Shape, warn_of_rest
 from dqlab.errors import BadOption, DqlabWarning, ExtraMissing, UsageError
 from dqlab.imports import import_whole
@@ -26,7 +27,7 @@ __all__ = ["QueryError", "SourceUnknown", "query"]
 _ALL = re.compile(r"(?<!\()\*")
 """Matches ``*`` for all columns, but not ``count(*)``."""
 _WORD = r"(?<!\w){}(?!\w)"
-_SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
+_RESULTS, _SOURCE = (re.compile(rf"\b{name}\b", re.IGNORECASE) for name in ("results", "source"))
 _WIDE = frozenset({"HUGEINT", "UHUGEINT"})
 """Types of whole numbers in DuckDB that pandas lacks."""
 _DECIMAL = "DECIMAL("
@@ -81,6 +82,8 @@ class _Stream:
         self.error: BaseException | None = None
         self.read = self._shape
         """The shape after the last reading; DuckDB may read the table several times."""
+        self.keys: list[Any] = []
+        """The keys of the last reading, as arrays."""
 
     @property
     def names(self) -> list[str]:
@@ -98,8 +101,9 @@ class _Stream:
     def _batches(self) -> Iterator[Any]:
         schema = self._schema()
         try:
-            self.read = self._shape.copied()
+            self.read, self.keys = self._shape.copied(), []
             for batch in self._table.batches_of(self.read):
+                self.keys.append(batch.column(KEY))
                 columns = [batch.column(KEY)] if self._keyed else []
                 yield pa.RecordBatch.from_arrays([*columns, *batch.columns], schema=schema)
         except BaseException as error:
@@ -146,11 +150,26 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
                 if stream.error is not None:
                     raise stream.error from None
             raise _refused(results.name, str(error), streams) from None
-    read, everything = streams["results"].read, _ALL.search(sql) is not None
-    warn_of_rest(results.name, read, [name for name in read.misfits if everything or name.lower() in sql.lower()])
+    read = streams["results"].read
+    named = [name for name in read.schema.names if name.lower() in sql.lower()]
+    warn_of_rest(results.name, read, None if _ALL.search(sql) else named)
     for name, stream in streams.items():
         _warn_of_names(results.name, name, stream, sql)
+    if "source" in streams and _RESULTS.search(sql) and ORDINAL not in sql:
+        _warn_of_keys(results.name, streams["source"].keys)
     return frame
+
+
+def _warn_of_keys(run: str, keys: list[Any]) -> None:
+    """Warn about a key of several documents, whose rows a join by key multiplies."""
+    counts = pa.chunked_array(keys or [[]]).value_counts()
+    again = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    if len(again):
+        said = (
+            f"run {run!r}: key {again[0].as_py()!r} belongs to more than one document, so rows that the query joins by "
+            "it come once for each of them. Join by the position in the input, which never repeats: using (_ordinal)."
+        )
+        warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 
 
 def _warn_of_names(run: str, table: str, stream: _Stream, sql: str) -> None:

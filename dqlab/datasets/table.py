@@ -85,7 +85,8 @@ class RunTable:
 
     The first 1,000 values define the columns and their types. The columns ``_key``, ``_ordinal``, ``_version``,
     ``_code``, ``_seconds``, ``_attempts``, ``_consumer`` and ``_at`` show where a row comes from. Values that do not
-    fit their column, and columns that appear later, are in ``_rest``, as JSON. `to_arrow`, `to_pandas` and `to_parquet`
+    fit their column, and columns that appear later, are in ``_rest``, as JSON; objects that JSON cannot hold either are
+    in neither. Reading them warns. `to_arrow`, `to_pandas` and `to_parquet`
     widen types for later values, for example from whole numbers to floats; a stream (`to_reader`, `to_batches`,
     `__arrow_c_stream__`) keeps its first schema.
 

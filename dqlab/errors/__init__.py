@@ -21,7 +21,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               WaitTimeout ── NoAnswer
     │               JoinStalled · InputChanged · ListingChanged · NotSentAgain · PartsMissing
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
-    │                   NotCalled · ResultUnreadable · MessageNotFound
+    │                   ResultNotStorable · NotCalled · ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
@@ -123,6 +123,7 @@ __all__ = [
     "RecordInvalid",
     "Reject",
     "ResultNotPicklable",
+    "ResultNotStorable",
     "ResultTooLarge",
     "ResultUnreadable",
     "ResultsForgotten",
@@ -422,8 +423,8 @@ class ResultTooLarge(MessageError):
 
     text = (
         "the result is {size:byte}, the limit is {limit:,}. It was not kept. "
-        "Map with sink=dq.Parquet('out/'), which takes larger ones; or write it to a file in the function and return "
-        "its path."
+        "Map with sink=dq.Parquet('out/'), which takes larger ones of plain data; or write it to a file in the "
+        "function and return its path."
     )
 
 
@@ -431,6 +432,16 @@ class ResultNotPicklable(MessageError):
     """The function returned a value that cannot leave its process."""
 
     text = "the result, of type {type}, cannot be pickled: {reason}. It was not kept. Return plain data instead."
+
+
+class ResultNotStorable(MessageError):
+    """The sink of the run cannot keep the result so that it can be read back."""
+
+    text = (
+        "the result has a value of type {type} in {column!r}, which cannot be read back from a sink. It was not kept. "
+        "Return plain data (for dq.Files a text or bytes): numbers, texts, times, and lists, dicts or dataclasses of "
+        "them, such as frame.to_dict('records') or model.model_dump(). Or map without sink=: the queue keeps objects."
+    )
 
 
 class NotAwaited(ResultNotPicklable):

@@ -325,7 +325,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             Other documents were mapped under the run's name, and this variable refers to them: nothing was dropped.
             ``lab.attach(name).drop()`` drops the existing run.
         RowsNotDeleted
-            With `data`: the files could not be deleted. The run was not dropped, so you can call this again.
+            With `data`: the files could not be deleted, for example because they belong to another store, of which this
+            one is a copy. The run was not dropped, so you can call this again.
         """
         with self._dropping:
             self._drop(data=data)
@@ -1020,6 +1021,12 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         QueryError
             The query is not SQL, or names a missing table or column.
 
+        Warns
+        -----
+        DqlabWarning
+            Several documents of `source` have the same key: a join by key returns their rows once for each of them,
+            and a join by ``_ordinal`` does not.
+
         Examples
         --------
         >>> run.query("select year, avg(n) from results join source using (key) group by year")  # doctest: +SKIP
@@ -1138,6 +1145,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             Another client is merging the parts, and has not ended within 10 s; what it has merged stays merged.
         PartError
             A part cannot be read; the part stays as it is.
+        SinkUnreachable
+            The folder belongs to another run, or to this run in another store, of which this one is a copy. Nothing was
+            merged or deleted.
 
         Examples
         --------

@@ -99,7 +99,9 @@ def test_rows_that_were_written_before_a_type_widened_have_the_wider_type_too(
     values += [{"n": 0.5, "m": "x", "deep": {"x": [0.5], "y": 1}}, {"n": 2**60}, {"n": 7, "new": b"x"}]
     values[3] = {"n": 2**53 + 1}
 
-    with pytest.warns(DqlabWarning, match=r"are null there: [12] in n \(double\)\. The column _rest has them"):
+    with pytest.warns(
+        DqlabWarning, match=r"are null there: [12] in n \(double\), 1 without a column\. The column _rest has them"
+    ):
         target = write_parquet(table_of(values), tmp_path / name, RUN)
 
     rows = ds.dataset(target).to_table().to_pylist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import random
 import tempfile
 from collections.abc import Iterator
@@ -198,6 +199,21 @@ def test_values_of_a_sink_that_are_null_in_a_stream_are_counted_in_a_warning(tmp
     assert source.fast == 5  # two of them for the schema
 
 
+def test_numbers_in_lines_stay_numbers_beside_one_that_json_does_not_have(tmp_path: Path) -> None:
+    """The text of a NaN came first in its column, so that all numbers after it were null."""
+    values = [{"x": each, "y": [each]} for each in (math.nan, 1.5, -math.inf, 2)]
+    pages, _ = pages_of(tmp_path, [*values, {"x": None, "y": "NaN"}], 3, 2, sink=dq.JSONL(tmp_path))
+
+    with pytest.warns(DqlabWarning, match=r"null there: 1 in y \(list<item: double>\)"):
+        table = RunTable(pages).to_arrow()
+    assert str(table.schema.field("x").type) == "double"
+    assert list(map(repr, table["x"].to_pylist())) == ["nan", "1.5", "-inf", "2.0", "None"]
+    assert list(map(repr, table["y"].to_pylist())) == ["[nan]", "[1.5]", "[-inf]", "[2.0]", "None"]
+    for path in tmp_path.glob("p*.jsonl"):  # other programs read lines of JSON without Python's names
+        for line in path.read_text().splitlines():
+            json.loads(line, parse_constant=pytest.fail)
+
+
 def without_nothing(value: Any) -> Any:
     """Return JSON without the names that have null: within a row, those that are missing have it too."""
     if isinstance(value, dict):
@@ -242,11 +258,12 @@ def test_pages_without_a_rest_are_never_objects(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("columns", [True, False])
 def test_columns_that_come_late_stand_in_the_rest(tmp_path: Path, columns: bool) -> None:
-    """As for any other run: the first thousand values decide."""
+    """As for any other run: the first thousand values decide, and a warning says so."""
     values: list[Any] = [{"a": n} for n in range(1_000)] + [{"a": n, "late": str(n)} for n in range(1_000, 1_050)]
     table = RunTable(pages_of(tmp_path, values, 9, 100)[0 if columns else 1])
 
-    arrow = table.to_arrow()
+    with pytest.warns(DqlabWarning, match=r"null there: 50 without a column\. The column _rest has them"):
+        arrow = table.to_arrow()
 
     assert "late" not in arrow.schema.names
     assert arrow["_rest"].to_pylist()[1_000:] == [f'{{"late":"{n}"}}' for n in range(1_000, 1_050)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import json
 import pickle
 import warnings
 from typing import Any
@@ -104,6 +105,39 @@ def test_values_that_are_null_in_their_column_are_counted_in_a_warning(read: Any
         read(table_of(LATE))
 
 
+class Mine:
+    """An object of a user's own, whose text says nothing."""
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda table: table.to_arrow(),
+        lambda table: list(table.to_batches(["_rest", "model"])),
+        lambda table: table.to_pandas(),
+        lambda table: query(table, "select model from results", ""),
+    ],
+)
+def test_an_object_that_no_table_can_show_is_named_with_its_column(read: Any) -> None:
+    """The rest had the first 1,000 characters of its repr, as if that were the value."""
+    table = table_of([{"n": n, "model": [Mine()] if n % 2 else None} for n in range(MANY)])
+
+    with pytest.warns(DqlabWarning, match=rf"not in the table: {MANY // 2:,} in model \(Mine\)\. run\.results\(\) has"):
+        read(table)
+    assert table.to_arrow(["n", "_key"])["n"].to_pylist() == list(range(MANY))
+    assert table.in_rest() == 0
+
+
+@pytest.mark.parametrize("wide", [1_001, 3_000])
+def test_a_row_wider_than_a_table_is_whole_in_it_and_a_warning_says_where(wide: int) -> None:
+    """Half of its columns were in the rest without a word, each after a search of all names before it."""
+    rows = [{f"word{n}": n for n in range(wide)}] * 3
+
+    with pytest.warns(DqlabWarning, match=f"null there: {3 * (wide - 1_000):,} without a column"):
+        (row, *_) = table_of(rows).to_arrow().to_pylist()
+    assert {name: row[name] for name in row if name.startswith("word")} | json.loads(row["_rest"]) == rows[0]
+
+
 @pytest.mark.parametrize(
     "read",
     [
@@ -135,7 +169,8 @@ def test_a_table_widens_and_a_stream_keeps_its_schema() -> None:
     assert str(stream.schema.field("n").type) == "int64"
     assert stream["n"].to_pylist()[-2:] == [None, 7]
     assert stream["_rest"].to_pylist()[-2:] == ['{"n":0.5}', '{"new":1}']
-    whole = table.to_arrow()
+    with pytest.warns(DqlabWarning, match="null there: 1 without a column"):
+        whole = table.to_arrow()
     assert str(whole.schema.field("n").type) == "double"
     assert whole["n"].to_pylist()[-2:] == [0.5, 7.0]
     assert whole["_rest"].to_pylist()[-2:] == [None, '{"new":1}']
@@ -190,6 +225,16 @@ def test_a_query_joins_results_and_source_by_key() -> None:
 
     wanted = [sum(range(first, MANY, 3)) / (MANY / 3) for first in range(3)]
     assert found.to_dict("list") == {"year": [2000, 2001, 2002], "mean": wanted}
+
+
+def test_a_query_that_joins_by_a_key_of_several_documents_warns() -> None:
+    """Two documents of one key were four rows, in silence; their positions tell them apart."""
+    results, source = (table_of([{name: 1}] * 3, keys=["same", "same", "other"]) for name in "nm")
+
+    with pytest.warns(DqlabWarning, match=r"key 'same' belongs to more than one document.* using \(_ordinal\)"):
+        assert len(query(results, "select n, m from results join source using (key)", source)) == 5
+    assert len(query(results, "select n, m from results join source using (_ordinal)", source)) == 3
+    assert query(results, "select count(*) as n from source", source).n.tolist() == [3]
 
 
 def test_a_query_may_name_a_table_several_times() -> None:

@@ -6,10 +6,11 @@ import errno
 import itertools
 import os
 import pickle
+import shutil
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.sink_merging import MergeUnderWay
 from dqlab.datasets.sink_parts import PartMissing, Reader, open_parts
 from dqlab.datasets.sink_targets import Target
-from dqlab.datasets.sinks import CLAIM, SinkTaken
+from dqlab.datasets.sinks import CLAIM, SinkTaken, SinkUnreachable
 from dqlab.errors import ExtraMissing, RunExists
 from dqlab.live.tables import rows_table
 from dqlab.numbers import size
@@ -391,6 +392,54 @@ def test_rows_that_a_retry_settles_while_a_done_run_is_compacted_stay(
     assert list(run.results()) == [n if n % 2 else square(n) for n in range(40)]
 
 
+def test_a_lab_on_a_copy_of_a_store_leaves_the_folders_of_the_original_alone(
+    lab: dq.Lab, queue_name: str, tmp_path: Path
+) -> None:
+    """The original has the same runs, and rows of later retries, which a compaction of the copy deleted."""
+
+    def opened(store: str) -> dq.QueuePool:
+        durable = dq.Durability.DURABLE
+        return dq.QueuePool(lab.client, name=queue_name, served=True, durability=durable, dirpath=tmp_path / store)
+
+    with closing(opened("store")) as pool:
+        pool.map(square, range(9), name=queue_name, sink=tmp_path / "rows").wait(timeout=30)
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    files = sorted(path.name for path in (tmp_path / "rows").iterdir())
+    with closing(opened("copy")) as pool:
+        run = pool.map(square, range(9), name=queue_name)
+        assert list(run.results(timeout=30)) == [square(n) for n in range(9)]
+        with pytest.raises(SinkUnreachable, match=r"belongs to the queue in .*/store/.*, not to .*/copy/"):
+            run.compact_sink()
+        with pytest.raises(RowsNotDeleted, match="belongs to the queue"):
+            run.drop(data=True)
+    assert sorted(path.name for path in (tmp_path / "rows").iterdir()) == files
+    with closing(opened("store")) as pool:
+        run = pool.map(square, range(9), name=queue_name)
+        assert run.compact_sink().swept == 0
+        assert list(run.results(timeout=30)) == [square(n) for n in range(9)]
+
+
+def test_a_result_that_its_sink_cannot_give_back_fails_its_document_at_once(
+    queue: dq.QueuePool, tmp_path: Path
+) -> None:
+    """Its document was done, and of a table there was the first page of its text, nowhere the rows."""
+
+    def table(n: int) -> Any:
+        return pd.DataFrame({"n": [n]}) if n % 3 == 0 else {"n": n}
+
+    run = queue.map(table, range(9), sink=tmp_path / "rows", retry=dq.Retry(3), stop_if=None)
+    with pytest.warns(dq.errors.DqlabWarning, match="3 of 9"):
+        run.wait(timeout=30)
+
+    failures = list(run.failures())
+    assert [(each.key, each.error, each.deliveries) for each in failures] == [
+        (n, "ResultNotStorable", 1) for n in (0, 3, 6)
+    ]
+    assert "a value of type DataFrame in 'value'" in failures[0].message
+    assert list(run.results(errors="skip")) == [{"n": n} for n in range(9) if n % 3]
+    assert queue.map(table, [3]).results(timeout=30)[0]["n"].tolist() == [3], "without a sink the queue has the object"
+
+
 def test_a_merge_waits_a_moment_for_that_of_another_client_and_says_so(
     queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,7 +500,7 @@ def test_files_named_after_their_documents(queue: dq.QueuePool, tmp_path: Path, 
     assert dict(run.results(errors="skip").items()) == {"a/1": "EINS", "c%": "DREI"}
     assert (tmp_path / "txt" / "a%2F1.txt").read_text() == "EINS"
     (letter,) = run.failures()
-    assert letter.error == "NotForSink"
+    assert letter.error == "ResultNotStorable"
     assert letter.key == "b"
     assert run.table().to_arrow()["_consumer"].null_count == 0
 
