@@ -114,6 +114,9 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
     command += ["--allow-root", "--ServerApp.port_retries=0", f"--ServerApp.base_url={BASE}"]
     command += [f"--IdentityProvider.token={LOGIN}", f"--ServerApp.root_dir={folder}"]
     command += ["--ServerApp.jpserver_extensions={'jupyterlab': False, 'notebook': False}"]
+    # As JupyterHub sets it for its users' servers.
+    headers = {"Content-Security-Policy": "frame-ancestors 'none'"}
+    command += [f"--ServerApp.tornado_settings={ {'headers': headers} }"]
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environ)
     found = Jupyter(port, folder / "runtime", folder / "server.log")

@@ -17,7 +17,7 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, w
 import dqlab as dq
 from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
-from dqlab.jupyter.server.proxy import Trick, location, query, upstream_path
+from dqlab.jupyter.server.proxy import Trick, framed_here, location, query, upstream_path
 from dqlab.jupyter.server.upstream import LARGEST
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
 from tests.jupyter.server.dashboards import Dashboards
@@ -35,13 +35,34 @@ def test_pages_are_shown(jupyter: Jupyter, papers: Announcement, dashboards: Das
     assert answer.headers["Cache-Control"] == "max-age=31536000"
     assert "theirs" not in str(answer.headers)
     assert "X-Powered-By" not in answer.headers
-    assert "frame-ancestors 'self'" in answer.headers["Content-Security-Policy"]
     assert dashboards.pages[-1][:3] == ("GET", "/individual-dq-depth", "theme=dark&queue=a%20b")
 
     again = jupyter("GET", f"{HERE}/individual-dq-depth", If_None_Match=answer.headers["Etag"])
     assert (again.status, again.body) == (304, b"")
     head = jupyter("HEAD", f"{HERE}/status")
     assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", str(len(b"<p>page status</p>")))
+
+
+@pytest.mark.parametrize("path", [f"{HERE}/status", "dq/dashboard/none-such/status", f"{HERE}/a%2fb"])
+def test_jupyters_own_pages_may_frame_a_dashboard_on_a_hub(jupyter: Jupyter, papers: Announcement, path: str) -> None:
+    """A hub forbids frames to its users' servers; each panel's tab, and what it says in place of one, was blocked."""
+    assert jupyter("GET", path).headers.get_all("Content-Security-Policy") == ["frame-ancestors 'self'"]
+    assert jupyter("GET", "dq/services").headers["Content-Security-Policy"].startswith("frame-ancestors 'none'")
+
+
+@pytest.mark.parametrize(
+    ("policy", "framed"),
+    [
+        ("report-uri /frame-ancestors;Frame-Ancestors 'NONE'", "report-uri /frame-ancestors;frame-ancestors 'self'"),
+        ("img-src *; frame-ancestors https://a.example", "img-src *; frame-ancestors 'self' https://a.example"),
+        ("frame-ancestors 'self' https://a.example:*", "frame-ancestors 'self' https://a.example:*"),
+        ("frame-ancestors 'none', frame-ancestors", "frame-ancestors 'self', frame-ancestors 'self'"),
+        ("default-src 'none'", "default-src 'none'"),
+    ],
+)
+def test_the_rest_of_a_policy_stays(policy: str, framed: str) -> None:
+    """Administrators set it: a portal that shows JupyterLab in a frame shows the dashboards in it, too."""
+    assert framed_here(policy) == framed
 
 
 def test_nothing_of_the_user_goes_along(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:
