@@ -17,6 +17,7 @@ import nbformat
 import pytest
 
 import dqlab as dq
+from tests.browser.hub_server import USER, jupyterhub, log_in, needs_hub
 from tests.browser.lab_server import execute, jupyterlab, lab_page
 from tests.chromium import DRAWN, needs_chromium
 
@@ -160,20 +161,44 @@ def test_what_destroys_asks_with_its_number_and_the_safe_answer_first(server: st
 def test_each_panel_is_a_tab_and_so_are_dasks_own(server: str) -> None:
     """Whatever the dashboard has, below Jupyter's own address."""
     with watched(server, "empty.ipynb") as page:
-        page.locator(".dq-service", has_text="papers").click()
-        buttons = page.get_by_role("group", name="Open a panel")
-        for name, path in OURS.items():
-            buttons.get_by_role("button", name=name, exact=True).click()
-            if name == "Failures":  # a tab of JupyterLab's own, which has all of them
-                page.locator(".dq-Fail .dq-trace").wait_for(timeout=20_000)
-            else:
-                page.frame_locator(f"iframe[src*='/{path}?']").locator(".bk-Figure").first.wait_for(timeout=20_000)
-            if name != "Queue depth":
-                page.locator(".lm-TabBar-tab.lm-mod-current", has_text=name).locator(".lm-TabBar-tabCloseIcon").click()
-
+        open_each_panel(page)
         page.get_by_role("button", name=re.compile("Dask.s own")).click()
         page.get_by_role("menuitem", name="Task Stream").click()
         page.frame_locator("iframe[src*=individual-task-stream]").locator(".bk-Figure").first.wait_for(timeout=20_000)
 
         page.locator(".lm-TabBar-tab", has_text="Queue depth").click()
         page.wait_for_function(DRAWN, arg="individual-dq-depth", timeout=30_000, polling=100)
+
+
+def open_each_panel(page: Any) -> None:
+    """Open each panel of the service as a tab, and close all but the first."""
+    page.locator(".dq-service", has_text="papers").click()
+    buttons = page.get_by_role("group", name="Open a panel")
+    for name, path in OURS.items():
+        buttons.get_by_role("button", name=name, exact=True).click()
+        if name == "Failures":  # a tab of JupyterLab's own, which has all of them
+            page.locator(".dq-Fail .dq-trace").wait_for(timeout=20_000)
+        else:
+            page.frame_locator(f"iframe[src*='/{path}?']").locator(".bk-Figure").first.wait_for(timeout=20_000)
+        if name != "Queue depth":
+            page.locator(".lm-TabBar-tab.lm-mod-current", has_text=name).locator(".lm-TabBar-tabCloseIcon").click()
+
+
+@needs_hub
+@pytest.mark.usefixtures("papers")
+@pytest.mark.parametrize(("base", "https"), [("/", False), ("/of/a/team/", True)])
+def test_panels_and_controls_work_on_a_jupyterhub(
+    tmp_path: Path, state: Path, root: Path, base: str, https: bool
+) -> None:
+    """It logs users in with its own cookies, allows no frames, and is where many notebooks are opened."""
+    with (
+        jupyterhub(tmp_path, root, base, runtime=state / "runtime", https=https) as hub,
+        watched(f"{hub}user/{USER}/", "empty.ipynb", log_in=log_in(hub)) as page,
+    ):
+        open_each_panel(page)
+        page.wait_for_function(DRAWN, arg="individual-dq-depth", timeout=30_000, polling=100)
+        queue = page.locator(QUEUE.format("pages"))
+        queue.hover()
+        queue.get_by_role("button", name="Pause pages").click()
+        queue.get_by_role("button", name="Resume pages").click(timeout=5_000)
+        queue.get_by_role("button", name="Pause pages").wait_for(timeout=5_000)

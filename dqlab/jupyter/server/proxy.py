@@ -32,16 +32,7 @@ from dqlab.jupyter.server.services import NoSuchService
 from dqlab.jupyter.server.upstream import LARGEST, Refused, ServiceSilent
 from dqlab.numbers import clock
 
-__all__ = [
-    "Dashboard",
-    "Trick",
-    "answer_headers",
-    "framed_here",
-    "location",
-    "query",
-    "request_headers",
-    "upstream_path",
-]
+__all__ = ["Dashboard", "Trick", "answer_headers", "framed", "location", "query", "request_headers", "upstream_path"]
 
 ASKED = ("Accept", "Accept-Language", "Cache-Control", "If-Modified-Since", "If-None-Match", "Pragma", "Range")
 """Request headers that are forwarded: a dashboard must not get cookies or authorizations of Jupyter."""
@@ -114,14 +105,10 @@ def location(said: str, asked: str, dashboard: str, base: str) -> str | None:
     return f"{base}/{path}{query}"
 
 
-def framed_here(policy: str) -> str:
+def framed(policy: str) -> str:
     """Return a content security policy that also allows pages of its own origin to frame the response."""
-
-    def allowed(found: re.Match[str]) -> str:
-        others = [each for each in found[1].split() if each.lower() not in ("'none'", "'self'")]
-        return " ".join(["frame-ancestors 'self'", *others])
-
-    return re.sub(r"(?<![^;,\s])frame-ancestors\b([^;,]*)", allowed, policy, flags=re.IGNORECASE)
+    ours = "frame-ancestors 'self'"
+    return re.sub(r"(?<![^;,\s])frame-ancestors\b(\s+'(none|self)')*", ours, policy, flags=re.IGNORECASE)
 
 
 EVERY = 5
@@ -175,7 +162,7 @@ class Dashboard(WebSocketHandler, Handler):
     @property
     def content_security_policy(self) -> str:
         """The server's policy, which on a JupyterHub allows no frames, and dashboards are frames in JupyterLab."""
-        return framed_here(super().content_security_policy)
+        return framed(super().content_security_policy)
 
     async def prepare(self) -> None:  # type: ignore[override]
         """Authenticate the user."""

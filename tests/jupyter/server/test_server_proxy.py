@@ -17,7 +17,7 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, w
 import dqlab as dq
 from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
-from dqlab.jupyter.server.proxy import Trick, framed_here, location, query, upstream_path
+from dqlab.jupyter.server.proxy import Trick, framed, location, query, upstream_path
 from dqlab.jupyter.server.upstream import LARGEST
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
 from tests.jupyter.server.dashboards import Dashboards
@@ -51,7 +51,7 @@ def test_jupyters_own_pages_may_frame_a_dashboard_on_a_hub(jupyter: Jupyter, pap
 
 
 @pytest.mark.parametrize(
-    ("policy", "framed"),
+    ("policy", "ours"),
     [
         ("report-uri /frame-ancestors;Frame-Ancestors 'NONE'", "report-uri /frame-ancestors;frame-ancestors 'self'"),
         ("img-src *; frame-ancestors https://a.example", "img-src *; frame-ancestors 'self' https://a.example"),
@@ -60,9 +60,9 @@ def test_jupyters_own_pages_may_frame_a_dashboard_on_a_hub(jupyter: Jupyter, pap
         ("default-src 'none'", "default-src 'none'"),
     ],
 )
-def test_the_rest_of_a_policy_stays(policy: str, framed: str) -> None:
+def test_the_rest_of_a_policy_stays(policy: str, ours: str) -> None:
     """Administrators set it: a portal that shows JupyterLab in a frame shows the dashboards in it, too."""
-    assert framed_here(policy) == framed
+    assert framed(policy) == ours
 
 
 def test_nothing_of_the_user_goes_along(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:
