@@ -14,7 +14,7 @@ from itertools import accumulate, chain, groupby, islice
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from dqlab.cluster.shard.vault import PAGE_VALUES
+from dqlab.cluster.shard.vault import PAGE_BYTES, PAGE_VALUES
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
@@ -76,6 +76,10 @@ READ_AHEAD = 2
 """Calls under way while values are read, since an answer takes longer to arrive than to open."""
 READ_VALUES = 16 * PAGE_VALUES
 """Values per call when all are read in turn: a call costs a millisecond of CPU, however large it is."""
+KEPT_BYTES = 4 * PAGE_BYTES
+"""Most bytes of pages that are kept for values read by position."""
+VALUE_BYTES, LETTER_BYTES = 512, 16 << 10
+"""Bytes that count for a value of a page besides its pickle, and for a failure in place of one."""
 IN_TURN = 0.05
 """Seconds to wait for one shard while other shards may have results."""
 
@@ -398,8 +402,9 @@ else:
 class Results(Values, StaysHere, SuggestsAttributes):
     """A lazy sequence of a run's values, in document order.
 
-    One page of at most 1,000 values or 4 MiB is held in memory. Indexing and slicing fetch only the pages they need;
-    iterating fetches the next page while you read the current one.
+    Indexing and slicing fetch only the pages they need, of at most 1,000 values or 4 MiB; iterating fetches the next
+    page while you read the current one. Indexing keeps the last pages, up to 16 MiB, or one piece of a sink, so that
+    values can be read backwards and at random.
 
     Parameters
     ----------
@@ -435,7 +440,10 @@ class Results(Values, StaysHere, SuggestsAttributes):
         self._ranges = _join(merged)
         self._starts = list(accumulate((hi - lo for lo, hi in self._ranges), initial=0))
         self._labels = Labels(len(self))
-        self._page: list[OpenedStretch] = []
+        self._kept: tuple[tuple[list[OpenedStretch], int], ...] = ()
+        """Pages read by position with the bytes that count for them, the last one first."""
+        self._fitting = PAGE_VALUES
+        """Values that fit into a page, as far as the page read last shows."""
         self._gone, self._code = gone, code
         self._made_by: list[str | None] = []
 
@@ -463,10 +471,8 @@ class Results(Values, StaysHere, SuggestsAttributes):
             return [values[i - low] for i in wanted]
         at = self._labels.at(index)
         ordinal = self._ordinal(at)
-        page = self._page  # one read of the attribute: another thread may replace the page meanwhile
-        if not any(stretch.ordinal <= ordinal < stretch.end for stretch in page):
-            self._page = page = self._fetch(at, min(len(self), at + PAGE_VALUES))
-        stretch = next(stretch for stretch in page if stretch.ordinal <= ordinal < stretch.end)
+        page = self._page_with(at, ordinal)
+        stretch = page[bisect_right(page, ordinal, key=lambda each: each.ordinal) - 1]
         return self._checked(stretch).values[ordinal - stretch.ordinal]
 
     def __iter__(self) -> Iterator[Any]:
@@ -677,16 +683,46 @@ class Results(Values, StaysHere, SuggestsAttributes):
                 if self._instead is None:
                     continue
                 while at < stop:  # the page was cut at 4 MiB, and failures replace results: fetch the rest in order
-                    page = self._fetch(at, stop)
+                    page, _ = self._fetch(at, stop)
                     at += _values_n(page)
                     yield page
         finally:
             for _, _, future in asked:  # the caller stopped reading, or was interrupted
                 future.cancel()
 
-    def _fetch(self, at: int, stop: int) -> list[OpenedStretch]:
+    def _page_with(self, at: int, ordinal: int) -> list[OpenedStretch]:
+        """Return the page that has a position, and keep it."""
+        kept = self._kept  # one read of the attribute: another thread may replace the pages meanwhile
+        found = next((each for each in kept if each[0][0].ordinal <= ordinal < each[0][-1].end), None)
+        if found is None or found is not kept[0]:
+            found = found or self._fetch_with(at, ordinal)
+            room = KEPT_BYTES - found[1]
+            self._kept = (found, *(each for each in kept if each is not found and (room := room - each[1]) >= 0))
+        return found[0]
+
+    def _fetch_with(self, at: int, ordinal: int) -> tuple[list[OpenedStretch], int]:
+        """Fetch the page that has a position, and return it with the bytes that count."""
+        reader, fitting = self._reader, self._fitting
+        if isinstance(reader, Reader):
+            low = at - at % PAGE_VALUES
+            pieces = self._pieces(low, min(len(self), low + PAGE_VALUES), reader)
+            piece = next(piece for piece in pieces if ordinal < piece[-1].end)
+            return piece if _is_replaced(piece[0]) else [*_rows_in(piece, reader)], KEPT_BYTES
+        while True:
+            # Pages do not begin where the reader is, but at multiples: those of a reader who goes backwards end there.
+            low = at - at % fitting
+            page, nbytes = self._fetch(low, min(len(self), low + fitting))
+            read = _values_n(page)
+            self._fitting = max(1, min(PAGE_VALUES, read * PAGE_BYTES // max(1, nbytes)))
+            if at < low + read:
+                return page, nbytes + VALUE_BYTES * read + LETTER_BYTES * sum(map(_is_replaced, page))
+            fitting = min(read, self._fitting)  # the page was cut at 4 MiB before the position
+
+    def _fetch(self, at: int, stop: int) -> tuple[list[OpenedStretch], int]:
+        """Fetch a page from a position on, and return it with its bytes as they were sent."""
         with reading(self.name, self._handle):
-            return self._opened(_decoded(self._handle.link.sync(self._ask(at, stop))), at, stop)
+            found = _decoded(self._handle.link.sync(self._ask(at, stop)))
+            return self._opened(found, at, stop), sum(one.nbytes for one in found)
 
     def _opened(
         self, settlements: list[Settlement], at: int, stop: int, *, columns: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import weakref
 from pathlib import Path
@@ -11,14 +12,17 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
 from dqlab.datasets.alike import alike
 from dqlab.errors import DqlabWarning, RunFailed, WaitTimeout
 from dqlab.frame import Settlement
-from dqlab.runs.results import Results
+from dqlab.runs.results import OpenedStretch, Results
 from dqlab.testing import Gate
+from tests.sampled import examples
 from tests.waiting import until
 
 
@@ -293,6 +297,71 @@ def test_results_taken_before_a_retry_are_read_by_whole_pages_after_it(
 
 
 @pytest.mark.parametrize("errors", ["raise", "return"])
+def test_values_read_by_position_cost_a_call_for_a_page(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, errors: Any
+) -> None:
+    """Read backwards, or at random, each value cost a call."""
+    results = queue.map(odd_only, range(1, 5000, 2)).wait(timeout=60).results(errors=errors)
+    asked = 0
+    plain = Results._ask
+
+    async def ask(self: Results, at: int, stop: int) -> Any:
+        nonlocal asked
+        asked += 1
+        return await plain(self, at, stop)
+
+    monkeypatch.setattr(Results, "_ask", ask)
+
+    assert list(reversed(results)) == list(range(4999, 0, -2))
+    assert asked == 3
+    shuffled = random.Random(0).sample(range(2500), 2500)
+    assert [results[at] for at in shuffled] == [2 * at + 1 for at in shuffled]
+    assert asked == 3
+
+
+class Sized(Results):
+    """Results of some sizes, in pages that are cut at `PAGE_BYTES` as a shard does."""
+
+    def __init__(self, sizes: list[int], page_bytes: int) -> None:
+        super().__init__("sized", SimpleNamespace(), b"", [(10, 10 + len(sizes))])  # type: ignore[arg-type]
+        self.sizes, self.page_bytes = sizes, page_bytes
+        self.fetched: list[tuple[int, int]] = []
+
+    def _fetch(self, at: int, stop: int) -> tuple[list[OpenedStretch], int]:
+        end, nbytes = at, 0
+        while end < stop and nbytes < self.page_bytes:
+            nbytes, end = nbytes + self.sizes[end], end + 1
+        self.fetched.append((at, end))
+        return [OpenedStretch(10 + at, list(range(at, end)))], nbytes
+
+    def held(self) -> int:
+        """Return the bytes of pages in memory, without those of the last one."""
+        return sum(nbytes for _, nbytes in self._kept[1:])
+
+
+@given(st.lists(st.integers(0, 120), min_size=1, max_size=300), st.randoms(use_true_random=False))
+@settings(max_examples=examples(200), deadline=None)
+def test_values_of_any_size_are_read_by_position_with_few_calls(sizes: list[int], at_random: random.Random) -> None:
+    """Pages are cut where they are large enough, so that a page may end before the position that it was to contain."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dqlab.runs.results.PAGE_VALUES", 50)
+        patch.setattr("dqlab.runs.results.PAGE_BYTES", 200)
+        patch.setattr("dqlab.runs.results.KEPT_BYTES", 800)
+        patch.setattr("dqlab.runs.results.VALUE_BYTES", 1)
+        pages = sum(sizes) / 200 + len(sizes) / 50 + 1
+
+        for read in (range(len(sizes)), range(len(sizes) - 1, -1, -1)):
+            results = Sized(sizes, 200)
+            assert [results[at] for at in read] == list(read)
+            assert len(results.fetched) <= 4 * pages
+
+        results = Sized(sizes, 200)
+        for at in at_random.choices(range(len(sizes)), k=100):
+            assert results[at] == at
+            assert results.held() <= 800
+
+
+@pytest.mark.parametrize("errors", ["raise", "return"])
 @pytest.mark.parametrize("durable", [False, True])
 def test_results_of_any_size_come_in_order(
     lab: dq.Lab, queue_name: str, tmp_path: Path, errors: Any, durable: bool
@@ -426,7 +495,7 @@ def test_page_that_another_thread_has_replaced_is_not_looked_into(queue: dq.Queu
     class Shared(Results):
         """Another thread is faster each time, and reads somewhere else."""
 
-        _page = property(lambda self: [], lambda self, page: None)  # type: ignore[assignment]
+        _kept = property(lambda self: (), lambda self, kept: None)  # type: ignore[assignment]
 
     results = queue.map(abs, range(10)).results()
     results.__class__ = Shared

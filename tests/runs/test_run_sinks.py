@@ -238,6 +238,7 @@ def test_results_open_large_rows_a_few_at_a_time(
     assert max(opened) <= 5
     assert [*results.items()] == [(n, padded(n)) for n in range(60)]
     assert results[7:12] == [padded(n) for n in range(7, 12)]
+    assert [results[n] for n in (59, 0)] == [padded(59), padded(0)]
     for errors in ("skip", "return"):
         assert [*run.results(errors)] == [padded(n) for n in range(60)]
     assert sorted(run.as_completed()) == [(n, padded(n)) for n in range(60)]
