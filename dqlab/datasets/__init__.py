@@ -15,7 +15,5 @@ __all__ = ["needs_pyarrow"]
 
 def needs_pyarrow() -> None:
     """Raise `ExtraMissing` if pyarrow is not installed."""
-    try:
+    with ExtraMissing.without("pyarrow", what="tables of results", extra="tables"):
         import_whole("pyarrow")
-    except ImportError as error:
-        raise ExtraMissing.of(error, "pyarrow", what="tables of results", extra="tables") from error

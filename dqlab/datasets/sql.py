@@ -124,10 +124,8 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
     if not isinstance(sql, str) or not sql.strip():
         problem = "is not a query. Write one as a text: 'select * from results'."
         raise BadOption(option="sql", value=sql, problem=problem)
-    try:
+    with ExtraMissing.without("duckdb", what="queries of results", extra="lab,tables"):
         import_whole("duckdb", "pandas")  # pandas too, or DuckDB would raise its own error for it
-    except ImportError as error:
-        raise ExtraMissing.of(error, "duckdb", what="queries of results", extra="lab,tables") from error
     import duckdb
 
     tables = {"results": results}

@@ -92,7 +92,7 @@ def compression_in(stream: BinaryIO) -> str | None:
 
 def decompressor(stream: BinaryIO, kind: str) -> BinaryIO:
     """Return a stream of the decompressed bytes, whose `close` leaves the given stream open."""
-    library: Any = _zstd() if kind == "zstd" else {"gzip": gzip, "bzip2": bz2, "xz": lzma}[kind]
+    library: Any = load_zstandard() if kind == "zstd" else {"gzip": gzip, "bzip2": bz2, "xz": lzma}[kind]
     return cast(BinaryIO, library.open(stream))
 
 
@@ -104,15 +104,13 @@ def unpacked(reference: Reference, stream: BinaryIO) -> BinaryIO:
     return cast(BinaryIO, io.BufferedReader(Damageable(decompressor(stream, kind), reference.key, below=stream)))
 
 
-def _zstd() -> Any:
-    try:
+def load_zstandard() -> Any:
+    """Return the module that reads Zstandard, or raise `ExtraMissing`."""
+    with ExtraMissing.without("backports.zstd", what="files compressed with Zstandard", extra="documents"):
         if sys.version_info >= (3, 14):
             import compression.zstd as zstd
         else:
             import backports.zstd as zstd
-    except ImportError as error:
-        what, install = "files compressed with Zstandard", "'dqlab[documents]'"
-        raise ExtraMissing(what=what, missing="backports.zstd", python=sys.executable, install=install) from error
     return zstd
 
 

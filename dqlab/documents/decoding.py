@@ -15,7 +15,16 @@ from typing import Any
 
 from dqlab.errors import ExtraMissing
 
-__all__ = ["decode_html", "decoded", "detected", "marked", "shown", "source_encoding", "text_of_html"]
+__all__ = [
+    "decode_html",
+    "decoded",
+    "detected",
+    "load_html_parser",
+    "marked",
+    "shown",
+    "source_encoding",
+    "text_of_html",
+]
 
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
 # After UTF-32, because one of its marks begins with one of these.
@@ -96,7 +105,7 @@ def decoded(data: bytes) -> tuple[str, str]:
         try:
             found = detected(data)
         except ExtraMissing as missing:
-            way = f"To have encodings detected: pip install {missing.install}. Or: {_ADVICE[0].lower()}{_ADVICE[1:]}"
+            way = f"To have encodings detected: {missing.install}. Or: {_ADVICE[0].lower()}{_ADVICE[1:]}"
             raise _with(error, way) from None
         if found is None:
             raise _with(error, f"No other encoding is likely either. {_ADVICE}") from None
@@ -118,11 +127,9 @@ def _with(error: UnicodeDecodeError, advice: str) -> UnicodeDecodeError:
 
 def detected(data: bytes) -> str | None:
     """Return the most likely encoding of a text that is not UTF-8, or None if none is likely."""
-    try:
+    what = "texts in other encodings than UTF-8"
+    with ExtraMissing.without("charset_normalizer", what=what, extra="documents"):
         from charset_normalizer import from_bytes
-    except ImportError as error:
-        what = "texts in other encodings than UTF-8"
-        raise ExtraMissing.of(error, "charset_normalizer", what=what, extra="documents") from error
     if b"\0" in data[:_EXAMINED]:  # UTF-16 of Chinese without a mark is rare, pictures and programs are common
         return None
     likely = from_bytes(data, cp_exclusion=_OF_MAINFRAMES)
@@ -195,7 +202,7 @@ _DECLARED_WITHIN = 4096
 
 def text_of_html(source: str) -> str:
     """Return what a page shows, a line per paragraph, heading, item or cell, without tags, scripts and comments."""
-    parser, _ = _parser_and_labels()
+    parser, _ = load_html_parser()
     tree = parser(_as_html(source))
     tree.strip_tags(list(_UNSEEN))
     body = tree.body
@@ -231,13 +238,11 @@ def _as_html(source: str) -> str:
         return source
 
 
-def _parser_and_labels() -> tuple[Any, Any]:
-    """Return the parser of HTML, and the function that finds an encoding by its label."""
-    try:
+def load_html_parser() -> tuple[Any, Any]:
+    """Return the parser of HTML, and the function that finds an encoding by its label, or raise `ExtraMissing`."""
+    with ExtraMissing.without("selectolax", what="pages of HTML", extra="documents"):
         from selectolax.lexbor import LexborHTMLParser
         from webencodings import lookup
-    except ImportError as error:
-        raise ExtraMissing.of(error, "selectolax", what="pages of HTML", extra="documents") from error
     return LexborHTMLParser, lookup
 
 
@@ -255,7 +260,7 @@ def decode_html(data: bytes) -> tuple[str, str]:
 
 def _declared(data: bytes) -> str | None:
     """Return the encoding that an XML declaration, or the first element of <meta> with a known one, declares."""
-    parser, lookup = _parser_and_labels()
+    parser, lookup = load_html_parser()
     head = data[:_DECLARED_WITHIN].decode("latin-1")
     labels = _XML.findall(head)
     for named in (meta.attributes for meta in parser(head).css("meta")):  # finds none in comments and scripts

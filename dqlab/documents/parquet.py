@@ -281,10 +281,8 @@ class _Batch:
 
 
 def _pyarrow_parquet() -> Any:
-    try:
+    with ExtraMissing.without("pyarrow", what="Parquet files", extra="tables"):
         import_whole("pyarrow.parquet")
-    except ImportError as error:
-        raise ExtraMissing.of(error, "pyarrow", what="Parquet files", extra="tables") from error
     import pyarrow.parquet
 
     return pyarrow.parquet

@@ -29,7 +29,7 @@ from dqlab.errors import (
 )
 from dqlab.numbers import many
 
-__all__ = ["Page", "count_pages", "is_pdf_here", "note_page", "pages"]
+__all__ = ["Page", "count_pages", "is_pdf_here", "load_pdfium", "note_page", "pages"]
 
 T = TypeVar("T")
 POINTS = 72
@@ -109,10 +109,8 @@ class Page:
         """
         if not dpi > 0:
             raise BadOption(option="dpi", value=dpi, problem="a picture has more than 0 pixels an inch.")
-        try:
+        with ExtraMissing.without("pillow", what="pictures of pages", extra="documents"):
             import PIL.Image  # noqa: F401 - PDFium's pictures become Pillow's
-        except ImportError as error:
-            raise ExtraMissing.of(error, "pillow", what="pictures of pages", extra="documents") from error
         return self._pdf.on_page(self.number, lambda page: page.render(scale=dpi / POINTS).to_pil().convert("RGB"))
 
 
@@ -129,7 +127,7 @@ class _Pdf:
 
     def __init__(self, reference: Reference, data: bytes | None = None) -> None:
         self.key = reference.key
-        pdfium = _pdfium()
+        pdfium = load_pdfium()
         with reference.open() if data is None else io.BytesIO(data) as stream:
             # Given a path, PDFium reads only what it needs.
             path = local_path(reference.where) if data is None and is_whole_file(reference) else None
@@ -179,11 +177,10 @@ def _unopened(reference: Reference, raw: Any, error: BaseException) -> DqlabErro
     return DocumentDamaged(document=reference.key, reason=in_words(error))
 
 
-def _pdfium() -> Any:
-    try:
+def load_pdfium() -> Any:
+    """Return PDFium, or raise `ExtraMissing`."""
+    with ExtraMissing.without("pypdfium2", what="PDFs", extra="documents"):
         import pypdfium2
-    except ImportError as error:
-        raise ExtraMissing.of(error, "pypdfium2", what="PDFs", extra="documents") from error
     return pypdfium2
 
 

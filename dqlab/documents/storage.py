@@ -14,7 +14,6 @@ import math
 import os
 import re
 import stat
-import sys
 import tempfile
 import threading
 import weakref
@@ -576,7 +575,8 @@ def remote(url: str) -> tuple[Any, str]:
         # str(), because a StoredAt would bring its options a second time, and compiled code wants exact strings.
         system, path = fsspec.core.url_to_fs(str(url), **options)
     except ImportError as error:
-        raise _uninstalled(url, error) from error
+        package, scheme = _package_in(error), url.rpartition("::")[2].partition("://")[0]
+        raise ExtraMissing.of(error, package, what=f"files of {scheme}://", extra=_EXTRAS.get(package)) from error
     return system, path
 
 
@@ -623,14 +623,6 @@ def _undecoded(options: dict[str, Any]) -> dict[str, Any]:
 
 _EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure", "aiohttp": "documents"}
 """Extras of dqlab that install a package of a file system."""
-
-
-def _uninstalled(url: str, error: ImportError) -> ExtraMissing:
-    package = _package_in(error)
-    extra = _EXTRAS.get(package)
-    install = package if extra is None else f"'dqlab[{extra}]'"
-    scheme = url.rpartition("::")[2].partition("://")[0]
-    return ExtraMissing(what=f"files of {scheme}://", missing=package, python=sys.executable, install=install)
 
 
 def _package_in(error: ImportError) -> str:

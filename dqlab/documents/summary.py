@@ -10,14 +10,16 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
-from dqlab.documents.archives import ENDINGS
+from dqlab.documents.archives import ENDINGS, load_zstandard
+from dqlab.documents.decoding import load_html_parser
 from dqlab.documents.document import Document
 from dqlab.documents.listing import Documents
 from dqlab.documents.parts import Inline, Line, PageRange, Row, file_name
+from dqlab.documents.pdf import load_pdfium
 from dqlab.documents.storage import local_path
-from dqlab.errors import in_words
+from dqlab.errors import ExtraMissing, in_words
 
-__all__ = ["PATIENCE", "Summary", "summarize"]
+__all__ = ["PATIENCE", "Summary", "format_of", "lacking", "summarize"]
 
 PATIENCE = 2.0
 """Seconds until what was counted so far is shown."""
@@ -156,6 +158,19 @@ def format_of(document: Document) -> str:
     if dot and f".{ending}" in ENDINGS and "." in stem:
         return f"{stem.rpartition('.')[2]}.{ending}"
     return ending if dot and stem and len(ending) <= 8 else ""
+
+
+_READERS = {"htm": load_html_parser, "html": load_html_parser, "pdf": load_pdfium, "zst": load_zstandard}
+
+
+def lacking(kind: str) -> ExtraMissing | None:
+    """Return what reading documents of a format would raise in this process for lack of a package."""
+    try:
+        for load in filter(None, map(_READERS.get, kind.split("."))):
+            load()
+    except ExtraMissing as error:
+        return error
+    return None
 
 
 def _is_readable(document: Document) -> bool:

@@ -37,7 +37,10 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -1176,14 +1179,27 @@ class ExtraMissing(UsageError, ImportError):
     """A package is not installed that only some of dqlab's features need."""
 
     text = (
-        "{what} need {missing}, which is not installed in {python}. Nothing was read or submitted. Install it there, "
-        "and in the Python of jobs and workers: pip install {install}"
+        "{what} need {missing}, which is not installed in this Python. Nothing was changed. Install it, also in the "
+        "other Pythons of jobs, workers and notebooks: {install}"
     )
 
     @classmethod
-    def of(cls, error: ImportError, package: str, *, what: str, extra: str) -> ExtraMissing:
-        """Return the error for a failed import of an extra's package, named `package` if the import names none."""
-        return cls(what=what, missing=error.name or package, python=sys.executable, install=f"'dqlab[{extra}]'")
+    def of(cls, error: ImportError, package: str, *, what: str, extra: str | None) -> ExtraMissing:
+        """Return the error for a failed import of a package, or of one that it needs, in the Python that lacks it."""
+        name = error.name or package
+        missing = package if name.partition(".")[0] == package.partition(".")[0] else name
+        wanted = package if extra is None else f"'dqlab[{extra}]'"
+        install = f"{shlex.quote(sys.executable or 'python')} -m pip install {wanted}"
+        return cls(what=what, missing=missing, extra=extra, install=install)
+
+    @classmethod
+    @contextmanager
+    def without(cls, package: str, *, what: str, extra: str) -> Iterator[None]:
+        """Raise the error if an import of the block fails."""
+        try:
+            yield
+        except ImportError as error:
+            raise cls.of(error, package, what=what, extra=extra) from error
 
 
 class ColumnUnknown(UsageError, KeyError):

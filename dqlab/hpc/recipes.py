@@ -239,14 +239,8 @@ def recipe(
 
 def jobqueue(system: System) -> Any:
     """Return dask-jobqueue's class for a batch system, or raise `ExtraMissing`."""
-    try:
-        with _sigint_as_it_is():
-            import dask_jobqueue
-    except ImportError as error:
-        missing = error.name or "dask_jobqueue"
-        raise ExtraMissing(
-            what="clusters on a batch system", missing=missing, python=sys.executable, install="'dqlab[hpc]'"
-        ) from error
+    with ExtraMissing.without("dask_jobqueue", what="clusters on a batch system", extra="hpc"), _sigint_as_it_is():
+        import dask_jobqueue
     return getattr(dask_jobqueue, system.cluster)
 
 

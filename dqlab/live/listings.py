@@ -9,7 +9,7 @@ from typing import Any
 
 from dqlab import numbers
 from dqlab.documents import Document, Documents
-from dqlab.documents.summary import Summary, format_of, summarize
+from dqlab.documents.summary import Summary, format_of, lacking, summarize
 from dqlab.live.palette import Ink
 from dqlab.live.tables import Cell, Column, Table
 from dqlab.notebook import shell
@@ -98,6 +98,9 @@ def _notes(summary: Summary) -> list[str]:
         formats = [f"{numbers.count(amount)} {name or 'without ending'}" for name, amount in common[:_FORMATS]]
         rest = sum(amount for _, amount in common[_FORMATS:])
         notes.append(" · ".join([*formats, *([f"{numbers.count(rest)} of other formats"] if rest else [])]))
+    for kind, amount in summary.formats.most_common():
+        if (missing := lacking(kind)) is not None:
+            notes.append(f"{numbers.count(amount)} {kind}: need the extra {missing.extra}: {missing.install}")
     if summary.unreadable:
         named = ", ".join(one_line(key, 80) for key in summary.named)
         more = ", …" if summary.unreadable > len(summary.named) else ""

@@ -76,10 +76,9 @@ READ_AHEAD = 2
 """Calls under way while values are read, since an answer takes longer to arrive than to open."""
 READ_VALUES = 16 * PAGE_VALUES
 """Values per call when all are read in turn: a call costs a millisecond of CPU, however large it is."""
-KEPT_BYTES = 4 * PAGE_BYTES
-"""Most bytes of pages that are kept for values read by position."""
-VALUE_BYTES, LETTER_BYTES = 512, 16 << 10
-"""Bytes that count for a value of a page besides its pickle, and for a failure in place of one."""
+KEPT_BYTES, VALUE_BYTES, LETTER_BYTES = 4 * PAGE_BYTES, 512, 16 << 10
+"""Most bytes of pages kept for values read by position; what counts for a value besides its pickle, and for a failure
+in place of one."""
 IN_TURN = 0.05
 """Seconds to wait for one shard while other shards may have results."""
 
@@ -496,9 +495,6 @@ class Results(Values, StaysHere, SuggestsAttributes):
         for stretch in self._read(0, len(self)):
             keys.look(stretch)
             yield from self._checked(stretch).items()
-
-    def _pairs(self) -> Iterator[tuple[Any, Any]]:
-        return chain.from_iterable(self._checked(stretch).items() for stretch in self._read(0, len(self)))
 
     def _checked(self, stretch: OpenedStretch) -> OpenedStretch:
         """Return the stretch, or raise why its value cannot be read unless errors replace values."""

@@ -491,7 +491,7 @@ def test_a_url_without_its_package_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "gs", raising=False)
 
     with pytest.raises(
-        ExtraMissing, match=r"files of gs:// need gcsfs.*Nothing was read or submitted.*pip install 'dqlab\[gcs\]'"
+        ExtraMissing, match=r"files of gs:// need gcsfs.*Nothing was changed.*pip install 'dqlab\[gcs\]'"
     ):
         dq.Documents.from_parquet("gs://bucket/*.parquet")
 

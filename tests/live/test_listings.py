@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from dqlab.live.display import text_of
 from dqlab.live.html import table_html
 from dqlab.live.listings import ShownDocuments, listing_table, table_of
 from dqlab.live.text import table_text
+from tests.compressed import ZSTD
 from tests.documents.test_archives import pack
 from tests.pdfs import make_pdf
 
@@ -60,6 +62,24 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path: Path) -> None:
 
     # Where the directory's name is long, the path is cut before its end.
     assert re.search(r"2documentscannotbereadfromhere:/\S*(/gone\.txt|…),far", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("B.PDF", "pypdfium2"), ("b.html", "selectolax.lexbor"), ("b.txt.zst", ZSTD)]
+)
+def test_formats_that_cannot_be_read_without_an_extra_are_named_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, package: str
+) -> None:
+    """All documents of a run failed for it, after the cell that had shown them without a word."""
+    (tmp_path / name).write_bytes(b"")
+    documents = Documents.from_glob(tmp_path / "*")
+    assert "extra" not in table_text(listing_table(documents))
+
+    monkeypatch.setitem(sys.modules, package, None)
+    text = " ".join(table_text(listing_table(documents)).split())
+
+    kind = name.partition(".")[2].lower()
+    assert f"1 {kind}: need the extra documents: {sys.executable} -m pip install 'dqlab[documents]'" in text
 
 
 def test_files_that_links_list_again_are_counted_and_named(tmp_path: Path) -> None:
