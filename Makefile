@@ -83,7 +83,7 @@ $(RUNS): pyproject.toml constraints.txt | $(BIN)/python
 $(STAMP): $(RUNS)
 	@echo "Installing what tests and checks need besides, $(PACKAGES) packages together, about a minute; nothing is printed until it is done."
 	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-compile --no-build-isolation -c constraints.txt -e '.[all,test,dev]'
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # some packages have templates that are no Python
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # a package may bring files for other Pythons
 	@touch $@
 	@echo "$(VENV) is ready."
 
