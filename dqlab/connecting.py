@@ -81,6 +81,11 @@ STORE_TIMEOUT = 5.0
 """Seconds for a worker to look at a store; one that does not answer in that time is skipped."""
 JOBS_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a batch system."""
+SPREAD = (
+    "the workers of this cluster run on several machines, and each queue has its messages on the machine of its "
+    "worker: a machine that is lost takes them along. With dq.connect(..., store=DIRECTORY), in a directory that all "
+    "machines see, nothing confirmed is lost then."
+)
 NEEDED = (
     "distributed.worker",
     "dqlab.checkup.gathering",
@@ -248,7 +253,7 @@ def _connect(
         name = target.kind
     path = str(Path(scheduler_file).expanduser()) if scheduler_file is not None else None
     target, directory = _resolved(target, name, store)
-    result_limit(durable=directory is not None)  # raises for a bad configuration before anything is started
+    result_limit()  # raises for a bad configuration before anything is started
     key = _key(target, n, path, name, directory)
     # A turn leaves out name and store: two labs of one target are made one after the other. The dictionary is weak, so
     # this frame keeps the lock alive.
@@ -273,6 +278,8 @@ def _connect(
             lab = _make(target, n, path, name, limit, directory)
             try:
                 lab.keep_in(directory)
+                if directory is None and lab.session.spread:
+                    warnings.warn(SPREAD, DqlabWarning, stacklevel=level_of_user())
                 lab.session.link.again = _call_again(target, n, path, name, directory)
                 with _lock:
                     _open[key] = lab
@@ -481,7 +488,8 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
     client = _client(target) if own else target
     try:
         cluster = target if owned else None
-        lab = Lab(client, name=name, own_client=own, cluster=cluster, batch=True, grows=grows)
+        shared = getattr(getattr(target, "cluster", target), "shared_directory", "")
+        lab = Lab(client, name=name, own_client=own, cluster=cluster, batch=True, grows=grows, shared=shared)
         if store is not None:
             _check_store(lab.session.link, store, seen_here=True)
     except BaseException:

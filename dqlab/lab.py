@@ -146,13 +146,14 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         reserved: tuple[str, ...] = (),
         batch: bool = False,
         grows: bool = False,
+        shared: str = "",
     ) -> None:
         self.client = client
         address = str(getattr(client.scheduler, "address", "cluster"))
         self.name = name or (program() or "local" if cluster is not None else address)
         self._own_client, self._cluster, self._reserved = own_client, cluster, len(reserved)
         self._batch = batch
-        self.session: Session[QueuePool] = Session.of(client, reserved, self.name, grows=grows)
+        self.session: Session[QueuePool] = Session.of(client, reserved, self.name, grows=grows, shared=shared)
         if own_client:
             self.session.link.lab, self.session.link.embedded = self.name, cluster is not None
         self.closed = False

@@ -15,6 +15,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,7 @@ __all__ = [
     "mounts_of",
     "open_descriptors",
     "pin_process",
+    "problem_with",
     "read_descriptors",
     "sync_data",
     "unnamed_file",
@@ -237,6 +239,21 @@ def _refuses_a_shared_lock(path: Path) -> bool:
 
 
 # --- processes ------------------------------------------------------------------------------
+
+
+def problem_with(directory: str) -> str:
+    """Return why a directory cannot be trusted, "" if only this user can enter it."""
+    try:
+        about = Path(directory).lstat()
+    except OSError as error:
+        return f"{directory} cannot be read ({error.strerror}): its cluster has ended"
+    if not stat.S_ISDIR(about.st_mode):
+        return f"{directory} is not a directory"
+    if about.st_uid != os.geteuid():
+        return f"{directory} belongs to user {about.st_uid}, and this process runs as user {os.geteuid()}"
+    if about.st_mode & 0o077:
+        return f"{directory} can be entered by other users (mode {stat.S_IMODE(about.st_mode):o})"
+    return ""
 
 
 def forks() -> bool:

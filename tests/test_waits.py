@@ -168,7 +168,6 @@ ASKS: dict[str, Call] = {
     "Run.function": lambda s: s.run.function(),
     "Run.failures": lambda s: list(s.run.failures()),
     "Run.left": lambda s: s.run.left(timeout=5),
-    "Run.lost": lambda s: list(s.run.lost()),
     "Run.past": lambda s: s.run.past(60),
     "Run.reader": lambda s: s.same_run.reader(),
     "Run.sink": lambda s: s.same_run.sink,
@@ -259,7 +258,6 @@ ACTS: dict[str, Call] = {
     "Run.send_again": lambda s: s.run.send_again(),
     "Run.replace": lambda s: s.run.replace("c0"),
     "Run.give_up": lambda s: s.run.give_up("#0"),
-    "Run.resubmit_lost": lambda s: s.run.resubmit_lost(),
     "Run.compact_sink": lambda s: s.same_run.compact_sink(),
     "ConsumerPool.start": lambda s: s.consumers.start(),
     "ConsumerPool.scale": lambda s: s.consumers.scale(1),
@@ -297,7 +295,7 @@ ASK_NOBODY = (
 """Other classes whose objects users hold: what they know was fetched before, or is in this process."""
 NOT_HELD = (
     "RunBook PoolLike Claim Content Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
-    "Labels OpenedStretch Streams Session StaysHere Comparison Digest Submitter Resubmission Entry PutSender "
+    "Labels OpenedStretch Streams Session StaysHere Comparison Digest Submitter Entry PutSender "
     "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget Changed RunTables EvenRows "
     "ResultRows"
 )
@@ -657,7 +655,7 @@ def test_no_consumer_ends_every_wait(lab: dq.Lab, queue_name: str, monkeypatch: 
 
 def test_no_room_for_results_ends_every_call(lab: dq.Lab, queue_name: str) -> None:
     """A queue that has no room pauses itself, which is nobody's wish."""
-    with dask.config.set({"dqlab.results.maxsize": 20_000, "dqlab.results.memory-bytes": 10_000}):
+    with dask.config.set({"dqlab.results.maxsize": 20_000}):
         pool = lab.queue(queue_name)
     run, put = pool.map(bytes, [1_000] * 20_000), pool.batch_submit([(bytes, 1_000)] * 20_000)
     scene = Scene(
@@ -671,7 +669,7 @@ def test_log_that_failed_ends_every_call(
     lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Disks fail under people who wait: each call ends, and none of them costs what is on the disk."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.actors.FAILING_AFTER", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.HOPELESS_AFTER", 0.5)
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.RESOLVE_WAIT", 0.5)
     monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.LONGEST_PAUSE", 0.5)
     kept = {"durability": dq.Durability.DURABLE, "dirpath": tmp_path}
@@ -695,7 +693,7 @@ def test_closing_ends_though_a_log_has_failed(
     lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """A user whose disk fails closes everything first."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.actors.FAILING_AFTER", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.HOPELESS_AFTER", 0.5)
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.RESOLVE_WAIT", 0.5)
     monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.LONGEST_PAUSE", 0.5)
     other = dq.connect(lab.session.link.address, name=f"closes-{queue_name}", store=tmp_path)
@@ -789,7 +787,7 @@ def _fill(pool: dq.QueuePool) -> None:
 def test_lab_closes_in_any_state(lab: dq.Lab, queue_name: str, state: str) -> None:
     """It is the last cell of a notebook, run whatever became of the others."""
     other = dq.connect(lab.session.link.address, name=f"closes-{queue_name}")
-    with dask.config.set({"dqlab.results.maxsize": 20_000, "dqlab.results.memory-bytes": 10_000}):
+    with dask.config.set({"dqlab.results.maxsize": 20_000}):
         pool = other.queue(queue_name)
     STATES[state](lab, pool)
     began = time.monotonic()
@@ -812,7 +810,7 @@ def test_scheduler_that_is_gone_ends_every_call(queue_name: str) -> None:
 
 LIMITS = {
     "cluster.scheduler.actors.RESOLVE_WAIT": 0.5,
-    "cluster.scheduler.actors.ALONE_AFTER": 2.0,
+    "cluster.scheduler.actors.HOPELESS_AFTER": 2.0,
     "runs.submit.sender.CONFIRM_WAIT": 1.0,
     "runs.puts.CONFIRM_WAIT": 1.0,
     "runs.waiting.LATE": 0.5,

@@ -60,10 +60,7 @@ def _stopped(facts: Facts, alert: Attention) -> Advice:
             f"%dq retry {shlex.quote(alert.run)} --rest"
         )
         return Advice(text, f"{attach}.retry(fn=..., rest=True)", in_shell("failed", alert.run))
-    if reason is StopReason.DISK_FULL:
-        text = "Free space there, or drop runs that were read; then let it go on"
-    else:
-        text = "Read and drop runs that are finished, or return less per document; then let it go on"
+    text = "Read and drop runs that are finished, or return less per document; then let it go on"
     return Advice(text, f"{attach}.resume()", in_shell("resume", alert.run))
 
 
@@ -140,10 +137,7 @@ WORDINGS: dict[AttentionKind, Wording] = {
     AttentionKind.LOST: Wording(
         "queues",
         lambda it: f"run {it.run} lacks documents: {it.subject}",
-        _of_run(
-            "See which with run.lost(), and send them again; of a durable queue, `dqlab fsck` shows why",
-            ".resubmit_lost()",
-        ),
+        _of_run("`dqlab fsck` shows why. The error names the documents: map them again under another name", ".wait()"),
     ),
     AttentionKind.FAILING: Wording(
         "queues",

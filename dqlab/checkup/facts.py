@@ -171,7 +171,6 @@ class Queue:
     directory: str | None = None
     """None for a queue in memory."""
     max_bytes: int | None = None
-    results_memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +183,8 @@ class Registered:
     """Addresses of workers that may have consumers."""
     shared: bool = False
     """Whether shards and consumers share workers."""
+    shared_logs: bool = False
+    """Whether all workers see the logs of transient queues."""
     actors: tuple[Actor, ...] = ()
     queues: tuple[Queue, ...] = ()
     served: tuple[str, ...] = ()

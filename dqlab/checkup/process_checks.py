@@ -91,17 +91,10 @@ def _silent(facts: Facts, worker: WorkerFacts) -> Finding:
         Severity.PROBLEM,
         f"{worker.title} does not answer: {worker.silence}; {last_beat}{holds}",
         "Its process hangs, is stopped, or holds the GIL in native code. Restart it: what its consumers hold "
-        f"is delivered again, durable queues are opened by another worker{_costs(facts, hosted)}",
+        "is delivered again, and its queues are opened by another worker",
         f"lab.client.restart_workers([{worker.address!r}])",
         {"worker": worker.address, "name": worker.name, "silence": worker.silence, "queues": hosted},
     )
-
-
-def _costs(facts: Facts, hosted: list[str]) -> str:
-    """Return what is lost with a worker, as part of a sentence."""
-    queues = () if facts.registry is None else facts.registry.queues
-    lost = [queue.name for queue in queues if queue.name in hosted and queue.directory is None]
-    return f"; queue {', '.join(lost)} is in memory, and LOSES what it holds by that" if lost else ""
 
 
 def answers_fine(facts: Facts) -> str:

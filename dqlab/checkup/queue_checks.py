@@ -101,8 +101,8 @@ def _failed(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
             "queues",
             Severity.WARNING,
             f"queue {queue.name} has lost {many(lost, 'message')}",
-            "See which documents of a run they are, and send them again; of a durable queue, `dqlab fsck` shows why",
-            "run.lost(); run.resubmit_lost()",
+            "`dqlab fsck` shows why; put them again",
+            "dqlab fsck",
             {"queue": queue.name, "lost": lost},
         )
 

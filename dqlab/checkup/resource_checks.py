@@ -88,25 +88,11 @@ def _memory(facts: Facts, worker: WorkerFacts) -> Iterator[Finding]:
             "resources",
             Severity.WARNING,
             f"{worker.title} has {numbers.size(worker.memory)} of {numbers.size(limit)} in memory; Dask ends it near "
-            "the limit, and transient queues on it with it",
-            "Give workers more memory, or keep queues on disk",
-            "dq.connect(store='runs/')",
+            "the limit",
+            "Give workers more memory",
+            "",
             {"worker": worker.address, "memory": worker.memory, "limit": limit},
         )
-    for queue in facts.registry.queues if facts.registry is not None else ():
-        here = sum(shard.queue == queue.name for shard in worker.shards)
-        most = here * ((queue.max_bytes or 0) + (queue.results_memory or 0))
-        if queue.directory is None and most > limit:
-            yield Finding(
-                "resources",
-                Severity.WARNING,
-                f"queue {queue.name} may hold {numbers.size(most)} in the memory of {worker.title}, which has "
-                f"{numbers.size(limit)}",
-                "Close the queue, which drops what it holds, and open it with a lower bound; keep it on disk; or give "
-                "the worker more memory",
-                f"lab.queue({queue.name!r}).close(); lab.queue({queue.name!r}, max_bytes={limit // (4 * here)})",
-                {"queue": queue.name, "worker": worker.address, "most": most, "limit": limit},
-            )
 
 
 def _lifetime(worker: WorkerFacts) -> Iterator[Finding]:
@@ -155,7 +141,8 @@ def jobs(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield from alerts(facts, "jobs")
-    yield from _in_memory(facts)
+    if facts.registry is not None and not facts.registry.shared_logs:
+        yield from _on_one_machine(facts)
 
 
 def jobs_fine(facts: Facts) -> str:
@@ -170,17 +157,17 @@ def _ends(facts: Facts) -> list[tuple[float, WorkerFacts]]:
     return sorted(known, key=lambda pair: pair[0])
 
 
-def _in_memory(facts: Facts) -> Iterator[Finding]:
+def _on_one_machine(facts: Facts) -> Iterator[Finding]:
     registry = facts.registry
-    transient = {queue.name for queue in registry.queues if queue.directory is None} if registry is not None else set()
+    here = {queue.name for queue in registry.queues if queue.directory is None} if registry is not None else set()
     for left, worker in _ends(facts):
-        for queue in sorted({shard.queue for shard in worker.shards} & transient):
+        for queue in sorted({shard.queue for shard in worker.shards} & here):
             yield Finding(
                 "jobs",
                 Severity.WARNING,
-                f"queue {queue} is in the memory of {worker.title}, whose job ends in {numbers.duration(left)}: what "
-                "it holds then is LOST",
-                "Keep queues on disk, where all jobs see it",
+                f"queue {queue} is on the machine of {worker.title}, whose job ends in {numbers.duration(left)}: what "
+                "it holds then is LOST, unless another job of this cluster runs there",
+                "Keep queues where all jobs see them",
                 "dq.connect(cluster, store='/scratch/me/runs')",
                 {"queue": queue, "worker": worker.address, "left": left},
             )

@@ -43,7 +43,7 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
     if port is not None and not 0 <= port <= 65535:
         raise BadOption(option="port", value=port, problem="is 0 to 65535.")
     check_free(name)  # every check before anything is started: the message must be the only output
-    result_limit(durable=store is not None)
+    result_limit()
     if store is not None:
         store = check_directory(store)
         check_store_here(store)

@@ -8,18 +8,17 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     DqlabError
     ├── UnsupportedSystem · WidgetNotBuilt · ConnectFailed · VersionMismatch ── DaskTooOld
     ├── SchedulerGone · LabClosed · WorkersGone · ActorGone
-    │                   CallTimeout · StoreFailed
+    │                   CallTimeout · QueueLost · StoreFailed
     ├── SubmitFailed · JobsPending · JobsDied · StoreNotShared
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge
     │               FunctionTooLarge · NotPicklable
-    ├── MessagesLost
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed · CodeGone
     │               FunctionForgotten
     │               DocumentsLost · ResultsMissing · ResultsForgotten · RunCancelled · RunStalled
     │               SubmissionIncomplete · InputResized · DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
-    │               JoinStalled · InputChanged · ListingChanged · NotSentAgain · PartsMissing
+    │               JoinStalled · ListingChanged · PartsMissing
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
     │                   ResultNotStorable · NotCalled · ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
@@ -30,7 +29,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
                     NotSettable · PositionNotFound · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
-                    DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere · LabUnclear
+                    DocumentsUsedUp · LengthUnknown · LabUnclear
                     ExtraMissing · NoBatchSystem · ClusterClosed · StorageRefused
                     PasswordInURL · ColumnUnknown
 """
@@ -78,10 +77,7 @@ __all__ = [
     "FrameCorrupt",
     "FunctionForgotten",
     "FunctionTooLarge",
-    "InputChanged",
-    "InputNotHere",
     "InputResized",
-    "InputUsedUp",
     "JobsDied",
     "JobsPending",
     "JoinStalled",
@@ -97,7 +93,6 @@ __all__ = [
     "MessageNotFound",
     "MessageTimeout",
     "MessageTooLarge",
-    "MessagesLost",
     "NoAnswer",
     "NoAttribute",
     "NoBatchSystem",
@@ -108,7 +103,6 @@ __all__ = [
     "NotAwaited",
     "NotCalled",
     "NotPicklable",
-    "NotSentAgain",
     "NotSettable",
     "PageFailed",
     "PartsMissing",
@@ -122,6 +116,7 @@ __all__ = [
     "QueueDraining",
     "QueueFull",
     "QueueInUse",
+    "QueueLost",
     "QueueNotFound",
     "RecordInvalid",
     "Reject",
@@ -268,6 +263,16 @@ class ActorGone(DqlabError):
         return self.reason.startswith("the log in ") and " is gone: " in self.reason  # the text of `dqlab.log.LogGone`
 
 
+class QueueLost(ActorGone):
+    """The log of a transient queue is on a machine that has no worker any more."""
+
+    text = (
+        "{name!r} is lost: {reason}. It goes on if a worker comes back there; lab.queue(NAME) gives it up, and opens "
+        "an empty queue. With dq.connect(..., store=DIRECTORY), in a directory that all machines see, queues outlive "
+        "their machine."
+    )
+
+
 class StoreFailed(ActorGone):
     """The files of a durable queue have been failing for a while."""
 
@@ -371,18 +376,6 @@ class FrameCorrupt(DqlabError):
     """Bytes are not a valid frame."""
 
     text = "not a valid {kind}: {reason} ({size:byte}). It was not used."
-
-
-class MessagesLost(DqlabError):
-    """Single calls or values were in the memory of a worker that died, or of a queue that was closed."""
-
-    text = (
-        "{lost:,} of {total:message} of a put on queue {queue!r} {lost:is|are} lost: {how}, and {lost:it, or its "
-        "result, was|they, or their results, were} in its memory. The queue goes on: put them again. A durable queue "
-        "keeps them."
-    )
-    CLOSED = "the queue was closed, and opened again"
-    """How messages were lost where no worker died."""
 
 
 # --- One message: what its function raised or returned, and why its process ended first.
@@ -953,11 +946,11 @@ class ResultsForgotten(RunError):
 
 
 class DocumentsLost(RunError):
-    """Messages or results were in a worker that died, or in damaged files; `ranges` has their ordinals."""
+    """Messages or results were in damaged files; `ranges` has their ordinals."""
 
     text = (
-        "{lost:,} of {total:document} of run {run!r} {lost:is|are} lost: {how}. {first} run.resubmit_lost() sends them "
-        "again; run.lost() has all of them. Results of the others: run.results(errors='skip')."
+        "{lost:,} of {total:document} of run {run!r} {lost:is|are} lost: {how}. {first} Results of the others: "
+        "run.results(errors='skip'). Map the lost ones again under another name."
     )
 
 
@@ -1112,36 +1105,6 @@ class JoinStalled(RunError):
     )
 
 
-class InputUsedUp(UsageError):
-    """The documents of a run came from an iterator, which yields them once."""
-
-    text = (
-        "the documents of run {run!r} came from a {kind}, which can be read only once, so the {lost:,} lost ones "
-        "cannot be read again. Nothing was sent. Map all of them again under the name {run!r}, from a list or from "
-        "dq.Documents, then call resubmit_lost(). run.lost() lists them."
-    )
-
-
-class InputNotHere(UsageError):
-    """The documents of a run are known only to the process that mapped them."""
-
-    text = (
-        "the documents of run {run!r} were mapped by another process, so this one cannot send the {lost:,} lost ones "
-        "again. Nothing was sent. Map the same documents under the name {run!r}, which attaches to the run, then call "
-        "resubmit_lost(). run.lost() lists them."
-    )
-
-
-class InputChanged(RunError):
-    """The input was read again for lost documents, and differs from what was mapped."""
-
-    text = (
-        "run {run!r} was mapped over other documents than its input holds now ({difference}). From there on nothing "
-        "was sent again, and what is lost stays counted as lost. Bring the input back to what it was, then call "
-        "run.resubmit_lost(); or map the new documents under another name."
-    )
-
-
 class ListingChanged(RunError):
     """An input was listed again, since its storage had refused the rest of it, and has changed."""
 
@@ -1149,16 +1112,6 @@ class ListingChanged(RunError):
         "the input of run {run!r} has changed ({difference}). Its storage had refused to list the rest of it, "
         "and it was listed again when that was over. What was submitted before goes on; nothing else was. Map it under "
         "another name, or with on_existing='new'."
-    )
-
-
-class NotSentAgain(RunError):
-    """Lost documents were refused: they are there again, or the run accepts no more."""
-
-    text = (
-        "not all lost documents of run {run!r} were sent again: another client has sent them, or has "
-        "cancelled the run. None of them is in the run twice. run.lost() lists those still missing; call "
-        "run.resubmit_lost() for those, unless run.state is 'cancelled'."
     )
 
 

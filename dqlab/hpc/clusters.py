@@ -87,6 +87,7 @@ def start(made_of: Recipe, *, replaces: bool = True) -> SpecCluster:
         warnings.filterwarnings("ignore", message="Port .* is already in use")
         cluster: Any = _watched(kind)(**made_of.options)
     cluster.replaces = replaces  # whether jobs that end before their worker joined are submitted again
+    cluster.shared_directory = str(made_of.directory)
     cluster.scale(made_of.jobs[0])  # `adapt` checks for the first time only after its interval
     cluster.adapt(Adaptive=Tending, **made_of.adaptive)
     return cast("SpecCluster", cluster)
@@ -117,7 +118,7 @@ def _watched(kind: Any) -> Any:
     """Return a subclass of dask-jobqueue's cluster with watched jobs and a local dashboard, which removes its keys."""
 
     class Cluster(ClusterClosesUndisturbed, kind):  # type: ignore[misc]
-        job_cls, replaces = _job(kind.job_cls), True
+        job_cls, replaces, shared_directory = _job(kind.job_cls), True, ""
 
         @property
         def dashboard_link(self) -> str:

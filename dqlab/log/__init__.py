@@ -22,7 +22,7 @@ from dqlab.log.errors import (
     RecordTooLarge,
     SegmentMissing,
 )
-from dqlab.log.files import Files
+from dqlab.log.files import Files, UnsyncedFiles
 from dqlab.log.group_commit import GroupCommit
 from dqlab.log.log import Log
 from dqlab.log.options import LogOptions
@@ -62,5 +62,6 @@ __all__ = [
     "RecordType",
     "Recovery",
     "SegmentMissing",
+    "UnsyncedFiles",
     "Usage",
 ]

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from dqlab import platforms
 from dqlab.platforms import Buffer
 
-__all__ = ["Buffer", "Files", "Lock", "mounted"]
+__all__ = ["Buffer", "Files", "Lock", "UnsyncedFiles", "mounted"]
 
 Lock: TypeAlias = Literal["held", "refused", "unsupported"]
 
@@ -133,6 +133,16 @@ class Files:
     def pause(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
+
+
+class UnsyncedFiles(Files):
+    """The same for a log that a power cut may take: nothing is ever synced."""
+
+    def sync(self, descriptor: int) -> None:
+        """Do nothing."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Do nothing."""
 
 
 def mounted(mounts: bytes, place: bytes) -> str:

@@ -81,7 +81,7 @@ class RunRecord:
     client: str = ""
     """The client that submits it; another one may continue when it is gone."""
     cancelled: bool = False
-    """Nothing is put any more, not even lost documents."""
+    """Nothing is put any more."""
     process: dict[str, Any] | None = None
     """Limits of the processes its messages run in, as the consumers understand them; None = they run in threads."""
     stop_if: int | None = None
@@ -119,10 +119,6 @@ class Book:
     why: str = ""
     stopped: bool = False
     """Paused because no room was left for results."""
-    claim: int = 0
-    """Number of the newest claim to send lost documents again; older ones no longer count."""
-    died: list[str] = field(default_factory=list)
-    """Workers that died with messages of this lane."""
     effort: Effort = field(default_factory=Effort)
     """What was settled in this epoch, and how long it took."""
     worst: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -169,11 +165,6 @@ class Book:
             self._runs = sorted(each.hex() for each in self.lane.functions_to_run())
             self._runs_due = self.lane.looks_to_run // _LOOKS
         return self._runs
-
-    def bid(self, claim: int) -> bool:
-        """Note a claim to send lost documents again, and return whether it is the newest."""
-        self.claim = max(self.claim, claim)
-        return claim == self.claim
 
     def failed(self, record: bytes, *, dead: bool, ordinal: int, id: int) -> None:
         """Record a failure as its consumer sent it."""
@@ -291,7 +282,6 @@ class Book:
             started=record.started if record else self.started,
             ended=self.ended,
             idle=self.idle,
-            died=list(self.died),
             classes=classes[:_CLASSES],
             classes_total=max(len(self.classes), len(classes)),
             failed=self.classes.failed + self.lane.died_unanswered.total(),

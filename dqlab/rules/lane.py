@@ -197,12 +197,6 @@ class Lane:
             return False
         return self.max_bytes is None or self.nbytes + len(frame.payload) <= self.max_bytes
 
-    def misses(self, frame: Frame) -> bool:
-        """Return whether as many messages are lost as a frame has, and none of its documents is here."""
-        return self.counts[State.LOST] >= frame.count and not self.came.overlap(
-            frame.ordinal, frame.ordinal + frame.count
-        )
-
     def leasable(self, *, suspects: bool) -> bool:
         """Return whether there is something to lease now, with or without suspects."""
         return not (self.paused or self.held) and bool(self.ready or (suspects and self.suspects))
@@ -241,7 +235,7 @@ class Lane:
         self.units[State.READY] += units
         self.nbytes += row.size
         if self.sealed:
-            # In a sealed lane, frames replace lost messages.
+            # Only in logs of earlier versions: frames in a sealed lane replace lost messages.
             revived, revived_units = min(row.n, self.counts[State.LOST]), min(units, self.units[State.LOST])
             self.counts[State.LOST] -= revived
             self.units[State.LOST] -= revived_units

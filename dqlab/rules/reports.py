@@ -101,8 +101,6 @@ class LaneReport:
     started: float = 0.0
     ended: float | None = None
     idle: float = 0.0
-    died: list[str] = field(default_factory=list)
-    """Workers that died with messages of it."""
     classes: list[FailureClass] = field(default_factory=list)
     classes_total: int = 0
     failed: int = 0

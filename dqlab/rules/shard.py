@@ -89,11 +89,10 @@ class Shard:
         # Leases that ended by expiry or by their consumer's death, and messages that were redelivered.
         self.leases_lost = self.redelivered = 0
 
-    def put(self, frame: Frame, *, lost: bool = False) -> Put:
+    def put(self, frame: Frame) -> Put:
         """Append a frame to its run's lane, or return why not, or raise RunNotFound when the run has no lane here."""
         self.tick()
-        # With `lost`, the frame holds documents that were lost, and replaces them, also in a sealed lane.
-        put = self.judge(frame, lost=lost)
+        put = self.judge(frame)
         if put.verdict is not Verdict.ACCEPTED:
             return put
         first, lane = self.next_id, self.lane(frame.run)
@@ -103,7 +102,7 @@ class Shard:
         self.producers.record(frame.producer, frame.run, first)
         return Put(put.verdict, first=first)
 
-    def judge(self, frame: Frame, *, lost: bool = False) -> Put:
+    def judge(self, frame: Frame) -> Put:
         """Return the verdict that `put` would give now, without putting anything."""
         lane = self.lane(frame.run)
         verdict = self.producers.judge(frame.producer, frame.sequence)
@@ -113,7 +112,7 @@ class Shard:
             return Put(verdict, first=self.producers.first_of(frame.producer, frame.sequence))
         if self.draining:
             return Put(Verdict.DRAINING)
-        if not lane.misses(frame) if lost else lane.sealed or lane.is_left_by(frame.producer):
+        if lane.sealed or lane.is_left_by(frame.producer):
             return Put(Verdict.SEALED)
         if verdict is Verdict.EARLY:
             return Put(verdict, expected=self.producers.expected(frame.producer))

@@ -19,19 +19,16 @@ class Claim:
 
     def __init__(self, link: Link, what: str) -> None:
         self._link, self._what, self._token = link, what, uuid.uuid4().hex
-        self.number = 0
-        """Greater than the number of every earlier claim; 0 while this claim is not granted."""
 
     def take(self, wait: float = 0.0) -> bool:
         """Wait up to `wait` seconds until no other client has the claim, and return whether it was granted."""
         link = self._link
         asked = link.scheduler("dq_claim", what=self._what, client=link.client.id, token=self._token, wait=wait)
         try:
-            self.number = link.sync(asked)
+            return bool(link.sync(asked))
         except BaseException:  # Ctrl-C too: the scheduler may have granted the claim, and nobody else would release it
             self.give_back()
             raise
-        return bool(self.number)
 
     def give_back(self) -> None:
         """Release the claim, in the background if the scheduler does not answer at once."""

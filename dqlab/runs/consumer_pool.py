@@ -139,7 +139,6 @@ class ConsumerPool:
             batch=batch_size,
             early=early_ack,
             concurrency=max_concurrency,
-            durable="store" in queue_pool.options,
         )
         self._actor = _choose_actor(ConsumerClass, self._options)
         self._lock = threading.Lock()

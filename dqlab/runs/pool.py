@@ -196,9 +196,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         )
         self.handle, self.options = self.session.open_queue(self.name, n_queues, asked)
         self.served = served
-        self.consumer_options = consumer_options(
-            early=early_ack, concurrency=concurrency, durable="store" in self.options
-        )
+        self.consumer_options = consumer_options(early=early_ack, concurrency=concurrency)
         serve = self._serve_again if served else None
         self._puts = PlainPuts(
             self.handle,
@@ -447,7 +445,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return self.handle.link.sync(self.handle.order(Forget(NO_ID, [(0, END)])))
 
     def compact(self, progress: Callable[[int, int], None] | None = None) -> Compacted:
-        """Free the disk space of settled messages during live traffic; a transient queue uses no disk space.
+        """Free the disk space of settled messages during live traffic; of a transient queue too.
 
         Parameters
         ----------

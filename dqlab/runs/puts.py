@@ -20,7 +20,6 @@ from dqlab.cluster.transport.internals import event_loop
 from dqlab.cluster.transport.limits import limited
 from dqlab.cluster.transport.orders import Forget
 from dqlab.cluster.transport.protocol import PARK
-from dqlab.cluster.transport.ref import Replaced
 from dqlab.cluster.transport.sealed import blob_hash, pack_function, seal_or_explain
 from dqlab.config import nbytes, option, seconds_or_none
 from dqlab.errors import (
@@ -28,7 +27,6 @@ from dqlab.errors import (
     CallTimeout,
     DqlabError,
     DqlabWarning,
-    MessagesLost,
     MessageTooLarge,
     NoAnswer,
     PutTimeout,
@@ -286,18 +284,14 @@ class PutResult(IsNoSequence, SuggestsAttributes):
     def _results(self, deadline: Deadline, *, instead: bool) -> list[Any]:
         sync, values = self._handle.link.sync, list[Any]()
         self._ticket.read = True  # an error of the put is raised here, so that a later `flush` need not raise it again
-        try:
-            ranges, parts = sync(self._first_look(deadline))
-            for (lo, hi), actor in zip(ranges, self._ticket.actors, strict=True):
-                handle = self._handle.of_actor(shard_of(lo), actor)
-                for start in range(lo, hi, PAGE):
-                    stop = min(hi, start + PAGE)
-                    if parts is None:
-                        parts = sync(self._settled(handle, start, stop, deadline))
-                    values += self._page(handle, start, stop, parts, instead=instead)
-                    parts = None
-        except Replaced:
-            raise sync(self._lost()) from None
+        ranges, parts = sync(self._first_look(deadline))
+        for lo, hi in ranges:
+            for start in range(lo, hi, PAGE):
+                stop = min(hi, start + PAGE)
+                if parts is None:
+                    parts = sync(self._settled(start, stop, deadline))
+                values += self._page(start, stop, parts, instead=instead)
+                parts = None
         return values
 
     def _ranges(self) -> list[tuple[int, int]]:
@@ -319,24 +313,9 @@ class PutResult(IsNoSequence, SuggestsAttributes):
         if not ranges:
             return ranges, None
         lo, hi = ranges[0]
-        handle = self._handle.of_actor(shard_of(lo), self._ticket.actors[0])
-        return ranges, await self._settled(handle, lo, min(hi, lo + PAGE), deadline)
+        return ranges, await self._settled(lo, min(hi, lo + PAGE), deadline)
 
-    async def _lost(self) -> MessagesLost:
-        """Return the error for messages in the memory of a shard that was replaced."""
-        # Never look their ids up in the new shard: it may have given them to other messages.
-        lost, how = 0, ""
-        for (lo, hi), actor in zip(self._ticket.ranges, self._ticket.actors, strict=True):
-            shard = shard_of(lo)
-            if actor == (await self._handle.refs[shard].place()).key:
-                continue
-            lost += hi - lo
-            answer, _ = await self._handle.ask(shard, calls.WaitSettledCall(NO_ID, lo, hi, wait=0.0))
-            died = f"worker {answer.died[-1]} died" if answer.lost else MessagesLost.CLOSED
-            how = how or died
-        return MessagesLost(queue=self._handle.name, lost=lost, total=self._ticket.count, how=how)
-
-    async def _settled(self, handle: Handle, lo: int, hi: int, deadline: Deadline) -> list[memoryview]:
+    async def _settled(self, lo: int, hi: int, deadline: Deadline) -> list[memoryview]:
         """Wait until none of these ids is ready, delayed or leased, then return the first page of their results."""
         alone_since: float | None = None
         serve = self._serve
@@ -347,7 +326,7 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             wait = deadline.within(PARK if alone_since is None and not standstill.begun else 0.5)
             try:
                 async with asyncio.timeout(deadline.patience):
-                    answer, parts = await handle.ask(
+                    answer, parts = await self._handle.ask(
                         shard_of(lo), calls.WaitSettledCall(NO_ID, lo, hi, wait), wait=wait
                     )
             except (CallTimeout, TimeoutError) as error:  # the shard is being recreated
@@ -375,12 +354,12 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             if alone_since is not None and now - alone_since > PARK and not await expects_workers(self._handle.link):
                 raise RunStalled(run=name, queue=self._handle.name, waiting=answer.left, seconds=PARK)
 
-    def _page(self, handle: Handle, lo: int, hi: int, parts: list[memoryview], *, instead: bool) -> list[Any]:
+    def _page(self, lo: int, hi: int, parts: list[memoryview], *, instead: bool) -> list[Any]:
         found: dict[int, Any] = {}
         cursor = lo
         while cursor < hi:
             if cursor > lo:
-                _, parts = handle.link.sync(handle.ask(shard_of(lo), calls.PageCall(NO_ID, cursor, hi)))
+                _, parts = self._handle.link.sync(self._handle.ask(shard_of(lo), calls.PageCall(NO_ID, cursor, hi)))
             page = open_settlements(parts)
             if not page:
                 break
@@ -390,21 +369,23 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             cursor = page[-1].end
         acked = len(found)
         if instead and acked < hi - lo:
-            found.update((letter.id, letter) for letter in _letters(handle).named(set(range(lo, hi)) - found.keys()))
+            others = _letters(self._handle).named(set(range(lo, hi)) - found.keys())
+            found.update((letter.id, letter) for letter in others)
         if len(found) < hi - lo:
-            gone = self._forgotten(handle, lo, hi, acked)
+            gone = self._forgotten(lo, hi, acked)
             if gone and (instead or acked + gone == hi - lo):
                 raise ResultsForgotten(run=f"put on {self._handle.name}", forgotten=gone, total=hi - lo)
-            raise self._dead(handle, lo, hi, acked + gone)
+            raise self._dead(lo, hi, acked + gone)
         return [found[ordinal] for ordinal in range(lo, hi)]
 
-    def _forgotten(self, handle: Handle, lo: int, hi: int, kept: int) -> int:
+    def _forgotten(self, lo: int, hi: int, kept: int) -> int:
         """Return how many calls succeeded and have lost their results since."""
-        answer, _ = handle.link.sync(handle.ask(shard_of(lo), calls.WaitSettledCall(NO_ID, lo, hi, wait=0.0)))
+        handle, asked = self._handle, calls.WaitSettledCall(NO_ID, lo, hi, wait=0.0)
+        answer, _ = handle.link.sync(handle.ask(shard_of(lo), asked))
         return max(0, answer.acked - kept)
 
-    def _dead(self, handle: Handle, lo: int, hi: int, acked: int) -> CallsFailed:
-        first = next((letter for letter in _letters(handle) if lo <= letter.id < hi), None)
+    def _dead(self, lo: int, hi: int, acked: int) -> CallsFailed:
+        first = next((letter for letter in _letters(self._handle) if lo <= letter.id < hi), None)
         what = f"{first.error} ({first.reason}): {first.message}" if first else "a cancelled message"
         others = CallsFailed.OTHERS if acked else ""
         run = f"put on {self._handle.name}"
@@ -452,24 +433,21 @@ class Forgetting:
 
     async def _tell(self) -> None:
         """Send the ranges of confirmed puts, and keep the other tickets for later."""
-        forgotten: dict[tuple[int, str | None], list[tuple[int, int]]] = {}
+        forgotten: dict[int, list[tuple[int, int]]] = {}
         for _ in range(len(self._tickets)):  # not a loop over the deque: `drop` appends meanwhile
             ticket = self._tickets.popleft()
             if not ticket.done.done():
                 self._tickets.append(ticket)
             elif ticket.done.exception() is None:
-                for ids, actor in zip(ticket.ranges, ticket.actors, strict=True):
-                    forgotten.setdefault((shard_of(ids[0]), actor), []).append(ids)
-        for (shard, actor), ranges in forgotten.items():
+                for ids in ticket.ranges:
+                    forgotten.setdefault(shard_of(ids[0]), []).append(ids)
+        for shard, ranges in forgotten.items():
             ranges.sort()
-            handle = self._handle.of_actor(shard, actor)
             for at in range(0, len(ranges), FORGOTTEN_AT_ONCE):
                 # `coming`: a message that is not settled yet is forgotten when it settles.
                 order = Forget(NO_ID, ranges[at : at + FORGOTTEN_AT_ONCE], coming=True)
                 try:
-                    await handle.order(order, shard=shard)
-                except Replaced:  # the messages are gone with their shard, and other messages may have their ids now
-                    break
+                    await self._handle.order(order, shard=shard)
                 except DqlabError as error:  # the results stay and take room, until `forget` or the end of the queue
                     logger.debug("event=forget_failed queue=%s %s", self._handle.name, error)
 

@@ -14,7 +14,7 @@ from itertools import accumulate, chain, groupby, islice
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from dqlab.cluster.shard.vault import PAGE_BYTES, PAGE_VALUES
+from dqlab.cluster.shard.pages import PAGE_BYTES, PAGE_VALUES
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
@@ -38,7 +38,6 @@ from dqlab.frame import NO_ID, Settlement
 from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
-from dqlab.rules.ranges import Ranges
 from dqlab.runs.dataframes import EvenRows, frame_of, index_of, inferred, series_of
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import AbsentDocument
@@ -1018,11 +1017,9 @@ class Streams:
         self, handle: Handle, run: bytes, reader: Callable[[float | None], Finds | None] = lambda _: None
     ) -> None:
         self._handle, self._run, self._reader = handle, run, reader
-        self._cursors: list[tuple[int, int | None]] = [(0, None) for _ in handle.refs]
+        self._cursors = [0] * len(handle.refs)
         self._done = [False] * len(handle.refs)
         self._more = [True] * len(handle.refs)
-        self._given = Ranges()
-        """Ordinals already yielded: a shard in memory that is replaced begins again at cursor 0."""
         self._unreadable: OpenedStretch | None = None
 
     @property
@@ -1040,9 +1037,9 @@ class Streams:
         # A shard waits up to `wait` seconds for results if it is the only one left, and has `patience` seconds to
         # answer.
         alone, silent = self._done.count(False) == 1, None
-        for shard, (cursor, epoch) in enumerate(self._cursors):
+        for shard, cursor in enumerate(self._cursors):
             seconds = wait if alone and not self._done[shard] else IN_TURN
-            stream = calls.StreamCall(self._run, cursor, seconds, epoch, READ_VALUES)
+            stream = calls.StreamCall(self._run, cursor, seconds, READ_VALUES)
             asked = self._handle.ask(shard, stream, wait=wait)
             try:
                 answer, parts = self._handle.link.sync(asked, timeout=patience)
@@ -1053,10 +1050,10 @@ class Streams:
             pages = _opened_in_portions(parts, reader)
             del parts  # frees the pickled bytes before the caller reads the values
             for page in pages:
-                if new := [stretch for found in page for stretch in self._new(found)]:
+                if new := [stretch for stretch in page if self._is_readable(stretch)]:
                     yield new
             # Only after the pages were yielded: a caller that stops in the middle gets the rest at the next call.
-            self._cursors[shard] = answer.cursor, answer.epoch
+            self._cursors[shard] = answer.cursor
             self._more[shard], self._done[shard] = answer.more, answer.done
         if silent is not None:
             raise silent
@@ -1066,11 +1063,8 @@ class Streams:
         if self._unreadable is not None:
             check_readable(self._unreadable)
 
-    def _new(self, stretch: OpenedStretch) -> Iterator[OpenedStretch]:
-        """Yield the results of a stretch that are new and readable, and keep the first unreadable one."""
+    def _is_readable(self, stretch: OpenedStretch) -> bool:
+        """Return whether the results of a stretch can be yielded, and keep the first unreadable one."""
         if stretch.unreadable is not None:
             self._unreadable = self._unreadable or stretch
-            return
-        for lo, hi in self._given.gaps(stretch.ordinal, stretch.end):
-            yield stretch.cut(lo, hi)
-        self._given.add(stretch.ordinal, stretch.end)
+        return stretch.unreadable is None

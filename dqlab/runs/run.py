@@ -17,7 +17,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dqlab.cluster.transport import calls, queue_calls
-from dqlab.cluster.transport.handle import TRANSIENT, Handle
+from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import isolation
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
@@ -39,11 +39,7 @@ from dqlab.errors import (
     DqlabError,
     DqlabWarning,
     FunctionForgotten,
-    InputChanged,
-    InputNotHere,
-    InputUsedUp,
     NoAnswer,
-    NotSentAgain,
     PutError,
     ResultsFull,
     ResultsMissing,
@@ -58,28 +54,24 @@ from dqlab.errors import (
     in_words,
 )
 from dqlab.errors.rendering import interruptible
-from dqlab.frame import Kind
 from dqlab.keywords import IsNoSequence, KeepsAttributes, SuggestsAttributes, checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
-from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, repeats, why_empty
+from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, why_empty
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.results import InPlace, Keys, Results, Streams, check_errors
 from dqlab.runs.submit.mapping import Submitter
-from dqlab.runs.submit.resubmission import Resubmission, claim_of
-from dqlab.runs.submit.sender import Entry
 from dqlab.runs.tables import Errors, RunTables
-from dqlab.runs.waiting import ENDS_WITH_SCRIPT, GRACE, Deadline, Standstill, expects_workers, name_pause, ways_back
+from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause, ways_back
 from dqlab.runs.where import compile_where, why_none
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
@@ -113,7 +105,7 @@ COMPARED = 2.0
 """Seconds that an order waits for the comparison of documents that were mapped again."""
 STALLED_AFTER = 5.0
 """Seconds without any consumer before a wait fails, unless workers that died may still be replaced."""
-ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError, InputChanged, NotSentAgain)
+ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError)
 """Errors of an input that was sent only in part; the results of that part belong to the run."""
 
 _OF_MAP = "It is given when a run is made: lab.map(fn, documents, {0}=..., name=...)"
@@ -178,7 +170,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     def __post_init__(self) -> None:
         self.handle = self.handle.of_run(self.name)
-        self._resubmitting = threading.Lock()
         self._dropping = threading.Lock()
 
     def _set_elsewhere(self, name: str) -> str:
@@ -542,65 +533,13 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             count += sync(self.handle.order(RetryDead(self.id, ids[part], ordinals[part], work.function, work.blob)))
         return count
 
-    def resubmit_lost(self) -> int:
-        """Send lost documents again, under their ordinals and with the run's newest code; return how many.
-
-        Returns at once. The input is read again in the background, after any submission that still runs, and `wait` and
-        `results` wait for the end of that. Nothing is sent if nothing is lost, or while another client sends the
-        documents. Call it again if more documents get lost.
-
-        Raises
-        ------
-        InputUsedUp
-            The documents came from an iterator, which yields them once.
-        InputNotHere
-            Another process mapped the documents: map them again under the run's name, then call this.
-        RunCancelled
-            The run was cancelled.
-        """
-        self.at_end = None
-        with self._resubmitting:
-            return self._resubmit_lost()
-
-    def _resubmit_lost(self) -> int:
-        progress, submitter = self._progress(), self.submitter
-        count = progress.counts.lost
-        if not count:
-            if isinstance(submitter, Resubmission) and submitter.finished.is_set():
-                self.submitter = submitter.source  # another client has sent the documents: forget why this one failed
-            return 0
-        if progress.cancelled:
-            raise self._cancelled(progress)
-        if submitter is None:
-            raise InputNotHere(run=self.name, lost=count)
-        if not repeats(submitter.elements):
-            raise InputUsedUp(run=self.name, kind=type(submitter.elements).__name__, lost=count)
-        entry = submitter.sender.entry
-        if entry.function != progress.record.codes[-1]["blob"]:
-            code = self.handle.link.sync(queue_calls.newest_code(self.handle, self.id))
-            entry = Entry(Kind.ELEMENT, code.function, code.blob)
-        claim = Claim(self.handle.link, claim_of(self.id))
-        if claim.take():
-            try:
-                again = Resubmission(submitter, entry, self._lost_by_shard, claim)
-                again.start()
-            except BaseException:
-                claim.give_back()
-                raise
-            self.submitter = again
-        return count
-
-    def _lost_by_shard(self) -> tuple[list[tuple[int, int]], list[int]]:
-        progress = self._progress(covered=True)
-        return progress.lost, [counts.lost for counts in progress.by_shard]
-
     def _new_code(self, fn: Callable[..., Any]) -> Code:
         check_function(fn, "retry(fn={fn})")
         check_takes_one(fn)
         record = self._progress().record
         if record.process is not None:
             isolation("process", fn)
-        hash, blob, version = sealed_function(fn, durable=self.handle.promise != TRANSIENT, options=record.options)
+        hash, blob, version = sealed_function(fn, options=record.options)
         return Code(hash, blob, code_record(version, hash))
 
     def _order(self, order: Pause | Resume, *, by: str = "") -> Self:
@@ -641,7 +580,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         AllFailed
             The first documents all failed, so the run paused itself; see `stop_if` of `map`.
         DocumentsLost
-            Some documents were lost with a worker, or in damaged files; see `resubmit_lost`.
+            Some documents were lost in damaged files.
         ResultsMissing
             Some documents were processed, and their results are missing.
         SchedulerGone, ActorGone
@@ -733,9 +672,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             if progress is None:
                 standstill.unanswered(self.queue)
                 continue
-            over = progress.done and ended and not (progress.counts.lost and self._are_sent_again(deadline))
-            # Lost documents keep the wait open while a client sends them again: that client knows why it fails.
-            if over or (progress.given_up and not progress.counts.lost) or self._never_ends(progress):
+            if (progress.done and ended) or progress.given_up or self._never_ends(progress):
                 if self._dropping.locked() and not deadline.over:
                     # Another thread drops the run, and cancelled it for that. Wait for the drop, and let the queue's
                     # next answer end this wait.
@@ -789,17 +726,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             if shard.lane.stopped:
                 raise ResultsFull(run=self.name, used=shard.stored, limit=shard.results_maxsize)
 
-    def _are_sent_again(self, deadline: Deadline) -> bool:
-        """Wait up to the deadline while a client sends the lost documents again, and return whether one still does."""
-        link = self.handle.link
-        asked = link.scheduler("dq_claimed", what=claim_of(self.id), wait=deadline.within(PARK))
-        try:
-            return bool(link.sync(asked, timeout=deadline.patience))
-        except CallTimeout as error:
-            if deadline.over:
-                raise self._no_answer(deadline) from error
-            return True  # unknown: let the caller's loop look again
-
     def _watch_consumers(self, progress: Progress, alone_since: float | None) -> float | None:
         if progress.consumers or progress.paused or not progress.counts.left:
             return None
@@ -813,7 +739,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def _raise_submission(self, progress: Progress | None = None) -> None:
         """Raise why the input ended early, as this process knows it, else as the queue does if `progress` is given."""
         self._raise_other_input()
-        error = self.submitter.error if self.submitter is not None and not self._is_repaired() else None
+        error = self.submitter.error if self.submitter is not None else None
         if error is None:
             cut_off = progress.cut_off(self.name) if progress is not None else None
             if cut_off is not None:
@@ -829,7 +755,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         self._raise_doubt()
         submitter = self.submitter
         error = submitter.error if submitter is not None and not submitter.unsent else None
-        if isinstance(error, RunExists) and not self._is_repaired():
+        if isinstance(error, RunExists):
             raise error
 
     def _raise_other_documents(self) -> None:
@@ -851,15 +777,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             if all(code["hash"] != hash for code in self._progress().record.codes):
                 raise copy(error)  # the same object would keep the tracebacks of earlier cells
             self.doubt = None
-
-    def _is_repaired(self) -> bool:
-        """Return whether this client failed to send lost documents again and another client succeeded."""
-        if not isinstance(self.submitter, Resubmission) or self.submitter.error is None:
-            return False
-        try:
-            return not self._progress(timeout=GRACE).counts.lost
-        except CallTimeout:
-            return False
 
     @overload
     def results(
@@ -1164,7 +1081,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return str(codes[0]["short"]) if len(codes) == 1 else None
 
     def _in_place(self, progress: Progress, covered: Sequence[tuple[int, int]]) -> InPlace:
-        lost, how = {}, progress.how_lost(self.queue, self.handle.promise)
+        lost, how = {}, progress.how_lost(self.queue)
         if progress.counts.lost:
             lost = {at: LostDocument(at, key, how) for at, key in self._lost(progress).items()}
         instead = InPlace(self.failures() if progress.counts.dead else None, lost)
@@ -1198,7 +1115,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         keys = lost.first(NAMED)
         more = f" and {len(lost) - len(keys):,} more" if len(lost) > len(keys) else ""
         first = f"The first: {', '.join(map(repr, keys))}{more}." if keys else ""
-        how = progress.how_lost(self.queue, self.handle.promise)
+        how = progress.how_lost(self.queue)
         raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost.ranges)
 
     def _raise_sums(self, progress: Progress, deadline: Deadline) -> None:
@@ -1328,7 +1245,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def _has_broken(self, progress: Progress) -> bool:
         """Return whether the input has ended early."""
         submitter = self.submitter
-        if submitter is None or isinstance(submitter, Resubmission):
+        if submitter is None:
             return progress.cut_off(self.name) is not None
         return submitter.finished.is_set() and submitter.error is not None
 
@@ -1341,7 +1258,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if self.submitter is not None and not self.submitter.finished.wait(deadline.within(AT_ONCE)):
             return False
         progress = self._tried(deadline)
-        return progress is not None and progress.done and not (progress.counts.lost and self._are_sent_again(deadline))
+        return progress is not None and progress.done
 
     # --- looking: at once, and from any client ----------------------------------------------------
 
@@ -1463,10 +1380,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """Return up to `limit` dead documents of the failure class with this fingerprint."""
         self._progress(timeout=timeout)  # only this call has a limit: it fails early if the queue does not answer
         return list(islice(self.failures().of([fingerprint]), limit))
-
-    def lost(self) -> Lost:
-        """Return the lost documents as (ordinal, key), or as ordinals if this process does not have their input."""
-        return self._lost(self._progress(covered=True))
 
     def _lost(self, progress: Progress) -> Lost:
         return Lost(self.name, progress.lost, None if self.submitter is None else self.submitter.elements)

@@ -23,7 +23,7 @@ from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.link import Link
-from dqlab.cluster.transport.orders import Code, Drop, Open, OpenMissing
+from dqlab.cluster.transport.orders import Code, Drop, Open
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.sealed import blob_hash, with_options
 from dqlab.config import check_name
@@ -126,7 +126,7 @@ class RunBook:
         elements = as_mapped(_iterable(documents))
         tell_class(elements)
         # Before the claim: pickling runs the user's code and may take long, while other clients wait for the name.
-        hash, blob, version = sealed_function(fn, durable="store" in pool.options)
+        hash, blob, version = sealed_function(fn)
         code = code_record(version, hash) | {
             "cell": cell if cell is not None else version.cell,
             "owner": owner(),
@@ -262,7 +262,7 @@ class RunBook:
                     # A run with its whole input was dropped in some shards: opened there again, it would look whole.
                     if not opening.may_be_missing:
                         continue
-                    sync(handle.order(OpenMissing(id, opening.record, opening.retry), shard=shard))
+                    sync(handle.order(Open(id, opening.record, opening.retry), shard=shard))
                     try:
                         sync(handle.ask(0, calls.OpeningCall(id)))
                     except RunNotFound:  # dropped in this instant, here before it was opened
@@ -437,7 +437,7 @@ class RunBook:
             entry,
             run=run.id,
             producer=uuid.uuid4().bytes,
-            opening=OpenMissing(run.id, record.opening()),
+            opening=Open(run.id, record.opening()),
             maxsize=bounds.get("maxsize"),
             max_bytes=bounds.get("max_bytes"),
         )
@@ -446,7 +446,7 @@ class RunBook:
         if progress.sealed and not sending:
             cut_off = progress.incomplete is not None and not progress.cancelled
             before = record.input.extended(progress.came)
-            sender.go_on(progress.kept_of(before.held), before.held)
+            sender.go_on([counts.all for counts in progress.by_shard], before.held)
             run.submitter = Submitter(
                 run.name,
                 elements,

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from distributed import Client
 
-from dqlab.cluster.scheduler.actors import OPEN_TIMEOUT, SPAWN_TIMEOUT
+from dqlab.cluster.scheduler.actors import OPEN_TIMEOUT
 from dqlab.cluster.scheduler.examiner import Examiner
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.shard.actor import QueueActor
@@ -51,8 +51,8 @@ MAX_SHARDS = 16
 """Most shards of a queue; see decision 8."""
 DIRECT_TIMEOUT = 3.0
 """Seconds that the first direct call to a worker may take."""
-OPEN_FOR, OPEN_LOG_FOR = SPAWN_TIMEOUT + 10.0, OPEN_TIMEOUT + 10.0
-"""Seconds to wait until a queue without and with logs is open: more than the registry takes, whose error is better."""
+OPEN_FOR = OPEN_TIMEOUT + 10.0
+"""Seconds to wait until a queue is open: more than the registry takes, whose error is better."""
 OPENS_LATE = 10.0
 """Seconds before a message reports why opening a queue takes long."""
 CONCURRENCY = 100
@@ -65,7 +65,7 @@ class Durability(Enum):
     """The guarantee of a queue for a confirmed message."""
 
     TRANSIENT = "transient"
-    """The message is in the memory of one worker."""
+    """The message survives its worker, but not the cluster, nor the machine of that worker."""
     DURABLE = "durable"
     """The message is on disk."""
 
@@ -74,17 +74,25 @@ class Session(Generic[Pool]):
     """A client's queues and runs."""
 
     # `reserved` names the workers that only host queues, `where` is the cluster's name in views. With `grows`, more
-    # workers will join, so no warning of too few.
-    def __init__(self, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False) -> None:
+    # workers will join, so no warning of too few. `shared` is a directory that all workers see.
+    def __init__(
+        self, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False, shared: str = ""
+    ) -> None:
         self.link = Link(client)
         self.pools: dict[str, Pool] = {}
         self._served: dict[str, WeakSet[PoolLike]] = {}
-        self._install(reserved, where or self.link.address, grows=grows)
+        self._install(reserved, where or self.link.address, grows=grows, shared=shared)
         self.runs = RunBook(self.link, self.serve, lambda: list(self.pools.values()))
 
     @classmethod
     def of(
-        cls, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False
+        cls,
+        client: Client,
+        reserved: Collection[str] = (),
+        where: str = "",
+        *,
+        grows: bool = False,
+        shared: str = "",
     ) -> Session[Any]:
         """Return the client's only session, after installing dqlab on the cluster if there is none yet."""
         if not isinstance(client, Client):
@@ -98,24 +106,24 @@ class Session(Generic[Pool]):
         try:
             session = _sessions.get(client)
             if session is None:
-                session = cls(client, reserved, where, grows=grows)
+                session = cls(client, reserved, where, grows=grows, shared=shared)
                 with _lock:
                     _sessions[client] = session
             return session
         finally:
             turn.release()
 
-    def _install(self, reserved: Collection[str], where: str, *, grows: bool) -> None:
+    def _install(self, reserved: Collection[str], where: str, *, grows: bool, shared: str) -> None:
         # Before the plugins: an older Dask cannot import our modules, and would fail with another error.
         found = self.link.sync(dask_version_of(self.link.scheduler))
         check_dask(f"the scheduler at {self.link.address}", found)
-        for plugin in (Registry(reserved, where), Examiner()):
+        for plugin in (Registry(reserved, where, shared), Examiner()):
             self.link.sync(install_plugin(self.link.scheduler, plugin))
         hello = self.link.sync(self.link.scheduler("dq_hello"))
         check_protocol("the scheduler", hello)
         for worker, greeting in hello["workers"].items():
             check_protocol(f"worker {worker}", greeting)
-        self.token, self.http = hello["token"], hello.get("http")
+        self.token, self.http, self.spread = hello["token"], hello.get("http"), hello["spread"]
         self._choose_path(list(hello["workers"]))
         if hello["shared"] and not reserved and not grows:
             warnings.warn(
@@ -142,19 +150,17 @@ class Session(Generic[Pool]):
         """Open a queue, or attach to the open queue of that name, and return its handle and options."""
         # If a shard could not be recovered, the scheduler recreates the queue; a durable queue keeps what is on disk.
         check_shards(shards)
-        limit, late = OPEN_FOR, None
-        if "store" in options:
-            limit, late = OPEN_LOG_FOR, (OPENS_LATE, _opens_late(name, options["store"]["directory"]))
-        answer = self.link.sync(self._open(name, shards, options, limit), late=late)
+        late = (OPENS_LATE, _opens_late(name, options["store"]["directory"])) if "store" in options else None
+        answer = self.link.sync(self._open(name, shards, options), late=late)
         promise = answer["options"].get("store", {}).get("sync", TRANSIENT)
         store = stored_in(answer["options"])
         kept = "" if store is None else str(store)
-        return Handle(self.link, name, answer["shards"], promise, kept), answer["options"]
+        return Handle(self.link, name, answer["shards"], promise, kept, answer["opening"]), answer["options"]
 
-    async def _open(self, name: str, shards: int, options: dict[str, Any], limit: float) -> dict[str, Any]:
+    async def _open(self, name: str, shards: int, options: dict[str, Any]) -> dict[str, Any]:
         asked = {"name": name, "shards": shards, "options": options, "client": self.link.client.id}
         answer: dict[str, Any] = await self.link.scheduler(
-            "dq_open", timeout=limit, sealed=seal_value(QueueActor), **asked
+            "dq_open", timeout=OPEN_FOR, sealed=seal_value(QueueActor), **asked
         )
         return answer
 
@@ -172,7 +178,7 @@ class Session(Generic[Pool]):
                 store=(store, name),
             )
             try:
-                await self._open(name, 1, options, OPEN_LOG_FOR)
+                await self._open(name, 1, options)
             except DqlabError as error:  # the next call that opens the queue raises it
                 logger.info("event=stored_queue_unlisted queue=%s reason=%s", name, error)
 
@@ -231,7 +237,7 @@ def queue_options(
 ) -> dict[str, Any]:
     """Check a user's options, merge them with the configured defaults, and return plain data."""
     # `store` is the store's directory and the queue's name, for a durable queue.
-    result_limit(durable=store is not None)
+    result_limit()
     if retry is None or retry is True:
         retry = Retry(
             retries=option("retry.retries"),
@@ -254,7 +260,6 @@ def queue_options(
     return {
         **asdict(chosen),
         **kept,
-        "results_memory": nbytes(option("results.memory-bytes"), name="dqlab.results.memory-bytes"),
         "results_maxsize": nbytes(option("results.maxsize"), name="dqlab.results.maxsize"),
     }
 
@@ -268,7 +273,7 @@ def check_shards(shards: object) -> None:
 
 
 def stored_in(options: dict[str, Any]) -> Path | None:
-    """Return the store of a queue with these options, or None for a queue in memory."""
+    """Return the store of a queue with these options, or None for a transient queue."""
     return Path(options["store"]["directory"]).parent if "store" in options else None
 
 
@@ -314,15 +319,14 @@ def _brief(value: Any) -> str:
     return f"{value:,}" if type(value) is int else repr(value)
 
 
-def result_limit(*, durable: bool) -> int:
-    """Return the size limit of one result, or raise `BadOption` if it exceeds what a durable queue's log can take."""
+def result_limit() -> int:
+    """Return the size limit of one result, or raise `BadOption` if it exceeds what a log can take."""
     name = "dqlab.results.max-bytes"
     limit: int = nbytes(option("results.max-bytes"), name=name)
-    if durable and limit > MAX_RESULT:
+    if limit > MAX_RESULT:
         problem = (
-            f"is more than {MAX_RESULT >> 20} MiB, the most that a queue on disk keeps of one result. Nothing was "
-            "changed. Set less; have functions write what is larger to a file and return its path, or use a queue in "
-            "memory."
+            f"is more than {MAX_RESULT >> 20} MiB, the most that a queue keeps of one result. Nothing was changed. "
+            "Set less, and have functions write what is larger to a file and return its path."
         )
         raise BadOption(option=name, value=option("results.max-bytes"), problem=problem)
     return limit
@@ -334,7 +338,6 @@ def consumer_options(
     batch: int | None = None,
     early: bool = False,
     concurrency: int = CONCURRENCY,
-    durable: bool = False,
 ) -> dict[str, Any]:
     """Return a consumer's options as plain data; raise `BadOption` as `result_limit` does."""
     return {
@@ -342,5 +345,5 @@ def consumer_options(
         "batch": batch or 4096,
         "early": early,
         "concurrency": concurrency,
-        "result_max": result_limit(durable=durable),
+        "result_max": result_limit(),
     }

@@ -214,7 +214,7 @@ def _store(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     for run in facts.runs:
         if run.counts.lost:
             lost = f"{numbers.count(run.counts.lost)} lost"
-            detail = "run.resubmit_lost() sends them again"
+            detail = "run.wait() names the documents"
             yield _of(
                 facts, AttentionKind.LOST, lost, f"of run {run.name}", detail, run=run.name, amount=run.counts.lost
             )

@@ -48,8 +48,6 @@ class StopReason(StrEnum):
     """Its first documents all failed."""
     RESULTS_FULL = "results-full"
     """Its queue keeps as many bytes of results as it may."""
-    DISK_FULL = "disk-full"
-    """Results that are not kept in memory cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ REGISTERED = Registered(
     hosts=("tcp://n1:0",),
     serving=("tcp://n1:1", "tcp://n1:2"),
     actors=(actor("queue/pages/0", 0), actor("consumer/pages/0", 1), actor("consumer/pages/1", 2)),
-    queues=(Queue("pages", 1, f"{DIRECTORY}/pages-1", 10**9, 10**8),),
+    queues=(Queue("pages", 1, f"{DIRECTORY}/pages-1", 10**9),),
     served=("pages",),
 )
 HEALTHY = Facts(

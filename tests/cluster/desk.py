@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
+from dqlab.log import Log, LogOptions, UnsyncedFiles
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 
@@ -26,7 +30,17 @@ class SilentReporter:
 
 
 class DeskActor(QueueActor):
-    """A queue actor without a worker around it."""
+    """A queue actor without a worker around it, with its log in a directory of its own unless it has a store."""
+
+    def __init__(self, name: str, index: int, epoch: int, options: dict[str, Any], *more: Any, **others: Any) -> None:
+        directory = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        if epoch > 1:  # an earlier epoch has left its log
+            log = Log.open(Path(directory) / f"{index:03}", options=LogOptions(reserve_bytes=0), files=UnsyncedFiles())
+            list(log.replay())
+            log.close()
+        place = {} if "store" in options else {"scratch": directory}
+        super().__init__(name, index, epoch, options | place, *more, **others)
 
     async def start(self, body: bytes) -> bytes:
         await self._open()
@@ -51,7 +65,6 @@ async def opened(
     options = {
         **{name: getattr(chosen, name) for name in ("visibility_timeout", "max_deliveries", "maxsize", "max_bytes")},
         "retry": {"retries": Retry().retries},
-        "results_memory": 1 << 20,
         "results_maxsize": 1 << 30,
         **more,
     }

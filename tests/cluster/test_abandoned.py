@@ -15,7 +15,6 @@ import pytest
 import dqlab as dq
 from dqlab.cluster.scheduler import actors as actors_module
 from dqlab.cluster.scheduler.actors import Actors
-from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport.errands import WorkerLost
@@ -72,7 +71,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> DqlabWorkerPlugin:
         return True
 
     monkeypatch.setattr("dqlab.cluster.worker.plugin.pin_remotely", wanted)
-    made = DqlabWorkerPlugin()
+    made = DqlabWorkerPlugin("", "")
     made._shared = Making()  # type: ignore[assignment]
     made._worker = SimpleNamespace(  # type: ignore[assignment]
         address="tcp://there", security=None, scheduler=SimpleNamespace(address="tcp://s"), state=SimpleNamespace()
@@ -144,8 +143,9 @@ def test_an_actor_that_dask_lets_go_is_ended(
 
 def actors_of(scheduler: Any) -> tuple[Actors, ClusterState]:
     """Return the actors of a scheduler that has as much as a test needs."""
+    scheduler.id = "s"
     state = ClusterState(scheduler, Collector())
-    return Actors(state, RunNotes(state)), state
+    return Actors(state), state
 
 
 def test_a_shard_whose_worker_cannot_hand_it_over_is_recreated_all_the_same(
@@ -179,32 +179,6 @@ def test_what_the_registry_does_not_want_any_more_is_not_kept() -> None:
         return answers
 
     assert asyncio.run(scenario()) == (True, False)
-
-
-@pytest.mark.parametrize("durable", [True, False], ids=["a log", "memory"])
-def test_a_log_has_longer_to_be_read_than_a_queue_in_memory_to_begin(
-    durable: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A long checkpoint on a cold disk takes minutes, also when the queue is opened for the first time."""
-    monkeypatch.setattr(actors_module, "SPAWN_TIMEOUT", 0.02)
-    monkeypatch.setattr(actors_module, "OPEN_TIMEOUT", 5.0)
-
-    async def reads(*_: Any, **__: Any) -> None:
-        await asyncio.sleep(0.1)
-
-    monkeypatch.setattr(actors_module, "ask_worker", reads)
-    options = {"store": {}} if durable else {}
-
-    async def scenario() -> None:
-        actors, _ = actors_of(SimpleNamespace(workers={}, clients={}))
-        entry = Entry("queue/q/0", "q", "tcp://a", "key", 1, args=("q", 0, 1, options))
-        await actors._ask_to_spawn(entry)
-
-    if durable:
-        asyncio.run(scenario())
-    else:
-        with pytest.raises(CallTimeout, match=r"queue/q/0.*open\(\) within 0.02 s"):
-            asyncio.run(scenario())
 
 
 def test_a_client_waits_for_a_long_log_until_the_scheduler_gives_up(

@@ -56,7 +56,7 @@ def in_town(clock: FakeClock) -> Callable[..., Any]:
     def run(scenario: Callable[[Town], Coroutine[Any, Any, Any]]) -> Any:
         async def inside() -> Any:
             registry = Registry()
-            scheduler = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={})
+            scheduler = SimpleNamespace(id="s", workers={}, clients={}, handlers={}, stream_handlers={})
             await registry.start(scheduler)  # type: ignore[arg-type]
             try:
                 return await scenario(Town(clock, registry))

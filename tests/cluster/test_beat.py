@@ -4,9 +4,7 @@ from dqlab.cluster.scheduler.departures import (
     LOOK_EVERY,
     NEW_SILENCE,
     SILENCE,
-    TRANSIENT_SILENCE,
     Beat,
-    patience,
 )
 from dqlab.cluster.worker.plugin import BEAT_EVERY
 
@@ -64,12 +62,3 @@ def test_new_worker_is_given_time_to_begin() -> None:
     looks(beat, {}, 0, 10)
     assert looks(beat, {"new": SILENCE}, 10, 10 + NEW_SILENCE) == []
     assert looks(beat, {"new": SILENCE}, 10 + NEW_SILENCE, 20) == ["new"]
-
-
-def test_worker_with_a_transient_shard_is_given_more_time() -> None:
-    """To end it loses what the shard holds."""
-    assert patience([("a", True), ("b", False), ("c", False), ("c", True)]) == {
-        "a": SILENCE,
-        "b": TRANSIENT_SILENCE,
-        "c": TRANSIENT_SILENCE,
-    }

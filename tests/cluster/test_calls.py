@@ -80,7 +80,7 @@ def test_installing_twice_is_idempotent(lab: dq.Lab, queue: dq.QueuePool) -> Non
     token = lab.session.token
 
     lab.client.register_plugin(Registry())
-    lab.client.register_plugin(DqlabWorkerPlugin())
+    lab.client.register_plugin(DqlabWorkerPlugin("", ""))
 
     def look(dask_scheduler: Any) -> tuple[str, int]:
         return dask_scheduler.plugins["dqlab"].token, len(dask_scheduler.plugins["dqlab"].state.queues)

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.cluster.transport import link
-from dqlab.errors import DocumentsLost, DqlabError, SchedulerGone
+from dqlab.errors import DqlabError, SchedulerGone
 from dqlab.testing import Gate, Tally
 from tests import forking
 from tests.waiting import until
@@ -172,8 +172,8 @@ def test_document_that_always_kills_its_worker_is_the_only_one_lost(own_lab: dq.
     assert list(run.results(errors="skip")) == [x for x in range(500) if x != 123]
 
 
-def test_queue_whose_worker_dies_goes_on_and_says_what_is_lost(own_lab: dq.Lab) -> None:
-    """What a transient queue held is lost; the error says that, nothing waits for it, and other queues go on."""
+def test_queue_whose_worker_dies_goes_on_and_loses_nothing(own_lab: dq.Lab) -> None:
+    """Its log is on the machine of the worker, where another one opens it; other queues go on."""
     pool = own_lab.queue("lost")
     run = pool.map(same, range(10)).wait(timeout=20)
     [address] = [
@@ -184,18 +184,11 @@ def test_queue_whose_worker_dies_goes_on_and_says_what_is_lost(own_lab: dq.Lab) 
     began = time.monotonic()
     os.kill(process_of(own_lab, address), signal.SIGKILL)
 
-    with pytest.raises(DocumentsLost, match=rf"10 of 10 .*{address} died.*resubmit_lost\(\)"):
-        _ask_until_it_is_lost(run)
-
+    assert list(run.results(timeout=20)) == list(range(10))
     assert time.monotonic() - began < 10
     assert list(pool.map(same, range(5)).results(timeout=20)) == list(range(5))
     assert own_lab.map(same, range(3), name="elsewhere").results(timeout=20)[:] == [0, 1, 2]
     pool.close()
-
-
-def _ask_until_it_is_lost(run: dq.Run) -> None:
-    while True:  # the registry may not have heard yet
-        run.wait(timeout=20)
 
 
 SCHEDULER = "from distributed.cli.dask_scheduler import main; main()"

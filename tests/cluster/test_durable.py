@@ -148,18 +148,10 @@ def test_run_with_a_damaged_frame_ends_and_names_how_many_documents_are_lost(
     lost = back.counts["lost"]  # those of one frame; how many depends on how fast they were put
     assert 0 < lost <= 1000
     assert len(back.results(errors="skip")) == 2500 - lost
-    with pytest.raises(DocumentsLost, match=f"{lost:,} of 2,500"):
+    with pytest.raises(DocumentsLost, match=f"{lost:,} of 2,500") as said:
         back.results()
-    assert 1500 in back.lost()
-    mapped = again.map(len, [f"document {n:05}" for n in range(2500)], name="hurt")
-    assert mapped.resubmit_lost() == lost
-    assert list(mapped.results(timeout=60)) == [len("document 00000")] * 2500
+    assert any(lo <= 1500 < hi for lo, hi in said.value.ranges)
     again.close()
-
-    once_more = durable(client, queue_name, tmp_path)
-    kept = once_more.session.runs.attach("hurt")
-    assert kept.counts["acked"] == sum(kept.counts.values()) == len(kept.results()) == 2500
-    once_more.close()
 
 
 def test_compaction_gives_back_the_space_of_what_is_settled_and_keeps_the_rest(
@@ -183,10 +175,4 @@ def test_compaction_gives_back_the_space_of_what_is_settled_and_keeps_the_rest(
     assert again.bytes_after <= gave.bytes_after + 1000
     assert len(kept.ids) == 20
     assert pool.counts()["dead"] + pool.counts()["ready"] + pool.counts()["leased"] == 20
-    pool.close()
-
-
-def test_compaction_of_a_transient_queue_has_nothing_to_give(client: Client, queue_name: str) -> None:
-    pool = dq.QueuePool(client, name=queue_name)
-    assert pool.compact().bytes_before == 0
     pool.close()

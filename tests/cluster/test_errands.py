@@ -120,7 +120,7 @@ def test_what_a_restart_takes_away_while_it_is_made_is_a_worker_that_is_lost(
 
     monkeypatch.setattr("dqlab.cluster.worker.plugin.pin_remotely", pinned)
     scheduler = SimpleNamespace(address="tcp://scheduler")
-    plugin = DqlabWorkerPlugin()
+    plugin = DqlabWorkerPlugin("", "")
     plugin._shared = ClientMeanwhile(made)  # type: ignore[assignment]
     plugin._worker = SimpleNamespace(  # type: ignore[assignment]
         status=Status.running,

@@ -57,7 +57,7 @@ def handlers() -> dict[str, list[Callable[..., Any]]]:
     """Return the handlers that we add to schedulers and workers; some have the same name on both."""
 
     async def wired() -> dict[str, Any]:
-        scheduler: Any = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={})
+        scheduler: Any = SimpleNamespace(id="s", workers={}, clients={}, handlers={}, stream_handlers={})
         registry, examiner = Registry(), Examiner()
         await examiner.start(scheduler)
         await registry.start(scheduler)

@@ -47,7 +47,7 @@ class World:
         self._born = self._epoch = 0
 
     async def begin(self, patch: pytest.MonkeyPatch) -> None:
-        self.scheduler: Any = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={}, rpc=None)
+        self.scheduler: Any = SimpleNamespace(id="s", workers={}, clients={}, handlers={}, stream_handlers={}, rpc=None)
         self.scheduler.http_application = None
         self.scheduler.get_events = lambda topic: ()
         module = "dqlab.cluster.scheduler.actors"
@@ -56,7 +56,7 @@ class World:
         patch.setattr(f"{module}.call_actor", self.call)
         patch.setattr(f"{module}.pin", lambda scheduler, keys: self.pinned.update(keys))
         patch.setattr(f"{module}.unpin", self.unpin)
-        for wait in ("supervisor.REPLACEMENT_WAIT", "supervisor.TRANSIENT_WAIT", "supervisor.TRY_AGAIN"):
+        for wait in ("supervisor.REPLACEMENT_WAIT", "supervisor.TRY_AGAIN"):
             patch.setattr(f"dqlab.cluster.scheduler.{wait}", 0.0)
         patch.setattr("dqlab.cluster.scheduler.consumer_sets.REPLACEMENT_WAIT", 0.0)
         await self.registry.start(self.scheduler)
@@ -69,6 +69,7 @@ class World:
         self._born += 1
         address = f"tcp://w{self._born}"
         state = SimpleNamespace(address=address, name=address, nthreads=1, resources={}, status=Status.running)
+        state.host = "here"
         state.memory_limit, state.nanny = 0, "tcp://nanny"
         self.scheduler.workers[address] = state
         self.registry.add_worker(self.scheduler, address)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.statistics.snapshots import JoinedQueue
 from dqlab.cluster.statistics.tracks import RunTrack
@@ -23,6 +22,7 @@ from dqlab.rules.lane import Lane
 from dqlab.rules.reports import LaneReport
 from dqlab.stats.snapshot import MAX_RUNS
 from dqlab.testing import FakeClock
+from tests.cluster.desk import DeskActor
 from tests.cluster.reports import lane_report, shard_report
 
 MANY = 300
@@ -32,7 +32,6 @@ OPTIONS = {
     "retry": {"retries": 3, "backoff": 1.0, "max_backoff": 300.0, "jitter": True},
     "maxsize": 1000,
     "max_bytes": 1 << 30,
-    "results_memory": 1 << 20,
     "results_maxsize": 1 << 30,
 }
 
@@ -55,7 +54,7 @@ class Stage:
     """A queue actor without a worker."""
 
     def __init__(self) -> None:
-        self.actor = QueueActor("q", 0, 1, OPTIONS)
+        self.actor = DeskActor("q", 0, 1, OPTIONS)
 
     async def begin(self) -> None:
         await self.actor._open()

@@ -10,7 +10,7 @@ import pytest
 from dqlab.clock import SystemClock
 from dqlab.cluster.consumer.actor import ConsumerActor
 from dqlab.cluster.shard.actor import QueueActor
-from dqlab.cluster.shard.durable import LogStore, open_durable
+from dqlab.cluster.shard.durable import LogStore, open_log_of
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import Log
@@ -22,8 +22,8 @@ from tests.cluster.test_many_runs import OPTIONS
 
 
 async def opened(directory: Path) -> tuple[DurableShard, LogStore]:
-    store = {"directory": str(directory), "reserve_bytes": 0}
-    return await open_durable("q", 0, QueueOptions(), store, SystemClock())
+    log = shard_directory(directory, 0)
+    return await open_log_of("q", 0, QueueOptions(), log, {"reserve_bytes": 0}, SystemClock(), takeover=False)
 
 
 def test_what_was_acked_early_and_never_heard_of_again_is_dead_for_good(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_what_was_acked_early_and_never_heard_of_again_is_dead_for_good(tmp_path
 
 def test_a_shard_that_is_handed_over_while_it_is_opened_leaves_its_log_closed(tmp_path: Path) -> None:
     """A worker that leaves hands over what lives there, also what has not begun."""
-    store = {"directory": str(tmp_path), "reserve_bytes": 0, "takeover": False}
+    store = {"directory": str(tmp_path), "reserve_bytes": 0}
 
     async def scenario() -> None:
         actor = QueueActor("q", 0, 1, {**OPTIONS, "store": store})

@@ -1,4 +1,4 @@
-"""Orders to a queue: what each shard gets, what is kept outside of shards, and in which order."""
+"""Orders to a queue: what each shard gets, and in which order."""
 
 from __future__ import annotations
 
@@ -40,9 +40,6 @@ class Queue(QueueCalls):
             raise self.error
         return pack({"count": 10})
 
-    async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
-        self.events.append(("note", unpack(pack({"facts": facts}))[0]["facts"]))
-
     def give(self, order: Order, shard: int | None = None) -> int:
         return asyncio.run(self.order(order, shard=shard))
 
@@ -56,12 +53,11 @@ FORMS: list[tuple[Order, list[tuple[int, dict[str, Any]]]]] = [
     (orders.Forget(NO_ID, [(0, 9)]), [(at, {"op": "forget", "run": NO_ID, "ids": [[0, 9]]}) for at in range(3)]),
     (orders.Open(RUN, RECORD), [(at, {"op": "open", "open": {"run": RUN, "record": RECORD}}) for at in range(3)]),
     (
-        orders.Open(RUN, RECORD, {"retries": 2}).where_missing,
+        orders.Open(RUN, RECORD, {"retries": 2}),
         [(at, {"op": "open", "open": {"run": RUN, "record": RECORD, "retry": {"retries": 2}}}) for at in range(3)],
     ),
     (orders.Drop(RUN), [(at, {"op": "drop", "run": RUN}) for at in range(3)]),
     (orders.Cancel(RUN), [(at, {"op": "cancel", "run": RUN}) for at in range(3)]),
-    (orders.CancelledNothing(RUN), []),
     (
         orders.RetryDead(RUN, ids, [(3, 5)], CODE.function, CODE.blob),
         [
@@ -97,22 +93,6 @@ FORMS: list[tuple[Order, list[tuple[int, dict[str, Any]]]]] = [
         [(at, {"op": "reopen", "run": RUN, "client": "me", "producer": b"mine"}) for at in range(3)],
     ),
 ]
-NOTES = {
-    "Pause": {"paused": True},
-    "Resume": {"queue_paused": False, "queue_draining": False, "goes_on": None},
-    "Drain": {"queue_draining": True},
-    "Open": {"open": {"run": RUN, "record": RECORD}},
-    "Drop": None,
-    "Cancel": {"cancelled": True},
-    "CancelledNothing": {"cancelled": False},
-    "RetryDead": {"goes_on": [0, 1, 2]},
-    "LearnCode": CODE._asdict(),
-    "Adopt": {**CODE._asdict(), "adopted": True, "goes_on": None},
-    "Retries": {"retries": 7},
-    "RecordSubmitted": {"submitted": KNOWN, "by": b"producer"},
-    "Seal": {"seal": {"total": 5, "incomplete": "why", "here": [3, 2, 0]}, "submitted": KNOWN, "by": b"producer"},
-    "Reopen": {"seal": None, "client": "me", "producer": b"mine"},
-}
 
 
 def name_of(order: object) -> str:
@@ -128,31 +108,10 @@ def test_every_order_has_the_form_that_logs_have(order: Order, messages: list[tu
     assert sorted(queue.events, key=lambda event: event[0]) == messages
 
 
-@pytest.mark.parametrize("order", [order for order, _ in FORMS], ids=[name_of(order) for order, _ in FORMS])
-def test_what_must_survive_a_shard_in_memory_is_noted_before_any_shard_has_it(order: Order) -> None:
-    """A worker that died between the two took the order with it."""
-    queue = Queue()
-    queue.give(order)
-
-    noted = [at for at, (where, _) in enumerate(queue.events) if where == "note"]
-    assert noted == ([0] if name_of(order) in NOTES else [])
-    if noted:
-        assert queue.events[0][1] == NOTES[name_of(order)]
-
-
 def test_every_order_is_tried_here() -> None:
-    """One without a decision about its note is lost with a shard in memory."""
     named = {name: getattr(orders, name) for name in orders.__all__}
     known = {name for name, each in named.items() if isinstance(each, type) and issubclass(each, Order)}
     assert {name_of(order) for order, _ in FORMS} == known - {"Order"}
-
-
-def test_a_run_that_had_ended_is_not_noted_as_cancelled() -> None:
-    """What it loses later may be sent again."""
-    queue = Queue()
-    queue.give(orders.Cancel(RUN, complete=True))
-
-    assert "note" not in dict(queue.events)
 
 
 def test_an_order_for_one_shard_reaches_no_other() -> None:
@@ -168,7 +127,7 @@ def test_a_run_is_sealed_one_shard_after_the_other() -> None:
     with pytest.raises(CallTimeout):
         queue.give(orders.Seal(RUN, [3, 2, 0], None, SUBMITTED))
 
-    assert [where for where, _ in queue.events] == ["note", 0]
+    assert [where for where, _ in queue.events] == [0]
 
 
 @pytest.mark.parametrize(

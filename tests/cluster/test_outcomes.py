@@ -18,15 +18,17 @@ from dqlab.cluster.consumer.process.child import Turns
 from dqlab.cluster.consumer.process.pipes import LastWords, Record, Records, Say
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
-from dqlab.cluster.shard.memory import MemoryStore
-from dqlab.cluster.shard.vault import page
+from dqlab.cluster.shard.pages import page
 from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.cluster.transport.wire import pack
 from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
+from dqlab.rules.deliveries import Settled
+from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
@@ -244,6 +246,21 @@ def test_a_chunk_holds_the_bytes_of_its_messages_once() -> None:
 # --- through the rules ----------------------------------------------------------------------
 
 
+class KeptResults(MemoryJournal):
+    """Keeps settlements too, each by its position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settlements: list[bytes] = []
+
+    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
+        self.settlements.append(bytes(settlement.blob))
+        return [Stretch(piece, len(self.settlements) - 1, at) for piece, at in settled.results]
+
+    async def read(self, stretch: Stretch) -> bytes:
+        return self.settlements[stretch.place]
+
+
 @dataclass
 class Town:
     """A shard in memory, two consumers, and what their functions do."""
@@ -256,7 +273,7 @@ class Town:
 
     def __post_init__(self) -> None:
         rules = QueueOptions(visibility_timeout=TIMEOUT, max_deliveries=50, retry=Retry(1, backoff=0.0))
-        self.store = MemoryStore(1 << 20, 1 << 30)
+        self.store = KeptResults()
         self.shard = Shard("q", 0, epoch=1, options=rules, clock=self.clock, random=self.random, journal=self.store)
         self.ledger = Ledger(self.shard)
 

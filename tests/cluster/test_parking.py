@@ -23,7 +23,6 @@ def options() -> dict[str, Any]:
     return {
         **{name: getattr(chosen, name) for name in ("visibility_timeout", "max_deliveries", "maxsize", "max_bytes")},
         "retry": {"retries": Retry().retries},
-        "results_memory": 1 << 20,
         "results_maxsize": 1 << 30,
     }
 
@@ -327,7 +326,7 @@ FIRST, SECOND = "consumer/q/0#0", "consumer/q/1#0"
 
 async def moved() -> DeskActor:
     """Return a shard whose consumers of the epoch before still live, with ten messages of earlier leases."""
-    actor = DeskActor("q", 0, 2, options(), (), None, [name.split("#")[0] for name in (FIRST, SECOND)])
+    actor = DeskActor("q", 0, 2, options(), (), [name.split("#")[0] for name in (FIRST, SECOND)])
     await actor.start(pack({}))
     await put(actor, 10)
     return actor

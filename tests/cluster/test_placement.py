@@ -12,7 +12,6 @@ from distributed.core import Status
 from dqlab.cluster.scheduler import actors
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.placement import Host, Plan, plan
-from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.errors import CallTimeout
@@ -57,7 +56,7 @@ def _worker(address: str, nanny: str = "tcp://nanny") -> Any:
 
 def _state(*addresses: str, nanny: str = "tcp://nanny") -> Any:
     workers = {address: _worker(address, nanny) for address in addresses}
-    state = ClusterState(cast("Any", SimpleNamespace(workers=workers)), Collector())
+    state = ClusterState(cast("Any", SimpleNamespace(id="s", workers=workers)), Collector())
     for address in addresses:
         state.note_came(address)
     return state
@@ -115,12 +114,12 @@ def test_recreated_shard_knows_which_consumers_are_out_of_place_beside_it(
 ) -> None:
     async def scenario() -> list[str]:
         state = ClusterState(
-            cast("Any", SimpleNamespace(workers={at: _worker(at) for at in workers})), Collector(), reserved
+            cast("Any", SimpleNamespace(workers={at: _worker(at) for at in workers}, id="s")), Collector(), reserved
         )
         shard = Entry("queue/q/0", "q", "a", "k", 2, args=("q", 0, 1, {"store": {}}))
         others = [Entry(f"consumer/q/{i}", "q", at, f"k{i}", 1) for i, at in enumerate("ab")]
         state.entries |= {entry.name: entry for entry in [shard, *others]}
-        return Actors(state, RunNotes(state))._beside(shard)
+        return Actors(state)._beside(shard)
 
     assert asyncio.run(scenario()) == beside
 
@@ -140,7 +139,7 @@ def test_new_queue_on_a_paused_worker_names_its_memory(monkeypatch: pytest.Monke
         )
         scheduler: Any = SimpleNamespace(workers={"a": worker}, rpc=SimpleNamespace(connect=connect))
         state = ClusterState(scheduler, Collector())
-        await Actors(state, RunNotes(state))._ask_to_spawn(Entry("queue/q/0", "q", "a", "k", 1, args=("q", 0, 1, {})))
+        await Actors(state)._ask_to_spawn(Entry("queue/q/0", "q", "a", "k", 1, args=("q", 0, 1, {})))
 
     with pytest.raises(CallTimeout) as caught:
         asyncio.run(scenario())

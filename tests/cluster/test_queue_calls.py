@@ -49,9 +49,6 @@ class Shards(QueueCalls):
         lane = LaneReport(run=RUN.hex(), name="word-count", counts=[0] * 7, halted=self.halted[shard])
         return ShardProgress(lane=lane, done=False, codes=[CODE])
 
-    async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
-        raise AssertionError("only queues in memory need notes")
-
 
 def test_retry_whose_code_is_kept_nowhere_is_refused_and_sends_nothing() -> None:
     """It once sent the documents with the code that they had failed with, and named the newest."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.shard.durable import LogStore, open_durable
-from dqlab.cluster.shard.vault import page_behind
+from dqlab.cluster.shard.durable import LogStore, open_log_of
+from dqlab.cluster.shard.pages import page_behind
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
@@ -22,6 +22,7 @@ from dqlab.rules.result_index import ResultIndex, Stretch
 from dqlab.rules.states import State
 from dqlab.rules.sweeps import purge
 from dqlab.store.compaction import compaction
+from dqlab.store.directories import shard_directory
 from dqlab.store.durable_shard import DurableShard
 from tests.cluster import desk
 from tests.disks import FlakyFiles
@@ -31,8 +32,9 @@ PAYLOADS = [b"%04d" % n * 300 for n in range(COUNT)]
 
 
 async def opened(directory: Path) -> tuple[DurableShard, LogStore]:
-    store = {"directory": str(directory), "sync": "os", "segment_bytes": 20_000, "reserve_bytes": 0}
-    return await open_durable("q", 0, QueueOptions(), store, SystemClock())
+    settings = {"sync": "os", "segment_bytes": 20_000, "reserve_bytes": 0}
+    log = shard_directory(directory, 0)
+    return await open_log_of("q", 0, QueueOptions(), log, settings, SystemClock(), takeover=False)
 
 
 def put(shard: DurableShard) -> None:
@@ -276,7 +278,7 @@ def test_as_many_results_come_with_one_call_as_the_caller_takes(size: int, most:
     """A notebook that is still submitting gets an answer every 20 ms: a thousand values each was 50,000 a second."""
 
     async def play() -> None:
-        actor = await desk.opened(results_memory=1 << 30)
+        actor = await desk.opened()
         for sequence in range(100):
             await desk.put(actor, 16, sequence=sequence)
             await desk.finish(actor, await desk.lease(actor, "c", 16), [b"x" * size] * 16)

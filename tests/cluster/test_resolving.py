@@ -22,10 +22,10 @@ def in_registry(scenario: Callable[[Registry, Entry], Awaitable[Any]]) -> Any:
 
     async def inside() -> Any:
         registry = Registry()
-        scheduler = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={}, rpc=None)
+        scheduler = SimpleNamespace(id="s", workers={}, clients={}, handlers={}, stream_handlers={}, rpc=None)
         await registry.start(scheduler)  # type: ignore[arg-type]
         registry.state.queues["q"] = OpenQueue(1)
-        entry = registry.state.entries[NAME] = Entry(NAME, "q", "a", "k", 1, "host", b"", ("q", 0, 1, {"store": {}}))
+        entry = registry.state.entries[NAME] = Entry(NAME, "q", "a", "k", 1, "host", args=("q", 0, 1, {"store": {}}))
         entry.made.set()
         try:
             return await asyncio.wait_for(scenario(registry, entry), 5)

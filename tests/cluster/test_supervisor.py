@@ -20,13 +20,13 @@ class Noting:
 
     def __init__(self, make: Callable[[Entry, str], Awaitable[None]]) -> None:
         self.entries: dict[str, Entry] = {}
-        self.scheduler = SimpleNamespace(workers={})
+        self.scheduler = SimpleNamespace(id="s", workers={})
         self.queues = {"q": {}}
         self.attachments = SimpleNamespace(cut_off=self._cut_off)
         self.made: list[str] = []
         self.told: list[str] = []
         self._make = make
-        self.entry = Entry("queue/q/0", "q", "a", "k", 1, "host", b"", ("q", 0, 1, {"store": {}}))
+        self.entry = Entry("queue/q/0", "q", "a", "k", 1, "host", args=("q", 0, 1, {"store": {}}))
         self.entry.made.set()
         self.entries[self.entry.name] = self.entry
 
@@ -35,6 +35,9 @@ class Noting:
 
     def plan(self) -> Any:
         return SimpleNamespace(queues=list(self.scheduler.workers))
+
+    def hosts_for(self, shard: Entry) -> Any:
+        return self.plan().queues
 
     def addresses_of(self, host: str) -> list[str]:
         return [state.address for state in self.scheduler.workers.values() if state.name == host]
@@ -59,8 +62,7 @@ class Noting:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    for wait in ("REPLACEMENT_WAIT", "TRANSIENT_WAIT"):
-        monkeypatch.setattr(f"dqlab.cluster.scheduler.supervisor.{wait}", 0.01)
+    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.REPLACEMENT_WAIT", 0.01)
     monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.TRY_AGAIN", 0.0)
 
 
@@ -219,12 +221,12 @@ def test_a_log_that_says_it_has_failed_is_let_go_and_opened_again() -> None:
 
 def test_a_log_that_cannot_be_opened_now_is_tried_until_its_disk_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls meanwhile wait, and raise with the reason after half a minute; all goes on when the disk is well."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.actors.FAILING_AFTER", 0.0)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.HOPELESS_AFTER", 0.0)
     told: list[str | None] = []
 
     async def scenario() -> tuple[int, str | None, str]:
         registry = Noting(fine)
-        supervisor, actors = registry.supervisor(), Actors(registry, None)  # type: ignore[arg-type]
+        supervisor, actors = registry.supervisor(), Actors(registry)  # type: ignore[arg-type]
 
         async def fails(entry: Entry, address: str) -> None:
             told.append(actors.hopeless(entry))
@@ -250,7 +252,7 @@ def test_a_log_that_fails_after_its_shard_has_moved_has_half_a_minute_too(when: 
     async def scenario() -> list[str | None]:
         registry = Noting(fine)
         registry.entry.failures = failures  # of yesterday
-        supervisor, actors = registry.supervisor(), Actors(registry, None)  # type: ignore[arg-type]
+        supervisor, actors = registry.supervisor(), Actors(registry)  # type: ignore[arg-type]
         told: list[str | None] = []
 
         async def fails_once(entry: Entry, address: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,11 +111,12 @@ def full(shard: Shard, run: bytes) -> None:
 
 
 @pytest.mark.long
-def test_page_of_fifty_takes_no_longer_with_two_hundred_thousand_dead() -> None:
+def test_page_of_fifty_takes_no_longer_with_two_hundred_thousand_dead(tmp_path: Path) -> None:
     """People page through failures just when there are very many of them."""
     run = b"run-of-the-tests"
     settings = {"visibility_timeout": 60.0, "max_deliveries": 5, "maxsize": None, "max_bytes": None}
-    kept = {"retry": {"retries": 0, "backoff": 1.0}, "results_memory": 1 << 20, "results_maxsize": 1 << 20}
+    kept = {"retry": {"retries": 0, "backoff": 1.0}, "results_maxsize": 1 << 20}
+    store = {"directory": str(tmp_path), "sync": "os", "reserve_bytes": 0}
 
     async def page(actor: QueueActor, after: int, *classes: str) -> tuple[list[int], float]:
         asked = {"run": run, "after": after, "limit": 50, "classes": list(classes), "bare": True}
@@ -125,7 +127,7 @@ def test_page_of_fifty_takes_no_longer_with_two_hundred_thousand_dead() -> None:
         return [row[0] for row in meta["rows"]], took
 
     async def look() -> None:
-        actor = QueueActor("q", 0, 1, {**settings, **kept})
+        actor = QueueActor("q", 0, 1, {**settings, **kept, "store": store})
         await actor._open()
         full(actor.shard, run)
         for classes, expected in (((), range(MANY)), (("22222222",), range(0, MANY, RARE))):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.past import recall
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
@@ -244,23 +242,6 @@ def test_messages_that_die_without_an_exception_count() -> None:
 
     assert desk.ledger.halt_failing() == [RUN]
     assert desk.halted.startswith("its first document failed, the first one: ")
-
-
-def test_a_shard_made_again_after_its_worker_died_knows_that_the_run_paused_itself() -> None:
-    """In memory; else a wait would go on for a paused run, without a reason."""
-    desk, fresh = Halting(20), Halting(0, stop_if=None)
-    desk.end(*[FAIL] * 5)
-    record = {"name": "r", "codes": [CODE], "halted": desk.halted, "stop_if": None}
-    again = Ledger(
-        Shard("q", 0, epoch=2, options=QueueOptions(), clock=fresh.clock, random=Random(1), journal=MemoryJournal())
-    )
-
-    lane = {"run": RUN, "lost": 20, "cancelled": 0, "units": (0, 0), "died": ["w"], "paused": True}
-    opening = {"open": {"run": RUN, "record": record}}
-    recall(again, {"first_sequence": 0, "paused": False, "draining": False, "lanes": [cast("Any", lane | opening)]})
-
-    assert again.book(RUN).halted == desk.halted
-    assert again.halt_failing() == []
 
 
 @pytest.mark.long

@@ -187,15 +187,16 @@ def test_a_report_that_comes_after_a_queue_of_its_name_was_opened_hides_it_for_o
 
 
 def test_a_call_is_served_though_consumers_of_the_queue_before_it_had_parked_for_a_moment(
-    lab: dq.Lab, queue_name: str, monkeypatch: pytest.MonkeyPatch
+    lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were retired with that queue; `RunStalled` came after ten seconds without a consumer."""
     monkeypatch.setattr("dqlab.runs.puts.PARK", 1.0)
-    pool = lab.queue(queue_name)
+    stored: dict[str, Any] = {"name": queue_name, "durability": dq.Durability.DURABLE, "dirpath": tmp_path}
+    pool = dq.QueuePool(lab.client, served=True, **stored)
     assert pool.submit(same, 1).results(timeout=30) == [1]
     with Client(lab.client.scheduler.address, set_as_default=False) as theirs:
-        dq.QueuePool(theirs, name=queue_name).close(force=True)
-        dq.QueuePool(theirs, name=queue_name)
+        dq.QueuePool(theirs, **stored).close(force=True)
+        dq.QueuePool(theirs, **stored)
         pool._puts._sender.on_unserved = None  # the shard knew them, and did not report that it has no consumer
 
         assert pool.submit(same, 2).results(timeout=30) == [2]

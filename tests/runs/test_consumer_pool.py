@@ -206,7 +206,7 @@ def test_join_raises_when_results_have_no_room(client: Client, monkeypatch: pyte
     """The queue pauses itself then; waiting for it would be for ever."""
     import dask.config
 
-    with dask.config.set({"dqlab.results.maxsize": 20_000, "dqlab.results.memory-bytes": 10_000}):
+    with dask.config.set({"dqlab.results.maxsize": 20_000}):
         pool = QueuePool(client)
     pool.batch_submit([(os.urandom, 1_000)] * 100)
     consumers = ConsumerPool(client, pool, batch_size=5)

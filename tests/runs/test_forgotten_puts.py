@@ -13,7 +13,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.errors import CallsFailed, MessagesLost, ResultsForgotten
+from dqlab.errors import ActorGone, CallsFailed, ResultsForgotten
 from dqlab.frame import NO_ID
 
 
@@ -150,7 +150,7 @@ def opened_again(lab: dq.Lab, name: str) -> Iterator[dq.QueuePool]:
         yield dq.QueuePool(client, name=name, served=True)
 
 
-def test_calls_of_a_queue_that_was_closed_are_lost_and_have_no_results_of_others(
+def test_calls_of_a_queue_that_was_closed_are_gone_and_have_no_results_of_others(
     lab: dq.Lab, queue: dq.QueuePool
 ) -> None:
     """Ids begin again in a queue of the same name, and another client's values came back as one's own."""
@@ -161,22 +161,12 @@ def test_calls_of_a_queue_that_was_closed_are_lost_and_have_no_results_of_others
         assert others.results(timeout=30) == [20, 40]
         assert others.ids == mine.ids
 
-        with pytest.raises(MessagesLost, match=r"2 of 2 messages .* the queue was closed, and opened again"):
-            mine.results(timeout=30)
-        with pytest.raises(MessagesLost):
-            mine.results(timeout=30, errors="return")
-        assert queue.submit(double, 30).results(timeout=30) == [60]
+        for errors in ("raise", "return"):
+            with pytest.raises(ActorGone, match="its queue was closed"):
+                mine.results(timeout=30, errors=errors)
+        with pytest.raises(ActorGone, match="its queue was closed"):
+            queue.submit(double, 30).results(timeout=30)
         assert others.results(timeout=30) == [20, 40]
-
-
-def test_calls_of_a_queue_that_was_closed_are_lost_also_while_nothing_has_their_ids(
-    lab: dq.Lab, queue: dq.QueuePool
-) -> None:
-    """They were told to have failed or to be cancelled, as nothing was left of them."""
-    mine = queue.batch_submit([(double, 1), (double, 2)])
-    assert mine.results(timeout=30) == [2, 4]
-    with opened_again(lab, queue.name), pytest.raises(MessagesLost, match="was closed"):
-        mine.results(timeout=30)
 
 
 def test_results_of_a_queue_that_was_closed_are_forgotten_without_those_of_others(

@@ -49,7 +49,6 @@ def runs_of(pool: dq.QueuePool) -> list[Any]:
 
 
 PLACES = [
-    (Handle, "keep_note", OUT_OF_REACH),
     (Handle, "order", OUT_OF_REACH),
     (Submitter, "start", KeyboardInterrupt()),
     (Submitter, "__init__", KeyboardInterrupt()),

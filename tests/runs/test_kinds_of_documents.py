@@ -32,7 +32,7 @@ from tests.cells import of_a_cell
 from tests.hugging_face import Dataset
 from tests.pdfs import encrypted_pdf, make_pdf
 from tests.runs.test_cut_off import ROOT, all_there
-from tests.runs.test_lost import host_of, kill
+from tests.runs.test_killed_hosts import host_of, kill
 from tests.s3_server import serving_s3
 from tests.sampled import mostly_slow
 
@@ -252,8 +252,9 @@ def test_run_over_each_kind_goes_on_where_its_submitter_was_killed(
 
 
 @pytest.mark.parametrize("kind", mostly_slow(KINDS, "zip", "parts of pdfs", "rows of a dataset"), indirect=True)
-def test_failed_and_lost_documents_of_each_kind_run_again(pool: dq.QueuePool, corpus: Path, kind: str) -> None:
-    """By `retry` with other code, and by `resubmit_lost` after the worker of a shard was killed."""
+def test_failed_documents_of_each_kind_run_again_and_outlive_a_killed_worker(
+    pool: dq.QueuePool, corpus: Path, kind: str
+) -> None:
     documents, by_hand = KINDS[kind](corpus), expected(kind, corpus)
     run = pool.map(count_most, documents, name="kinds", retry=dq.Retry(0))
     run.until_over(120)
@@ -263,8 +264,6 @@ def test_failed_and_lost_documents_of_each_kind_run_again(pool: dq.QueuePool, co
     assert counted(run.wait(timeout=120)) == by_hand
 
     kill(pool, 0)
-    assert run.counts["lost"] > 0
-    run.resubmit_lost()
     assert counted(run.wait(timeout=120)) == by_hand
     stats = run.stats()
     assert stats.unit == UNITS.get(kind, "bytes")

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-import dask
 import pytest
-from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.documents import storage
 from dqlab.errors import StorageUnknown
-from dqlab.runs.session import Session
 from tests.cells import of_a_cell
 from tests.http_server import serving
-from tests.runs.test_lost import kill
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -199,21 +194,3 @@ def test_a_stored_run_opens_its_documents_after_everything_was_started_again(tmp
     spelled = b"muchmuch" * 200
     logs = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert 0 < sum(data.count(spelled) for data in logs) < COUNT
-
-
-def test_lost_documents_are_sent_again_with_their_options(url: str) -> None:
-    with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster) as client,
-    ):
-        Session.of(client, reserved=("0",))
-        pool = dq.QueuePool(client, 1, name=f"q-{uuid.uuid4().hex[:8]}", served=True)
-        run = pool.map(text, listed(url), name="lost")
-        run.wait()
-
-        kill(pool, 0)
-        assert run.counts["lost"] == COUNT
-        assert run.resubmit_lost() == COUNT
-        assert list(run.wait(timeout=60).results()) == EXPECTED
-        pool.close(force=True)

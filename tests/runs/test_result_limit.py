@@ -59,13 +59,6 @@ def test_consumers_of_a_queue_on_disk_refuse_it_too(client: Client, tmp_path: Pa
         dq.ConsumerPool(client, pool)
 
 
-@pytest.mark.usefixtures("too_large")
-def test_queue_in_memory_takes_it(client: Client) -> None:
-    """It has no log."""
-    with closing(dq.QueuePool(client)) as pool:
-        dq.ConsumerPool(client, pool)
-
-
 def test_largest_result_fits_the_log(in_memory: Path) -> None:
     """With a key as long as a message may be."""
     shard = DurableShard.open(

@@ -158,7 +158,7 @@ def test_all_results_come_before_a_run_is_out_of_room(
     lab: dq.Lab, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those that come between the last page and the answer that the run has paused itself."""
-    with dask.config.set({"dqlab.results.maxsize": 20_000, "dqlab.results.memory-bytes": 10_000}):
+    with dask.config.set({"dqlab.results.maxsize": 20_000}):
         pool = lab.queue(queue_name)
     run = pool.map(bytes, [1_000] * 20_000)
     with pytest.raises(ResultsFull):

@@ -9,24 +9,18 @@ import signal
 import sys
 import textwrap
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.errors import DocumentsLost, RunExists, SubmissionIncomplete
-from dqlab.runs.session import Session
+from dqlab.errors import RunExists, SubmissionIncomplete
 from tests import forking
 from tests.cells import of_a_cell
 from tests.runs.test_cut_off import soon  # noqa: F401 - a fixture
-from tests.runs.test_lost import kill
 from tests.sampled import mostly_slow
 
 pytestmark = pytest.mark.cluster
@@ -158,33 +152,6 @@ def test_rows_that_failed_are_named_and_retried(queue: dq.QueuePool, kind: str, 
     assert [letter.document["text"] for letter in run.failures()] == frame()["text"][7::100].tolist()
     assert run.retry(fn=words) == 6
     assert joined(run.results(timeout=60), kind)["words"].tolist() == expected()
-
-
-@pytest.fixture(scope="module")
-def hurt() -> Iterator[Client]:
-    """A client of a cluster that may be hurt: one worker for queues, two for consumers."""
-    with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
-        LocalCluster(n_workers=3, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster) as client,
-    ):
-        Session.of(client, reserved=("0",))
-        yield client
-
-
-@pytest.mark.parametrize("kind", mostly_slow(KINDS, *list(KINDS)[:2]))
-def test_rows_that_were_lost_are_sent_again(hurt: Client, kind: str, tmp_path: Path) -> None:
-    pool = dq.QueuePool(hurt, name=f"q-{uuid.uuid4().hex[:8]}", served=True, maxsize=100_000)
-    run = pool.map(words, documents(kind, tmp_path), name="lost")
-    run.wait(timeout=60)
-    kill(pool)
-    with pytest.raises(DocumentsLost):
-        run.results(timeout=60)
-    assert next(iter(run.lost()))[1] == ("1000" if kind == "csv" else 1_000)
-
-    assert run.resubmit_lost() == N
-    assert joined(run.results(timeout=60), kind)["words"].tolist() == expected()
-    pool.close(force=True)
 
 
 def test_a_bad_line_fails_alone_and_a_changed_file_fails_its_rows(queue: dq.QueuePool, tmp_path: Path) -> None:

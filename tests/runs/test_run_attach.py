@@ -648,27 +648,21 @@ def test_two_notebooks_that_map_the_same_at_the_same_time_share_one_run(
     assert sorted(int(x) for x in tally.seen()) == list(range(2000))
 
 
-def test_queue_that_another_client_made_again_gets_its_consumers_again(lab: dq.Lab, queue: dq.QueuePool) -> None:
-    """Its consumers were retired when it was closed, and the client that maps into it asked for some long ago."""
-    queue.map(same, range(3)).wait(timeout=20)
-    with Client(lab.client.scheduler.address, set_as_default=False) as client:
-        dq.QueuePool(client, name=queue.name).close(force=True)
-        there = dq.QueuePool(client, name=queue.name)
-        assert list(queue.map(same, range(5)).results(timeout=20)) == list(range(5))
-        assert len(there) == 1
-
-
-def test_calls_into_a_queue_that_another_client_made_again_have_consumers_again(
-    lab: dq.Lab, queue: dq.QueuePool
+def test_runs_and_calls_in_a_durable_queue_that_another_client_made_again_have_consumers_again(
+    lab: dq.Lab, queue_name: str, tmp_path: Path
 ) -> None:
     """A client that puts has asked for consumers once; they went with the queue, and no consumer came for the calls."""
+    stored: dict[str, Any] = {"name": queue_name, "durability": dq.Durability.DURABLE, "dirpath": tmp_path}
+    queue = dq.QueuePool(lab.client, served=True, **stored)
     assert queue.submit(same, 1).results(timeout=20) == [1]
     with Client(lab.client.scheduler.address, set_as_default=False) as client:
         for turn in range(3):
-            dq.QueuePool(client, name=queue.name).close(force=True)
-            there = dq.QueuePool(client, name=queue.name)
+            dq.QueuePool(client, **stored).close(force=True)
+            there = dq.QueuePool(client, **stored)
             assert queue.batch_submit([(same, turn), (same, -turn)]).results(timeout=20) == [turn, -turn]
+            assert list(queue.map(same, range(5)).results(timeout=20)) == list(range(5))
             assert len(there) == 1
+    queue.close(force=True)
 
 
 def test_queue_that_is_gone_is_opened_again_without_closing_what_another_client_has_opened(

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, Scheduler
+from distributed import Client
 
 import dqlab as dq
-from dqlab.cluster.transport import calls
+from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.orders import Drop
 from dqlab.cluster.transport.queue_calls import cancel
 from dqlab.errors import ActorGone, BadOption, DqlabWarning, QueueClosed, QueueDraining, RunCancelled, RunNotFound
-from dqlab.frame import NO_ID
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.stats import RunState
 from dqlab.testing import Gate, Tally
@@ -279,16 +278,6 @@ def let_go(blocked: BlockedInput, run: dq.Run) -> None:
     assert not run.submitter._thread.is_alive()
 
 
-def notes(lab: dq.Lab, queue: dq.QueuePool) -> list[bytes]:
-    """Return the runs of a queue that the scheduler keeps notes about."""
-
-    def kept(name: str, dask_scheduler: Scheduler) -> list[bytes]:
-        registry: Any = dask_scheduler.plugins["dqlab"]
-        return [run for run in registry.run_notes._runs.get(name, {}) if run != NO_ID]
-
-    return list(lab.client.run_on_scheduler(kept, queue.name))
-
-
 def test_the_input_of_a_cancelled_run_is_not_waited_for(queue: dq.QueuePool, blocked: BlockedInput) -> None:
     """It may be a socket, or a listing of millions; who waits has what there is, and is told that it is not all."""
     run = queue.map(same, blocked)
@@ -341,7 +330,7 @@ def test_a_dropped_run_whose_input_hangs_is_gone_at_once_and_stays_so(
     let_go(blocked, run)
 
     assert list(again.results(timeout=30)) == [*range(5)]
-    assert notes(lab, queue) == [again.id]
+    assert again.handle.link.sync(queue_calls.runs_of(again.handle)) == {queue.name: again.id}
     with pytest.raises(RunNotFound, match=f"no run named {queue.name!r} here. It was dropped"):
         run.wait(timeout=10)
 
@@ -478,12 +467,10 @@ def test_errors_name_a_dropped_run_as_people_know_it(queue: dq.QueuePool) -> Non
         "a result": lambda: results[3],
         "read failures": lambda: list(failures),
         "failures": run.failures,
-        "lost": run.lost,
         "record": run.record,
         "counts": lambda: run.counts,
         "stats": run.stats,
         "retry": run.retry,
-        "resubmit_lost": run.resubmit_lost,
         "pause": run.pause,
         "resume": run.resume,
         "cancel": run.cancel,

@@ -186,7 +186,7 @@ def test_repeated_frame_is_counted_once(unserved: dq.QueuePool) -> None:
 @pytest.fixture
 def cramped(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
     """A queue with room for a few results."""
-    with dask.config.set({"dqlab.results.maxsize": 20_000, "dqlab.results.memory-bytes": 10_000}):
+    with dask.config.set({"dqlab.results.maxsize": 20_000}):
         pool = lab.queue(queue_name)
     yield pool
     pool.close()

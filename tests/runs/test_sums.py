@@ -11,7 +11,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.orders import Drop, OpenMissing, RecordSubmitted, Seal
+from dqlab.cluster.transport.orders import Drop, Open, RecordSubmitted, Seal
 from dqlab.cluster.transport.reports import ShardReport
 from dqlab.errors import ResultsMissing
 from dqlab.rules.result_index import ResultIndex
@@ -75,7 +75,7 @@ def test_documents_that_no_shard_has_are_missed(lab: dq.Lab, queue_name: str) ->
     assert had > 0
     give = lambda order: lab.session.link.sync(queue.handle.order(order, shard=1))  # noqa: E731
     give(Drop(run.id))
-    give(OpenMissing(run.id, {"name": run.name, "codes": codes}))
+    give(Open(run.id, {"name": run.name, "codes": codes}))
     give(Seal(run.id, [0, 0, 0], None, RecordSubmitted(run.id, Submitted(), run.id)))
 
     for way in WAYS.values():

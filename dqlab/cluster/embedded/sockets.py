@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 import socket
-import stat
 import tempfile
 import weakref
 from contextlib import suppress
@@ -30,7 +29,9 @@ from distributed.comm.tcp import _close_comm as note_closed
 from tornado.iostream import IOStream, StreamClosedError
 from tornado.tcpserver import TCPServer
 
-__all__ = ["PREFIX", "SCHEME", "Sockets", "make_directory", "missing", "problem_with", "register", "remove_directory"]
+from dqlab.platforms import problem_with
+
+__all__ = ["PREFIX", "SCHEME", "Sockets", "make_directory", "missing", "register", "remove_directory"]
 
 logger = logging.getLogger("dqlab.sockets")
 
@@ -62,21 +63,6 @@ def make_directory() -> Path:
 def remove_directory(directory: Path) -> None:
     """Remove a directory of `make_directory` with its contents."""
     shutil.rmtree(directory, ignore_errors=True)
-
-
-def problem_with(directory: str) -> str:
-    """Return why sockets in a directory cannot be trusted, "" if only this user can enter it."""
-    try:
-        about = Path(directory).lstat()
-    except OSError as error:
-        return f"{directory} cannot be read ({error.strerror}): its cluster has ended"
-    if not stat.S_ISDIR(about.st_mode):
-        return f"{directory} is not a directory"
-    if about.st_uid != os.geteuid():
-        return f"{directory} belongs to user {about.st_uid}, and this process runs as user {os.geteuid()}"
-    if about.st_mode & 0o077:
-        return f"{directory} can be entered by other users (mode {stat.S_IMODE(about.st_mode):o})"
-    return ""
 
 
 def missing(address: str) -> str:

@@ -15,12 +15,11 @@ from typing import Any, Literal
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.freshness import Freshness
-from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.calls import LetGoCall, RunningNowCall
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
-from dqlab.cluster.transport.orders import TRANSIENT, Drain, NotedFacts, Pause, Purge, Resume
+from dqlab.cluster.transport.orders import TRANSIENT, Drain, Pause, Purge, Resume
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.wire import Packed
@@ -151,20 +150,18 @@ class Actions:
         state: ClusterState,
         actors: Actors,
         consumer_sets: ConsumerSets,
-        run_notes: RunNotes,
         freshness: Freshness,
     ) -> None:
         self._state = state
         self._actors = actors
         self._consumer_sets = consumer_sets
-        self._run_notes = run_notes
         self._freshness = freshness
 
     def queue(self, name: str) -> _SchedulerCalls:
         """Return calls to an open queue, or raise QueueNotFound."""
         if name not in self._state.queues:
             raise QueueNotFound(queue=name, **_hint_and_known(name, self._state.queues))
-        return _SchedulerCalls(name, self._state, self._actors, self._run_notes)
+        return _SchedulerCalls(name, self._state, self._actors)
 
     async def run(self, queue: QueueCalls, name: str) -> bytes:
         """Return the id of a queue's run, or raise RunNotFound."""
@@ -323,8 +320,8 @@ def _hint_and_known(name: str, known: Any) -> dict[str, str]:
 class _SchedulerCalls(QueueCalls):
     """Calls an open queue from the scheduler, whose connections unpickle neither answers nor errors."""
 
-    def __init__(self, name: str, state: ClusterState, actors: Actors, run_notes: RunNotes) -> None:
-        self.name, self._rpc, self._actors, self._run_notes = name, state.scheduler.rpc, actors, run_notes
+    def __init__(self, name: str, state: ClusterState, actors: Actors) -> None:
+        self.name, self._rpc, self._actors = name, state.scheduler.rpc, actors
         queue = state.queues[name]
         self._count = queue.shards
         self.promise = TRANSIENT if queue.store is None else str(queue.store.get("sync", TRANSIENT))
@@ -353,7 +350,3 @@ class _SchedulerCalls(QueueCalls):
             raise CallTimeout(name=name, call=call, seconds=timeout) from None
         except NoSuchActor:
             raise ActorGone(name=name, reason="its worker no longer holds it") from None
-
-    async def keep_note(self, run: bytes, facts: NotedFacts | None) -> None:
-        """Pass facts about a run to `RunNotes.note`."""
-        await self._run_notes.note(self.name, run, facts)

@@ -9,11 +9,10 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dqlab.cluster.consumer.actor import ConsumerActor
-from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.transport.calls import A, Call, CloseCall, HandOverCall, ReleaseCall
 from dqlab.cluster.transport.errands import ask_worker
@@ -22,6 +21,7 @@ from dqlab.cluster.transport.ref import RESOLVE_WAIT
 from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.errors import CallTimeout, QueueClosed
 from dqlab.log import LogError
+from dqlab.rules.states import State
 from dqlab.texts import said_by
 
 __all__ = ["OPEN_TIMEOUT", "SPAWN_TIMEOUT", "Actors", "Whereabouts"]
@@ -36,11 +36,9 @@ OPEN_TIMEOUT = 300.0
 PAUSED_TIMEOUT = 5.0
 """Seconds that a new shard waits for a worker that Dask has paused: it may give memory back at once, or never."""
 CLOSE_TIMEOUT = 10.0
-FAILING_AFTER = 30.0
-"""Seconds that callers wait for a failed log to recover before they get the reason."""
-ALONE_AFTER = 30.0
-"""Seconds without any worker after which callers get an error for a shard in memory. A cluster that restarts has no
-worker for a moment."""
+HOPELESS_AFTER = 30.0
+"""Seconds that callers wait for a failed log to recover, or for a worker that can open it, before they get the reason.
+A cluster that restarts has no worker for a moment."""
 
 
 class WorkerPaused(CallTimeout):
@@ -64,47 +62,57 @@ class Whereabouts:
     """Why callers should stop waiting for it."""
     failed: bool = False
     """Whether `gone` is about its log, which may recover."""
+    lost: bool = False
+    """Whether `gone` is about its log, which is gone too."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that clients and workers get."""
         if self.address is None:
-            return {"gone": self.gone, "failed": self.failed, "address": None}
-        return {"address": self.address, "key": self.key, "epoch": self.epoch, "gone": self.gone}
+            return {"gone": self.gone, "failed": self.failed, "lost": self.lost, "address": None}
+        return {**asdict(self)}
 
 
 class Actors:
     """Keeps shards and consumers, each on a worker and registered in `ClusterState.entries`."""
 
-    def __init__(self, state: ClusterState, run_notes: RunNotes) -> None:
+    def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._run_notes = run_notes
         self._winding_down: set[str] = set()
         """Consumers that are no longer registered and still finish what they have begun."""
 
     # --- finding -----------------------------------------------------------------------
 
-    async def find(self, name: str) -> Whereabouts:
+    async def find(self, name: str, opening: str = "") -> Whereabouts:
         """Return where an actor lives or why it is gone, after at most 10 s for an actor that is being made."""
         entry = self._state.entries.get(name)
         if entry is None:
             return Whereabouts(gone="no actor of that name is registered")
+        if opening not in ("", entry.opening):
+            return Whereabouts(gone="its queue was closed; another one has its name now")
         stands = await entry.standing(0.0 if self.hopeless(entry) else RESOLVE_WAIT)
         # No await from here on: the worker may die during an await, and the returned address would be stale.
         if entry.gone is None and not stands:
-            return Whereabouts(gone=self.hopeless(entry), failed=entry.durable)
+            return Whereabouts(gone=self.hopeless(entry), failed=bool(entry.failure), lost=not entry.failure)
         return Whereabouts(entry.address, entry.key, entry.epoch, entry.gone)
 
     def hopeless(self, entry: Entry) -> str | None:
         """Return why callers should stop waiting for a shard, None if they should wait."""
-        if not entry.made.is_set() and entry.failure:
-            failing = asyncio.get_running_loop().time() - entry.left
-            return entry.failure if failing > FAILING_AFTER else None
-        if entry.made.is_set() or entry.durable or self._state.scheduler.workers or not entry.last:
-            return None
         waited = asyncio.get_running_loop().time() - entry.left
-        if waited < ALONE_AFTER:
+        if entry.made.is_set() or not entry.is_shard or waited < HOPELESS_AFTER:
             return None
-        return f"its worker {entry.last} died, and no other has come for {waited:.0f} s"
+        if entry.failure:
+            return entry.failure
+        gone = entry.last and not entry.durable and not self._state.hosts_for(entry)
+        return self._lost_with_its_machine(entry, waited) if gone else None
+
+    def _lost_with_its_machine(self, shard: Entry, waited: float) -> str:
+        """Return where a transient shard's log is, and what it holds by the last report."""
+        report = self._state.collector.known.shard(shard.queue, int(shard.args[1]))
+        lanes = report.lanes if report is not None else []
+        counts = [sum(column) for column in zip(*(lane.counts for lane in lanes), strict=True)]
+        held = ", ".join(f"{n:,} {state.name.lower()}" for state, n in zip(State, counts, strict=False) if n)
+        where = f"its log is on machine {shard.machine}, where no worker has come back for {waited:.0f} s"
+        return f"{where}. It held {held or 'nothing'}"
 
     async def pin(self, key: str) -> bool:
         """Pin an actor, so that it outlives its clients, and return whether it is still registered."""
@@ -122,7 +130,9 @@ class Actors:
             raise QueueClosed(queue=queue)
         # No await between this check and the entry: closing a queue releases the actors that are registered.
         key = f"dq-{name}-{secrets.token_hex(4)}"
-        entry = Entry(name, queue, address, key, 1, self._state.host_of(address), sealed_class, args)
+        host, machine = self._state.host_of(address), self._state.machine_of(address)
+        opening = self._state.queues[queue].opening
+        entry = Entry(name, queue, address, key, 1, host, machine, sealed_class, args, opening)
         self._state.entries[name] = entry
         try:
             await self._ask_to_spawn(entry)
@@ -144,6 +154,7 @@ class Actors:
         """Recreate a shard on a worker."""
         unpin(self._state.scheduler, [entry.key])
         entry.address, entry.host = address, self._state.host_of(address)
+        entry.machine = self._state.machine_of(address) or entry.machine
         entry.key = f"dq-{entry.name}-{secrets.token_hex(4)}"
         await self._ask_to_spawn(entry)
         if self._state.entries.get(entry.name) is not entry:  # its queue is closed
@@ -152,7 +163,7 @@ class Actors:
             unpin(self._state.scheduler, [entry.key])
 
     async def _ask_to_spawn(self, entry: Entry) -> None:
-        address, key, limit = entry.address, entry.key, OPEN_TIMEOUT if entry.durable else SPAWN_TIMEOUT
+        address, key, limit = entry.address, entry.key, OPEN_TIMEOUT if entry.is_shard else SPAWN_TIMEOUT
         if entry.is_shard and entry.epoch == 1 and self._state.paused_at(address):
             limit = PAUSED_TIMEOUT
         cls = open_value(entry.sealed) if entry.sealed else ConsumerActor
@@ -171,17 +182,12 @@ class Actors:
             entry.asked = False
 
     def _arguments(self, entry: Entry) -> tuple[Any, ...]:
-        """Return an actor's arguments, for a recreated shard with the facts known of its earlier epochs."""
-        if not entry.is_shard or (entry.epoch == 1 and not entry.durable):
+        """Return an actor's arguments, for a shard with what it must know of clients and consumers."""
+        if not entry.is_shard:
             return entry.args
-        name, index, epoch, options = entry.args
-        clients = self._state.clients()
-        beside = self._beside(entry)
-        if not entry.durable:
-            return name, index, entry.epoch, options, clients, self._run_notes.past(entry), [], beside
-        store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may be alive but unreachable
+        name, index, _, options = entry.args
         returning = self._consumers(entry.queue) if entry.epoch > 1 else []
-        return name, index, epoch, options | {"store": store}, clients, None, returning, beside
+        return name, index, entry.epoch, options, self._state.clients(), returning, self._beside(entry)
 
     def _beside(self, shard: Entry) -> list[str]:
         """Return the consumers on a shard's new worker, where the plan has other workers for consumers."""
@@ -193,7 +199,7 @@ class Actors:
 
     def _consumers(self, queue: str) -> list[str]:
         """Return the names of a queue's live consumers, including those that wind down."""
-        # A recreated durable shard leases nothing until these have reported which messages they hold.
+        # A recreated shard leases nothing until these have reported which messages they hold.
         mark = f"consumer/{queue}/"
         return [name for name in {*self._state.entries, *self._winding_down} if name.startswith(mark)]
 
@@ -278,7 +284,7 @@ class Actors:
 
     async def close(self, entry: Entry, patience: float = 0.0) -> Any:
         """Close an actor and return its packed answer, None if it did not answer."""
-        if not await entry.standing(OPEN_TIMEOUT if entry.durable and entry.asked else SPAWN_TIMEOUT):
+        if not await entry.standing(OPEN_TIMEOUT if entry.is_shard and entry.asked else SPAWN_TIMEOUT):
             logger.warning("event=close_failed name=%s reason=never_made", entry.name)
             return None
         return None if entry.gone is not None else await self._ask_to_end(entry, CloseCall(patience))

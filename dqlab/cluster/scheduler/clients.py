@@ -103,7 +103,7 @@ class Attachments:
 
 
 class Claims:
-    """Exclusive claims of clients, as to start a run under a name or to resubmit a run's lost documents."""
+    """Exclusive claims of clients, as to start a run under a name."""
 
     # A client may hold several claims to the same thing: its threads agree among themselves.
 
@@ -113,29 +113,24 @@ class Claims:
         """Claimed thing to its claims: token to client."""
         self._over: deque[str] = deque(maxlen=REMEMBERED)
         """Tokens of claims that were taken back, perhaps before the claim was granted or had arrived."""
-        self._numbers = count(1)
         self._changed = Bell()
 
-    async def claim(self, what: str, client: str, token: str, wait: float = 0.0) -> int:
-        """Grant a claim and return its ever-growing number, or 0 if another client holds it after `wait` seconds."""
+    async def claim(self, what: str, client: str, token: str, wait: float = 0.0) -> bool:
+        """Return whether a claim is granted, because no other client holds it after at most `wait` seconds."""
         # The client chooses the token, so that it can take the claim back even if this answer never arrives.
         await self._changed.until(lambda: token in self._over or self._holder(what) in (None, client), wait)
         if token in self._over or self._holder(what) not in (None, client):
-            return 0
+            return False
         # Drop the claims of clients that are gone: nobody else does.
         self._held = {name: claims for name, claims in self._held.items() if self._holder(name) is not None}
         self._held.setdefault(what, {})[token] = client
-        return next(self._numbers)
+        return True
 
     async def disclaim(self, what: str, token: str) -> None:
         """Take a claim back."""
         self._over.append(token)
         self._held.get(what, {}).pop(token, None)
         self._changed.ring()
-
-    async def claimed(self, what: str, wait: float) -> bool:
-        """Wait up to `wait` seconds for a claim to end, and return whether it is still held."""
-        return not await self._changed.until(lambda: self._holder(what) is None, wait)
 
     def _holder(self, what: str) -> str | None:
         alive = self._state.clients()

@@ -18,7 +18,7 @@ from distributed.scheduler import WorkerState
 
 from dqlab.clock import SystemClock
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
-from dqlab.cluster.scheduler.state import ClusterState
+from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.transport.internals import kill_worker, take_over_retiring
 from dqlab.cluster.transport.walltime import JobEnd
@@ -93,8 +93,6 @@ LATE = 0.2
 """Seconds that a check may be late. A later check proves no silence: this process read no messages meanwhile."""
 SILENCE = 1.2
 """Least seconds of silence after which a worker hangs: two beats are missing, and the third is due."""
-TRANSIENT_SILENCE = 15.0
-"""The same for a worker with a shard in memory: to kill it loses the shard's messages, to wait loses nothing."""
 OPENING_SILENCE = 15.0
 """The same for a worker that opens a shard: unpacking a long checkpoint holds the GIL for long pieces."""
 PAUSES = 3
@@ -154,12 +152,9 @@ class Beat:
         }
 
 
-def patience(shards: Iterable[tuple[str, bool]], opening: Iterable[str] = ()) -> dict[str, float]:
-    """Return the least silence allowed to each worker that hosts shards (address, durable) or opens one."""
-    found = dict.fromkeys(opening, OPENING_SILENCE)
-    for address, durable in shards:
-        found[address] = max(found.get(address, 0.0), SILENCE if durable else TRANSIENT_SILENCE)
-    return found
+def patience(hosts: Iterable[str], opening: Iterable[str] = ()) -> dict[str, float]:
+    """Return the least silence allowed to each worker that hosts shards or opens one, by address."""
+    return dict.fromkeys(hosts, SILENCE) | dict.fromkeys(opening, OPENING_SILENCE)
 
 
 logger = logging.getLogger("dqlab.registry")
@@ -217,17 +212,21 @@ class Departures:
         return await scheduler.retire_workers(**known, **options)
 
     async def _empty(self, workers: Collection[str]) -> None:
-        entries = list(self._state.entries.values())
-        # A worker with a shard in memory keeps all its actors: the shard cannot move, and Dask refuses to retire a
-        # worker with a pinned actor.
-        kept = {entry.address for entry in entries if entry.is_shard and not entry.durable and entry.gone is None}
-        going = {address for address in workers if address not in kept}
-        for address in set(workers) - going:
+        self._leave(workers)  # first: else replacements are placed on these workers
+        shards = [entry for entry in self._state.entries.values() if entry.is_shard and entry.address in workers]
+        # A worker keeps all its actors with a shard whose log no other worker can open: it is the last of its machine.
+        # Dask refuses to retire a worker with a pinned actor.
+        stuck = [entry for entry in shards if not entry.durable and not self._can_move(entry)]
+        kept = {entry.address for entry in stuck if entry.gone is None}
+        for address in kept:
             logger.info("event=worker_kept worker=%s reason=transient_shard", address)
-        self._leave(going)  # first: else replacements are placed on these workers
-        await self._consumer_sets.leave(going)
-        shards = [entry for entry in entries if entry.durable and entry.address in going]
-        await asyncio.gather(*(self._supervisor.move(entry) for entry in shards))
+        self._state.leaving -= kept
+        await self._consumer_sets.leave(set(workers) - kept)
+        await asyncio.gather(*(self._supervisor.move(entry) for entry in shards if entry.address not in kept))
+
+    def _can_move(self, shard: Entry) -> bool:
+        """Return whether a worker that stays can open a shard's log."""
+        return any(address != shard.address for address in self._state.hosts_for(shard))
 
     def restarting(self) -> None:
         """Make no more actors on the current workers, which Dask replaces."""
@@ -297,9 +296,9 @@ class Departures:
         left = self.deadlines.patience(worker, loop.time())
         logger.warning("event=job_ends worker=%s patience=%.0f", worker, left)
         self._supervisor.changed()
-        if state.plan().queues:  # else no other worker can host the shards, and they stay as long as possible
-            entries = [entry for entry in state.entries.values() if entry.durable and entry.address == worker]
-            await asyncio.gather(*(self._supervisor.move(entry) for entry in entries))
+        # A shard that no other worker can host stays as long as possible.
+        shards = [entry for entry in state.entries.values() if entry.is_shard and entry.address == worker]
+        await asyncio.gather(*(self._supervisor.move(entry) for entry in shards if self._can_move(entry)))
         await self._consumer_sets.wind_down(worker, left)
         await self._supervisor.place_comes(self.deadlines.patience(worker, loop.time()))
         if worker in state.scheduler.workers:
@@ -343,7 +342,7 @@ class Departures:
         stand = [entry for entry in entries if entry.made.is_set()]
         busy = {entry.address for entry in stand if not entry.is_shard}
         return patience(
-            ((one.address, one.durable) for one in stand if one.is_shard and one.address not in busy),
+            (one.address for one in stand if one.is_shard and one.address not in busy),
             (one.address for one in entries if one.is_shard and one.asked and one.address not in busy),
         )
 

@@ -61,7 +61,6 @@ def _registry(registry: Registry) -> dict[str, Any]:
             "shards": queue.shards,
             "directory": queue.store.get("directory") if queue.store is not None else None,
             "max_bytes": queue.options.get("max_bytes"),
-            "results_memory": queue.options.get("results_memory"),
         }
         for name, queue in state.queues.items()
     }
@@ -69,6 +68,7 @@ def _registry(registry: Registry) -> dict[str, Any]:
         "hosts": list(plan.queues),
         "serving": list(plan.consumers),
         "shared": plan.shared,
+        "shared_logs": bool(state.shared),
         "actors": actors,
         "queues": queues,
         "served": registry.consumer_sets.queues,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.clients import Attachments
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.placement import NoWorkers
-from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState, Entry, OpenQueue
 from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.transport.errands import ask_worker
@@ -41,16 +42,15 @@ class Queues:
         attachments: Attachments,
         supervisor: Supervisor,
         consumer_sets: ConsumerSets,
-        run_notes: RunNotes,
     ) -> None:
         self._state = state
         self._actors = actors
         self._attachments = attachments
         self._supervisor = supervisor
         self._consumer_sets = consumer_sets
-        self._run_notes = run_notes
         self._vacant: dict[str, tuple[tuple[int, int], float]] = {}
         """Vacant queue to its `_had`, and the time at which that last changed."""
+        self._openings = count(1)
 
     async def list_open(self) -> dict[str, dict[str, Any]]:
         """Return the options of every open queue."""
@@ -96,10 +96,18 @@ class Queues:
             if not places:
                 raise NoWorkers(queue=name)
             if queue.store is not None:
-                self._state.queues[name] = queue = await self._kept(name, queue, queue.store, places[0])
+                queue, place = await self._kept(name, queue, queue.store, places[0]), {}
+            else:
+                queue = replace(queue, opening=str(next(self._openings)))
+                place = {"scratch": f"{self._state.scratch}/{name}-{queue.opening}"}
+            self._state.queues[name] = queue
             await _all(
                 self._actors.spawn(
-                    f"queue/{name}/{index}", name, places[index % len(places)], sealed, (name, index, 1, queue.options)
+                    f"queue/{name}/{index}",
+                    name,
+                    places[index % len(places)],
+                    sealed,
+                    (name, index, 1, queue.options | place),
                 )
                 for index in range(queue.shards)
             )
@@ -138,7 +146,6 @@ class Queues:
         await self._actors.retire([entry.name for entry in self._state.of(name) if not entry.is_shard])
         await self._actors.close_shards(shards)
         self._state.collector.forget_queue(name)
-        self._run_notes.forget(name)
 
     # --- vacant queues ---------------------------------------------------------------------
 

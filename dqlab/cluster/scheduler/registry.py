@@ -25,7 +25,6 @@ from dqlab.cluster.scheduler.departures import Departures
 from dqlab.cluster.scheduler.elasticity import Elasticity
 from dqlab.cluster.scheduler.freshness import Freshness
 from dqlab.cluster.scheduler.queues import Queues
-from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.statistics.collector import Statistics
@@ -36,6 +35,7 @@ from dqlab.cluster.transport.protocol import check_dask, greeting
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport, unpacked
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.proof import Challenges
+from dqlab.store.transient import ClusterDirectory
 
 __all__ = ["Registry"]
 
@@ -53,7 +53,9 @@ class Registry(SchedulerPlugin):
     name = "dqlab"
     idempotent = True
 
-    def __init__(self, reserved: Collection[str] = (), where: str = "") -> None:
+    def __init__(self, reserved: Collection[str] = (), where: str = "", shared: str = "") -> None:
+        self.shared = shared
+        """A directory that all workers see, for the logs of transient queues; "" for one on each machine."""
         self.reserved = tuple(reserved)
         """Names of workers that host queues only."""
         self.where = where
@@ -65,20 +67,18 @@ class Registry(SchedulerPlugin):
         self._numbers: dict[str, Iterator[int]] = {}
         self.statistics = Statistics(scheduler, self.where)
         self.collector = self.statistics.collector
-        self.state = ClusterState(scheduler, self.collector, self.reserved)
-        self.run_notes = RunNotes(self.state)
-        self.actors = Actors(self.state, self.run_notes)
+        self.directory: ClusterDirectory | None = None
+        self.state = ClusterState(scheduler, self.collector, self.reserved, self.shared)
+        self.actors = Actors(self.state)
         self.attachments = Attachments(self.state, self.actors)
         self.claims = Claims(self.state)
         self.supervisor = Supervisor(self.state, self.actors, self.attachments)
         self.consumer_sets = ConsumerSets(self.state, self.actors)
-        self.queues = Queues(
-            self.state, self.actors, self.attachments, self.supervisor, self.consumer_sets, self.run_notes
-        )
+        self.queues = Queues(self.state, self.actors, self.attachments, self.supervisor, self.consumer_sets)
         self.departures = Departures(self.state, self.consumer_sets, self.supervisor)
         self.elasticity = Elasticity(self.state, self.consumer_sets)
         self.freshness = Freshness(self.state)
-        self.actions = Actions(self.state, self.actors, self.consumer_sets, self.run_notes, self.freshness)
+        self.actions = Actions(self.state, self.actors, self.consumer_sets, self.freshness)
         self._wire(scheduler)
         for worker in scheduler.workers:  # Dask calls `add_worker` only for workers that join from now on
             self.state.note_limit(worker)
@@ -107,11 +107,9 @@ class Registry(SchedulerPlugin):
             dq_close=answering(self.queues.leave),
             dq_queues=self.queues.list_open,
             dq_run_name=self.name_run,
-            dq_note_run=self.run_notes.note,
             dq_cut_off=self.attachments.cut_off_now,
             dq_claim=self.claims.claim,
             dq_disclaim=self.claims.disclaim,
-            dq_claimed=self.claims.claimed,
             dq_snapshot=self.snapshot,
             dq_run_snapshot=self.run_snapshot,
             dq_history=self.history,
@@ -127,6 +125,8 @@ class Registry(SchedulerPlugin):
         if self._unroute is not None:
             self._unroute()
         self.state.close()
+        if self.directory is not None:
+            self.directory.close(delete=True)  # in this thread: an interpreter that ends starts no other one
 
     # --- calls of clients and workers -------------------------------------------------------
 
@@ -136,18 +136,24 @@ class Registry(SchedulerPlugin):
         # Check all workers before installing: if one cannot load the plugin, no worker gets it.
         for worker, version in dask_versions(scheduler).items():
             check_dask(f"worker {worker}", version)
-        await install(scheduler, DqlabWorkerPlugin(), DqlabWorkerPlugin.name, HELLO_TIMEOUT)
+        # Before the first worker: another cluster that begins now must find this one alive.
+        self.directory = self.directory or ClusterDirectory(scheduler.id, within=self.shared, scheduler=True)
+        plugin = DqlabWorkerPlugin(scheduler.id, self.shared)
+        await install(scheduler, plugin, DqlabWorkerPlugin.name, HELLO_TIMEOUT)
         workers = await answers(scheduler, "dq_greet", HELLO_TIMEOUT)
         http, shared = served_at(scheduler), self.state.plan().shared
-        return {**greeting(), "token": self.token, "workers": workers, "shared": shared, "http": http}
+        # Whether a machine that is lost takes queues along that are in no store.
+        spread = not self.shared and len({worker.host for worker in scheduler.workers.values()}) > 1
+        told = {"token": self.token, "workers": workers, "shared": shared, "http": http, "spread": spread}
+        return {**greeting(), **told}
 
     async def missing(self) -> int:
         """Return how many workers died a moment ago and are expected back."""
         return self.state.missing
 
-    async def resolve(self, name: str) -> dict[str, Any]:
+    async def resolve(self, name: str, opening: str = "") -> dict[str, Any]:
         """Return where an actor lives, from `Actors.find`."""
-        return (await self.actors.find(name)).to_dict()
+        return (await self.actors.find(name, opening)).to_dict()
 
     async def name_run(self, stem: str) -> str:
         """Return a name "STEM-NUMBER" that no run of this cluster has."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from dqlab import numbers
 from dqlab.cluster.scheduler.placement import Host, Plan, plan
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport.internals import is_leaving, is_paused, memory_at_its_kill
+from dqlab.store.transient import private_directory
 
 __all__ = ["REPLACED_IN", "ClusterState", "Entry", "OpenQueue"]
 
@@ -43,9 +44,13 @@ class Entry:
     epoch: int
     host: str = ""
     """Name of its worker."""
+    machine: str = ""
+    """Where its worker runs, as Dask has it: "" if unknown."""
     sealed: bytes = b""
     """The pickled class of the actor; empty: ConsumerActor."""
     args: tuple[Any, ...] = ()
+    opening: str = ""
+    """Which queue of that name it belongs to; "" for a durable one."""
     gone: str | None = None
     """Why it never answers again; None: it does, or will once it is made."""
     last: str = ""
@@ -74,7 +79,7 @@ class Entry:
 
     @property
     def durable(self) -> bool:
-        """Whether it is a shard with a log."""
+        """Whether it is a shard with a log in a store."""
         return self.is_shard and "store" in self.args[3]
 
     async def standing(self, timeout: float) -> bool:
@@ -93,25 +98,31 @@ class OpenQueue:
 
     shards: int
     options: dict[str, Any] = field(default_factory=dict)
+    opening: str = ""
+    """Distinguishes a transient queue from others that were open under its name."""
 
     @property
     def store(self) -> dict[str, Any] | None:
-        """Directory and options of its logs, None for a queue in memory."""
+        """Directory and options of its logs, None for a transient queue."""
         return self.options.get("store")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that clients get."""
-        return {"shards": self.shards, "options": self.options}
+        return {"shards": self.shards, "options": self.options, "opening": self.opening}
 
 
 class ClusterState:
     """State of one cluster, as the scheduler's parts see it."""
 
-    def __init__(self, scheduler: Scheduler, collector: Collector, reserved: Collection[str] = ()) -> None:
+    def __init__(
+        self, scheduler: Scheduler, collector: Collector, reserved: Collection[str] = (), shared: str = ""
+    ) -> None:
         self.scheduler = scheduler
         self.collector = collector
         self.reserved = reserved
         """Names of workers that host queues only."""
+        self.shared = shared
+        """A directory that all workers see, for the logs of transient queues; "" for one on each machine."""
         self.entries: dict[str, Entry] = {}
         """Registered actors by name."""
         self.queues: dict[str, OpenQueue] = {}
@@ -153,9 +164,28 @@ class ClusterState:
         ]
         return plan(hosts, self.reserved, self.missing)
 
+    @property
+    def scratch(self) -> str:
+        """Where the logs of transient queues are, see `log_directory`."""
+        cluster = str(self.scheduler.id)
+        return str(private_directory(self.shared) / cluster) if self.shared else cluster
+
+    def hosts_for(self, shard: Entry) -> Sequence[str]:
+        """Return the workers that can open a shard's log, those that host queues first."""
+        hosts = self.plan().queues
+        if shard.durable or self.shared:
+            return hosts
+        beside = [worker.address for worker in self._staying() if worker.host == shard.machine]
+        return [address for address in hosts if address in beside] or beside
+
     def addresses_of(self, host: str) -> list[str]:
         """Return the address of the worker of a name as a list, empty if it is gone or about to leave."""
         return [state.address for state in self._staying() if str(state.name) == host]
+
+    def machine_of(self, address: str) -> str:
+        """Return where a worker runs, "" if it is gone."""
+        state = self.scheduler.workers.get(address)
+        return "" if state is None else str(state.host)
 
     def host_of(self, address: str) -> str:
         """Return the name of a worker, "" if it is gone."""

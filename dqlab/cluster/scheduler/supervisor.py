@@ -1,6 +1,6 @@
 """Recreates shards after their workers are gone, under the same names.
 
-A durable shard recovers from its log. A shard in memory starts empty, and gets a note of the documents that were lost.
+A shard recovers from its log. That of a transient one is on one machine, and waits for a worker there.
 A log that has failed is opened again, on the same worker or another, with growing pauses while its disk fails.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
 
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.clients import Attachments
@@ -23,9 +22,7 @@ __all__ = ["Supervisor"]
 logger = logging.getLogger("dqlab.registry")
 
 REPLACEMENT_WAIT = 0.5
-"""Seconds that a nanny has to replace a worker before another worker opens its durable shards."""
-TRANSIENT_WAIT = 3.0
-"""The same for shards in memory, which cannot move back later."""
+"""Seconds that a nanny has to replace a worker before another worker opens its shards."""
 ENDS_WITHIN = 60.0
 """Seconds that a worker which has lost its actors may take to end."""
 TRY_AGAIN = 0.5
@@ -94,7 +91,7 @@ class Supervisor:
     async def _replace(self, entry: Entry) -> None:
         """Recreate a shard once its worker has ended, on the replacement if it comes soon."""
         await self._changed.until(lambda: entry.last not in self._ending or not self._wanted(entry), ENDS_WITHIN)
-        await self._recreate(entry, REPLACEMENT_WAIT if entry.durable else TRANSIENT_WAIT)
+        await self._recreate(entry, REPLACEMENT_WAIT)
 
     def store_failed(self, entry: Entry, epoch: int, failure: str) -> None:
         """Begin to open a shard's failed log again, for each epoch once."""
@@ -143,14 +140,14 @@ class Supervisor:
 
     def come_home(self) -> None:
         """Move shards from other workers back to the workers reserved for queues."""
-        hosts = self._state.plan().queues
         for entry in self._state.entries.values():
-            if self._is_away(entry, hosts):
+            if self._is_away(entry):
                 self._state.in_background(self.move(entry))
 
-    @staticmethod
-    def _is_away(entry: Entry, hosts: Collection[str]) -> bool:
-        return entry.durable and entry.gone is None and entry.address not in hosts
+    def _is_away(self, entry: Entry) -> bool:
+        hosts = self._state.plan().queues
+        here = entry.is_shard and entry.gone is None and entry.address not in hosts
+        return here and not set(hosts).isdisjoint(self._state.hosts_for(entry))
 
     async def _recreate(self, entry: Entry, patience: float) -> None:
         """Recreate a shard, on its worker's replacement if one comes within `patience` seconds."""
@@ -181,8 +178,7 @@ class Supervisor:
                 continue
             if address in self._state.scheduler.workers:  # else the new worker died too: try the next one
                 took = loop.time() - began
-                event = "shard_moved" if entry.durable else "shard_lost"
-                logger.warning("event=%s name=%s from=%s to=%s seconds=%.2f", event, entry.name, lost, address, took)
+                logger.warning("event=shard_moved name=%s from=%s to=%s seconds=%.2f", entry.name, lost, address, took)
                 break
         if address is None:
             entry.gone = "its queue was closed while it was being recreated"
@@ -190,7 +186,7 @@ class Supervisor:
         if entry.gone is None:
             entry.failure = ""
         entry.made.set()
-        if address is not None and self._is_away(entry, self._state.plan().queues):
+        if address is not None and self._is_away(entry):
             # Its host has come back, and `come_home` passed over a shard that was being made.
             self._state.in_background(self.move(entry))
         if address is not None:
@@ -205,7 +201,7 @@ class Supervisor:
 
         def choice() -> str | None:
             same = self._state.addresses_of(entry.host)
-            others = self._state.plan().queues if loop.time() >= deadline else ()
+            others = self._state.hosts_for(entry) if loop.time() >= deadline else ()
             return same[0] if same else others[int(entry.args[1]) % len(others)] if others else None
 
         while wanted() and choice() is None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 import sys
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from distributed import get_worker
@@ -24,11 +24,10 @@ from distributed import get_worker
 from dqlab.clock import SystemClock
 from dqlab.cluster.shard.blocks import LASTS, Blocks
 from dqlab.cluster.shard.confirmed import Confirmed
-from dqlab.cluster.shard.durable import open_durable
-from dqlab.cluster.shard.memory import MemoryStore, Store
+from dqlab.cluster.shard.durable import open_log_of
+from dqlab.cluster.shard.pages import PAGE_VALUES, page, page_behind
 from dqlab.cluster.shard.recalls import Recalls
 from dqlab.cluster.shard.upkeep import Upkeep
-from dqlab.cluster.shard.vault import PAGE_VALUES, page, page_behind
 from dqlab.cluster.shard.vitals import open_functions, shard_vitals
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.blocking import Blocked
@@ -46,14 +45,12 @@ from dqlab.rules.book import CUT_OFF, Book, RunRecord
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.journal import Op
 from dqlab.rules.leases import Lease
-from dqlab.rules.ledger import Ledger
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.past import Past, recall
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.retry import Retry
-from dqlab.rules.shard import Put, Shard, described, holding
+from dqlab.rules.shard import Put, described, holding
 from dqlab.rules.states import State, Verdict
 from dqlab.stats import QueueState
+from dqlab.store.directories import StoredQueue, shard_directory
+from dqlab.store.transient import delete_log, log_directory
 from dqlab.store.values import Compacted
 
 __all__ = ["SWITCH_S", "QueueActor"]
@@ -81,13 +78,10 @@ class QueueActor:
         epoch: int,
         options: dict[str, Any],
         clients: Collection[str] = (),
-        past: Past | None = None,
         consumers: Collection[str] = (),
         beside: Collection[str] = (),
     ) -> None:
         self._identity = name, index, epoch  # the epoch grows each time the shard is recreated
-        self._past = past
-        """What is known of earlier epochs, which were in memory."""
         self._clients = clients
         """Clients that are alive; what others were submitting is cut off."""
         self._returning = set(consumers)
@@ -95,7 +89,7 @@ class QueueActor:
         self._beside = set(beside)
         """Consumers in this process, which others are about to replace: nothing is leased to them meanwhile."""
         self._options = options
-        """Fields of QueueOptions; `results_memory` and `results_maxsize`, in bytes; and `store`, see `open_durable`."""
+        """Fields of QueueOptions, `results_maxsize` in bytes, and `store` or `scratch`, see `_open`."""
         self._clock = SystemClock()
         self._lot = ParkingLot()
         self._recalls = Recalls()
@@ -112,8 +106,6 @@ class QueueActor:
         self._reported: set[bytes] = set()
         """Runs that the scheduler knows from reports."""
         self.closed = self._begun = False
-        self._born = self._begin = 0
-        """Epoch and first id of a shard in memory, which starts without history; 0 for a durable one."""
 
     async def start(self, body: bytes) -> bytes:
         """Open what was stored and bind to this worker's event loop, or raise NoSuchActor if it was handed over."""
@@ -137,25 +129,24 @@ class QueueActor:
     async def _open(self) -> None:
         name, index, epoch = self._identity
         options = dict(self._options)
-        memory, maxsize = options.pop("results_memory"), options.pop("results_maxsize")
-        store = options.pop("store", None)
-        rules = QueueOptions(**options | {"retry": Retry(**options["retry"])})
-        self._store: Store
-        self._upkeep: Upkeep | None = None
+        maxsize, store, scratch = (options.pop(key, None) for key in ("results_maxsize", "store", "scratch"))
+        rules = StoredQueue(name, 1, options).rules
+        # A durable queue's `store` has its directory and fields of `LogOptions`. A transient one's `scratch` is where
+        # its log lies relative to `private_directory`, until the queue is closed.
+        self._durable = store is not None
         if store is None:
-            self._store = kept = MemoryStore(memory, maxsize)
-            shard = Shard(
-                name, index, epoch=epoch, options=rules, clock=self._clock, random=random.Random(), journal=kept
-            )
-            self.ledger = Ledger(shard)
-            if self._past is not None:
-                recall(self.ledger, self._past)
-            self._born, self._begin = epoch, shard.next_id
+            self._directory = log_directory(scratch, index)
         else:
-            patience = RETURN_S if self._returning else 0.0
-            durable, self._store = await open_durable(name, index, rules, store, self._clock, patience)
-            self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
-            self._store.recorded, self._store.turned = self._upkeep.recorded, self._store_turned
+            store = dict(store)
+            self._directory = shard_directory(Path(store.pop("directory")), index)
+        patience = RETURN_S if self._returning else 0.0
+        takeover = epoch > 1  # the last owner may be alive but unreachable
+        stored, self._store = await open_log_of(
+            name, index, rules, self._directory, store, self._clock, takeover=takeover, patience=patience
+        )
+        self._store.maxsize = None if self._durable else maxsize
+        self.ledger, self._upkeep = stored.ledger, Upkeep(stored)
+        self._store.recorded, self._store.turned = self._upkeep.recorded, self._store_turned
         self.shard = self.ledger.shard
         self._confirmed = Confirmed(self._store, self.books.items())
         if self._returning:
@@ -168,8 +159,6 @@ class QueueActor:
     async def put(self, body: bytes) -> bytes:
         """Accept frames of one producer in order, until one is not accepted."""
         asked, parts = calls.PutCall.unpack(body)
-        if asked.epoch not in (None, self._born):  # numbered for an actor whose producers this one does not know
-            return calls.PutAnswer([], "MOVED").pack()
         opened = asked.open is not None and asked.open["run"] not in self.books
         if opened:
             self.ledger.obey(Op.OPEN, None, {"open": asked.open})
@@ -178,7 +167,7 @@ class QueueActor:
         for part in parts[: asked.frames]:
             frame = Frame.decode(bytes(part))
             # Waits for room, and for earlier frames of the producer.
-            put = await self._put_frame(frame, asked.wait, asked.lost, function)
+            put = await self._put_frame(frame, asked.wait, function)
             verdict = put.verdict.name
             if put.verdict not in (Verdict.ACCEPTED, Verdict.DUPLICATE):
                 if put.verdict is Verdict.FULL:
@@ -194,22 +183,17 @@ class QueueActor:
         await self._store.durable()
         return calls.PutAnswer(firsts, verdict, full, opened, unserved).pack()
 
-    async def _put_frame(
-        self, frame: Frame, wait: float, lost: int | None, function: tuple[bytes, bytes] | None
-    ) -> Put:
-        def takes_lost() -> bool:
-            return lost is not None and self._takes_lost(frame.run, lost)
-
+    async def _put_frame(self, frame: Frame, wait: float, function: tuple[bytes, bytes] | None) -> Put:
         def attempt() -> Put:
             if not self._has_function(frame, function):
                 return Put(Verdict.NO_FUNCTION)
-            return self.shard.put(frame, lost=takes_lost())
+            return self.shard.put(frame)
 
         put = attempt()
         if put.verdict in WAITS:
 
             def judged() -> bool:
-                return self.shard.judge(frame, lost=takes_lost()).verdict not in WAITS
+                return self.shard.judge(frame).verdict not in WAITS
 
             self._puts_waiting += 1
             try:
@@ -218,14 +202,7 @@ class QueueActor:
                     put = attempt()  # no await in between, so the verdict still holds
             finally:
                 self._puts_waiting -= 1
-        if lost is not None and put.verdict is Verdict.ACCEPTED:
-            self.ledger.go_on(frame.run, self._clock.wall())
         return put
-
-    def _takes_lost(self, run: bytes, claim: int) -> bool:
-        """Return whether a claim may resend lost documents, as the newest claim to a run that is not cancelled."""
-        book = self.ledger.book(run)
-        return book.bid(claim) and not (book.record is not None and book.record.cancelled)
 
     def _has_function(self, frame: Frame, brought: tuple[bytes, bytes] | None) -> bool:
         """Return whether a frame's function is here, after keeping one that was sent with the frame."""
@@ -260,7 +237,7 @@ class QueueActor:
         record = self.ledger.book(asked.run).record
         assert record is not None, "only runs have sinks"
         assert record.sink is not None, "the lease said so"
-        return calls.SinkAnswer(self._placed(record.sink), record.name, self._upkeep is not None).pack()
+        return calls.SinkAnswer(self._placed(record.sink), record.name, self._durable).pack()
 
     def _placed(self, sink: dict[str, Any]) -> dict[str, Any]:
         """Return the record of a sink with the place of this queue, which a copy of its log cannot show."""
@@ -469,8 +446,11 @@ class QueueActor:
         return calls.ReleaseAnswer(returned).pack()
 
     async def close(self, body: bytes) -> bytes:
-        """End: calls that wait are answered, and later ones find no actor."""
-        return await self.hand_over(body)
+        """End: calls that wait are answered, later ones find no actor, and a transient log is deleted."""
+        answer = await self.hand_over(body)
+        if self._begun and not self._durable:
+            await asyncio.to_thread(delete_log, self._directory)
+        return answer
 
     async def hand_over(self, body: bytes) -> bytes:
         """Release the log for the next epoch, which waiting and later calls must look up."""
@@ -484,8 +464,7 @@ class QueueActor:
         for consumer in list(self._lot.known):
             self._lot.release(consumer)
         self._changed.give_up(NoSuchActor(self.shard.name))
-        if self._upkeep is not None:
-            await self._upkeep.close()
+        await self._upkeep.close()
         await self._store.close()
         return calls.Done().pack()
 
@@ -535,12 +514,6 @@ class QueueActor:
         await self._store.durable()
         return count
 
-    async def claim(self, body: bytes) -> bytes:
-        """Refuse, from now on, lost documents of a run under any older claim."""
-        asked, _ = calls.ClaimCall.unpack(body)
-        self.ledger.book(asked.run).bid(asked.claim)
-        return calls.Done().pack()
-
     async def submitting(self, body: bytes) -> bytes:
         """Return the clients that are submitting runs."""
         return calls.SubmittingAnswer(sorted(self.ledger.submitting())).pack()
@@ -555,8 +528,6 @@ class QueueActor:
     async def compact(self, body: bytes) -> bytes:
         """Free disk space, or continue to wait for a compaction under way."""
         asked, _ = calls.CompactCall.unpack(body)
-        if self._upkeep is None:  # a shard in memory has nothing to free
-            return calls.CompactAnswer(0, 0, Compacted()).pack()
         # A task of its own: it may take longer than a call, which then returns how far it is, and is repeated.
         if self._compacting is None:
             self._compacting = asyncio.get_running_loop().create_task(self._upkeep.compact(), name="dqlab-compact")
@@ -587,20 +558,16 @@ class QueueActor:
         """Wait until no message of a range is ready, delayed or leased, then return their results."""
         asked, _ = calls.WaitSettledCall.unpack(body)
         run, lo, hi = asked.run, asked.lo, asked.hi
-        # Ids below `_begin` were given by an earlier epoch in memory, whose results are gone.
-        lost = max(0, min(hi, self._begin) - lo)
         book = self.ledger.book(run)
-        await self._until(lambda: lost > 0 or book.stopped or self.shard.unsettled(run, lo, hi) == 0, asked.wait)
+        await self._until(lambda: book.stopped or self.shard.unsettled(run, lo, hi) == 0, asked.wait)
         left = self.shard.unsettled(run, lo, hi)  # counted again: the wait may have run out
         paused = self.shard.paused or self.shard.lanes[run].paused
         if not left and not self._are_safe(run, lo, hi) and not await self._is_safe(run, asked.wait):
             left = hi - lo  # a result that is not safe may be lost, so it is none yet
-        parts = [] if left or lost else await page(book.results, self._store.read, lo, hi)
+        parts = [] if left else await page(book.results, self._store.read, lo, hi)
         return calls.WaitSettledAnswer(
             left=left,
-            acked=0 if left or lost else self.shard.lanes[run].acked_among(lo, hi),
-            lost=lost,
-            died=book.died,
+            acked=0 if left else self.shard.lanes[run].acked_among(lo, hi),
             consumers=len(self._lot.known),
             paused=paused,
             why="" if self._store.short is None else f" Blocked by: {self._store.short}",
@@ -641,8 +608,7 @@ class QueueActor:
         """Return results behind a cursor in the order of completion, and drop none."""
         asked, _ = calls.StreamCall.unpack(body)
         book, lane = self.ledger.book(asked.run), self.shard.lanes[asked.run]
-        # A cursor of an earlier epoch in memory means nothing here.
-        results, cursor = book.results, asked.cursor if asked.epoch in (None, self._born) else 0
+        results, cursor = book.results, asked.cursor
         await self._until(lambda: results.end > cursor or lane.done, asked.wait)
         if self._confirmed.end(asked.run) <= cursor:
             await self._is_safe(asked.run, asked.wait)
@@ -650,7 +616,7 @@ class QueueActor:
         parts, cursor = await page_behind(results, self._store.read, cursor, end, most)
         more = cursor < results.end
         done = lane.done and not more and self._confirmed.all_of(asked.run)
-        return calls.StreamAnswer(cursor, self._born, more, done).pack_apart(*parts)
+        return calls.StreamAnswer(cursor, more, done).pack_apart(*parts)
 
     async def watch(self, body: bytes) -> bytes:
         """Wait until a run is done or stopped, and return its progress."""
@@ -854,8 +820,7 @@ class QueueActor:
             puts_waiting=self._puts_waiting,
             failure="" if self._store.failure is None else str(self._store.failure),
             short="" if self._store.short is None else str(self._store.short),
-            trouble=self._store.trouble,
-            storage=self._upkeep.report() if self._upkeep is not None else None,
+            storage=self._upkeep.report() if self._durable else None,
             lanes=[self.books[run].report(run) for run in runs],
             held=held,
             oldest=oldest,

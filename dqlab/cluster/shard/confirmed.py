@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dqlab.cluster.shard.memory import Store
+from dqlab.cluster.shard.durable import LogStore
 from dqlab.rules.book import Book
 from dqlab.rules.result_index import ResultIndex
 
@@ -32,7 +32,7 @@ class Confirmed:
     # A run that ended before the disk became full stays done, and can be read. Other runs wait for room. The runs given
     # first are those that the store recovered: they are safe.
 
-    def __init__(self, store: Store, books: Iterable[tuple[bytes, Book]]) -> None:
+    def __init__(self, store: LogStore, books: Iterable[tuple[bytes, Book]]) -> None:
         self._store = store
         self._known = {run: _Known(_state(book), 0, book.results.end) for run, book in books}
 

@@ -1,4 +1,4 @@
-"""Keeps a durable shard's bytes in a log of its own, committed by a thread and read by an executor."""
+"""Keeps a shard's bytes in a log of its own, committed by a thread and read by an executor."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dqlab.frame import Frame
 from dqlab.log import (
     DiskFailed,
     DiskFull,
+    Files,
     GroupCommit,
     Log,
     LogClosed,
@@ -26,25 +27,29 @@ from dqlab.log import (
     LogOptions,
     NoDescriptors,
     RecordCorrupt,
+    UnsyncedFiles,
 )
 from dqlab.log.directory import is_ours
 from dqlab.rules.batches import Batch
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.result_index import Stretch
 from dqlab.store.bodies import open_settle, position_of
-from dqlab.store.directories import StoredQueue, keep_queue, shard_directory, stored_queues
+from dqlab.store.directories import StoredQueue, keep_queue, stored_queues
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import LogJournal
 
-__all__ = ["LogStore", "keep", "list_stored", "open_durable"]
+__all__ = ["LogStore", "keep", "list_stored", "open_log_of"]
 
 DISK_PATIENCE = 20.0
 """Seconds that a confirmation waits for room on the disk or for descriptors, and that a read waits for its disk."""
 _READ_AGAIN = 0.1
+_HERE = 256 << 10
+"""Most bytes of a transient log that are written on the event loop: a hop to the thread costs half a millisecond, and
+a system that lacks memory blocks large writes."""
 
 
 class LogStore(LogJournal):
-    """A `Store` that outlives its process, once `begin` has started it on the event loop."""
+    """A journal as a queue actor needs it, once `begin` has started it on the event loop."""
 
     # One thread commits for all waiting calls, and a confirmation waits for a commit that begins after its request.
     # Once the log has failed, every call fails with that error: only the state on disk is true then, not the one in
@@ -55,18 +60,21 @@ class LogStore(LogJournal):
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asked = log.end
         self._short: LogError | None = None
+        self.maxsize: int | None = None
+        """Bytes of results above which no more should be accepted; None: as many as the disk takes."""
+        self._written_here = False
         self._wanted: Callable[[], None] = lambda: None  # records made while opening are committed by `begin`
         self.recorded: Callable[[], None] = lambda: None
         """Called after a record was appended."""
         self.turned: Callable[[], None] = lambda: None
         """Called after `failure` or `short` changed."""
 
-    def begin(self) -> None:
-        """Start committing."""
+    def begin(self, *, synced: bool) -> None:
+        """Start committing, on the event loop where nothing is synced and there is little to write."""
         self._loop = asyncio.get_running_loop()
         self._commit = GroupCommit(self.log, wake=self._wake)
         self._commit.on_durable, self._commit.on_short = self._committed, self._is_short
-        self._wanted = self._commit.wanted
+        self._wanted = self._commit.wanted if synced else self._want_here
         # Not only failures of commits: compactions and checkpoints fail in other threads.
         self.log.call_on_refusal(partial(self._wake, self._refused))
         self._wanted()
@@ -88,10 +96,8 @@ class LogStore(LogJournal):
 
     @property
     def full(self) -> bool:
-        """Return False, since only the disk limits results, and a put waits for room on it."""
-        return False
-
-    trouble = ""
+        """Whether no more results should be accepted."""
+        return self.maxsize is not None and self.stored >= self.maxsize
 
     @property
     def failure(self) -> DqlabError | None:
@@ -135,7 +141,7 @@ class LogStore(LogJournal):
             return
         confirmed: asyncio.Future[None] = self._loop.create_future()
         insort(self._waiting, (end, confirmed), key=itemgetter(0))
-        self._commit.wanted()
+        self._wanted()
         patience = self._loop.call_later(DISK_PATIENCE, self._impatient, confirmed)
         try:
             await confirmed
@@ -175,6 +181,19 @@ class LogStore(LogJournal):
                         raise self.log.unreadable(position_of(place), str(error.reason)) from error
                     raise  # this error is not about the bytes: the frame is not lost
                 await asyncio.sleep(_READ_AGAIN)
+
+    def _want_here(self) -> None:
+        if not self._written_here:
+            self._written_here = True
+            self._loop.call_soon(self._commit_here)
+
+    def _commit_here(self) -> None:
+        self._written_here = False
+        if self.log.pending_bytes <= _HERE and self.log.refusal is None:
+            with suppress(LogError):  # the thread tries again, and reports what it meets
+                self._committed(self.log.commit())
+                return
+        self._commit.wanted()
 
     def _close(self) -> None:
         self._commit.close()
@@ -219,20 +238,21 @@ class LogStore(LogJournal):
             self._loop.call_later(DISK_PATIENCE, self._impatient, confirmed)
 
 
-async def open_durable(
+async def open_log_of(
     name: str,
     index: int,
     options: QueueOptions,
-    store: dict[str, Any],
+    directory: Path,
+    settings: dict[str, Any] | None,
     clock: Clock,
+    *,
+    takeover: bool,
     patience: float = 0.0,
 ) -> tuple[DurableShard, LogStore]:
-    """Open or make one shard of a durable queue in an executor, or raise LogGone or another LogError of `Log.open`."""
-    # `store` has the queue's `directory`, fields of `LogOptions`, and perhaps `takeover`.
-    settings = dict(store)
-    takeover = settings.pop("takeover", False)
-    directory = shard_directory(Path(settings.pop("directory")), index)
-    log_options = LogOptions(**settings)
+    """Open or make the log of one shard in an executor, or raise LogGone or another LogError of `Log.open`."""
+    # `settings` are fields of `LogOptions`, or None for a log that ends with its queue.
+    synced = settings is not None
+    log_options = LogOptions(**settings) if settings is not None else LogOptions(sync="os", reserve_bytes=0)
 
     def open_shard() -> DurableShard:
         if takeover and not _is_there(directory):  # a new, empty log would silently lose the messages
@@ -243,6 +263,7 @@ async def open_durable(
             index,
             options,
             log_options=log_options,
+            files=Files() if synced else UnsyncedFiles(),
             clock=clock,
             owner=name,
             takeover=takeover,
@@ -253,7 +274,7 @@ async def open_durable(
     durable = await asyncio.get_running_loop().run_in_executor(None, open_shard)
     journal = durable.journal
     assert isinstance(journal, LogStore)
-    journal.begin()
+    journal.begin(synced=synced)
     return durable, journal
 
 

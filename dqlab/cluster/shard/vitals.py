@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dqlab.cluster.shard.durable import LogStore
 from dqlab.rules.ledger import Ledger
-
-if TYPE_CHECKING:
-    from dqlab.cluster.shard.memory import Store
 
 __all__ = ["open_functions", "shard_vitals"]
 
@@ -16,7 +13,7 @@ MAX_RUNS = 20
 """Most open runs whose functions are examined, the newest first."""
 
 
-def shard_vitals(ledger: Ledger, store: Store, consumers: int) -> dict[str, Any]:
+def shard_vitals(ledger: Ledger, store: LogStore, consumers: int) -> dict[str, Any]:
     """Return the state of one shard that knows `consumers` slots."""
     shard = ledger.shard
     now = shard.clock.monotonic()
@@ -39,7 +36,7 @@ def shard_vitals(ledger: Ledger, store: Store, consumers: int) -> dict[str, Any]
         },
         "failure": "" if store.failure is None else str(store.failure),
         "results_full": store.full,
-        "log": _log(store) if isinstance(store, LogStore) else None,
+        "log": _log(store),
     }
 
 

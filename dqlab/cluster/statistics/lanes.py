@@ -57,12 +57,11 @@ def run_stats(
     consumers: int,
     paused: bool,
     paused_by: str,
-    trouble: str,
     blocked: str,
     unanswered: str,
 ) -> RunStats:
     """Return the statistics of a run without what is measured, from its lanes and the lane with its record."""
-    # `paused`, `paused_by`, `trouble` and `blocked` are of its queue, `consumers` are those that answer, and
+    # `paused`, `paused_by` and `blocked` are of its queue, `consumers` are those that answer, and
     # `unanswered` is since when none does.
     counts, sealed = sum_counts(lanes), all(lane.sealed for lane in lanes)
     state = state_of(lanes, paused=paused, blocked=blocked, served=consumers > 0)
@@ -72,14 +71,14 @@ def run_stats(
     if halted:
         why = halted
     elif any(lane.stopped for lane in lanes):
-        why = f"{NO_ROOM}: {trouble}" if trouble else NO_ROOM
+        why = NO_ROOM
     elif blocked and (counts.left or not sealed):
         why = blocked
     elif state is RunState.WAITING:
         why = unanswered or f"no consumer serves queue {queue}"
     else:
         why = record.incomplete or record.why or (paused_by if state is RunState.PAUSED else "")
-    stop = StopReason.ALL_FAILED if halted else StopReason.DISK_FULL if trouble else StopReason.RESULTS_FULL
+    stop = StopReason.ALL_FAILED if halted else StopReason.RESULTS_FULL
     code = record.code or CodeName("?", "")
     return RunStats(
         name=record.name or "",

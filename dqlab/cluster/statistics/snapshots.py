@@ -308,7 +308,6 @@ class JoinedQueue:
             consumers=len(self._answering),
             paused=any(report.state == QueueState.PAUSED for report in reports),
             paused_by=self._known.paused_by.get(self._name, ""),
-            trouble=next((report.trouble for report in reports if report.trouble), ""),
             blocked=self._trouble,
             unanswered=self._why_unanswered(),
         )

@@ -105,10 +105,6 @@ class PutCall(Call[PutAnswer]):
     frames: int
     wait: float
     """Seconds that a frame waits for room, and for earlier frames of its producer."""
-    epoch: int | None = None
-    """The epoch that the frames were numbered for; any other epoch accepts none."""
-    lost: int | None = None
-    """Number of the claim, if the frames hold lost documents."""
     open: dict[str, Any] | None = None
     """The run's `Open.spec`, for a shard that does not have it."""
     function: bytes | None = None
@@ -392,15 +388,6 @@ class LetGoCall(Call[Count]):
 
 
 @dataclass(slots=True)
-class ClaimCall(Call[Done]):
-    """Refuse, from now on, lost documents of a run under any older claim."""
-
-    method = "claim"
-    run: bytes
-    claim: int
-
-
-@dataclass(slots=True)
 class SubmittingAnswer(PlainData):
     """Clients that are submitting runs."""
 
@@ -458,10 +445,6 @@ class WaitSettledAnswer(PlainData):
     left: int
     """Messages that are ready, delayed or leased, or whose results are not safe yet."""
     acked: int
-    lost: int
-    """Messages that an earlier epoch in memory had."""
-    died: list[str]
-    """Workers that died while they held messages."""
     consumers: int
     paused: bool
     why: str
@@ -518,7 +501,6 @@ class StreamAnswer(PlainData):
     """Where to continue, with results as parts."""
 
     cursor: int
-    epoch: int
     more: bool
     """Whether there are results behind the cursor."""
     done: bool
@@ -533,8 +515,6 @@ class StreamCall(Call[StreamAnswer]):
     run: bytes
     cursor: int
     wait: float
-    epoch: int | None = None
-    """The cursor's epoch; a cursor of an earlier epoch in memory counts as 0."""
     most: int | None = None
 
 

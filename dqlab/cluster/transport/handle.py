@@ -8,7 +8,7 @@ from typing import Self
 
 from dqlab.cluster.transport.calls import A, Call
 from dqlab.cluster.transport.link import Link
-from dqlab.cluster.transport.orders import TRANSIENT, NotedFacts
+from dqlab.cluster.transport.orders import TRANSIENT
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.wire import Packed
@@ -24,13 +24,16 @@ class Handle(QueueCalls):
     run = ""
     """Name of the run that calls are about, for errors, since shards know only its id; "" for the whole queue."""
 
-    def __init__(self, link: Link, name: str, shards: int, promise: str = TRANSIENT, store: str = "") -> None:
+    def __init__(
+        self, link: Link, name: str, shards: int, promise: str = TRANSIENT, store: str = "", opening: str = ""
+    ) -> None:
         # promise: what a confirmed message survives. "transient" is nothing; the others are those of `LogOptions.sync`.
         self.link, self.name, self.promise = link.named(f"queue {name!r}", f"lab.queue({name!r})"), name, promise
         self.link.store = store
-        self.actors: dict[int, str] = {}
-        """Keys of the only actors that may answer, by shard; any actor may answer for a shard that is not here."""
-        self.refs = [Ref(f"queue/{name}/{index}", link.client, direct=link.direct) for index in range(shards)]
+        self.opening = opening
+        """Which queue of this name it is; "" for a durable one, which goes on when it is opened again."""
+        names = (f"queue/{name}/{index}" for index in range(shards))
+        self.refs = [Ref(shard, link.client, direct=link.direct, opening=opening) for shard in names]
 
     @property
     def shards(self) -> int:
@@ -43,18 +46,10 @@ class Handle(QueueCalls):
         handle.run, handle.link = name, self.link.named(f"run {name!r}", f"lab.attach({name!r})")
         return handle
 
-    def of_actor(self, shard: int, key: str | None) -> Self:
-        """Return a copy of the handle for one actor of a shard, which raises Replaced for any other actor."""
-        if key is None:
-            return self
-        handle = copy.copy(self)
-        handle.actors = {shard: key}
-        return handle
-
     async def missing(self) -> tuple[bool, bool]:
         """Return whether a shard is gone for good or unknown, and whether one is not recreated within 10 s."""
-        resolve = self.link.scheduler
-        places = await asyncio.gather(*(resolve("dq_resolve", name=ref.name) for ref in self.refs))
+        resolve, opening = self.link.scheduler, self.opening
+        places = await asyncio.gather(*(resolve("dq_resolve", name=ref.name, opening=opening) for ref in self.refs))
         gone = any(place["gone"] is not None for place in places)
         return gone, any(place["gone"] is None and place["address"] is None for place in places)
 
@@ -70,7 +65,7 @@ class Handle(QueueCalls):
 
     async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
         """Call one shard with packed arguments, and return its packed answer."""
-        return await self.refs[shard].call(call, body, timeout=timeout, key=self.actors.get(shard))
+        return await self.refs[shard].call(call, body, timeout=timeout)
 
     # Not an `Order`: shards record the messages it moves, as a released lease does, and replay those.
     async def let_go(
@@ -82,7 +77,3 @@ class Handle(QueueCalls):
         return sorted(
             await call("dq_let_go", queue=self.name, consumer=consumer, document=document, run=run, give_up=give_up)
         )
-
-    async def keep_note(self, run: bytes, facts: NotedFacts | None) -> None:
-        """Make the scheduler keep facts about a run."""
-        await self.link.scheduler("dq_note_run", queue=self.name, run=run, facts=facts)

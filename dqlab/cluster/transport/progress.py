@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from dqlab.cluster.transport.orders import TRANSIENT
 from dqlab.errors import SubmissionIncomplete
 from dqlab.rules.book import CANCELLED, CUT_OFF, CodeRecord
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import LaneReport, fields_of, plain
-from dqlab.rules.states import State
 from dqlab.rules.submitted import Submitted
 from dqlab.stats import Counts, total_counts
 
@@ -206,21 +204,6 @@ class Progress:
         """Ordinals that were put and are not lost, as half-open ranges, if `covered` was asked for."""
         return [span for shard in self.shards for span in shard.came]
 
-    def kept_of(self, held: Iterable[tuple[int, int]]) -> list[int]:
-        """Return the number of documents of each shard, with lost ones of the ordinals `held` counted as kept."""
-        # Nobody knows which shard had which lost document; only their sum is known. A shard may have had more than it
-        # reported, because it confirmed documents a moment before it died. So the rest goes to the shard that died
-        # most.
-        kept = [counts.all - counts.lost for counts in self.by_shard]
-        came = Ranges(self.came)
-        gone = sum(b - a for lo, hi in held for a, b in came.gaps(lo, hi))
-        for shard, counts in enumerate(self.by_shard):
-            share = min(gone, counts.lost)
-            kept[shard] += share
-            gone -= share
-        kept[max(range(len(kept)), key=lambda shard: len(self.shards[shard].lane.died))] += gone
-        return kept
-
     def cut_off(self, name: str) -> SubmissionIncomplete | None:
         """Return the error of a run with a part of its input, or None if it has all or was cancelled."""
         incomplete = self.incomplete
@@ -240,16 +223,8 @@ class Progress:
         came = Ranges(self.came)
         return [gap for lo, hi in held for gap in came.gaps(lo, hi)] if self.counts.lost else []
 
-    def how_lost(self, queue: str, promise: str) -> str:
-        """Return in words how many documents were lost in each shard, and with which workers."""
-        parts = []
-        for index, shard in enumerate(self.shards):
-            lost = shard.lane.counts[State.LOST]
-            if lost and shard.lane.died:
-                workers = ", ".join(shard.lane.died[-3:])
-                parts.append(f"{lost:,} were in memory, in shard {index} of queue {queue!r}, and worker {workers} died")
-            elif lost and promise == TRANSIENT:
-                parts.append(f"{lost:,} were in memory, in queue {queue!r}, when a client closed it")
-            elif lost:
-                parts.append(f"{lost:,} were in damaged files of shard {index} of queue {queue!r} (see `dqlab fsck`)")
+    def how_lost(self, queue: str) -> str:
+        """Return in words how many documents were lost in each shard."""
+        lost = ((index, counts.lost) for index, counts in enumerate(self.by_shard) if counts.lost)
+        parts = (f"{n:,} were in damaged files of shard {at} of queue {queue!r} (see `dqlab fsck`)" for at, n in lost)
         return "; ".join(parts)

@@ -15,13 +15,10 @@ from operator import add
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.calls import A, Call
 from dqlab.cluster.transport.orders import (
-    TRANSIENT,
     Adopt,
     Cancel,
-    CancelledNothing,
     Code,
     LearnCode,
-    NotedFacts,
     Order,
 )
 from dqlab.cluster.transport.progress import Progress
@@ -59,10 +56,6 @@ class QueueCalls(ABC):
     async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
         """Call one shard with packed arguments, and return its packed answer."""
 
-    @abstractmethod
-    async def keep_note(self, run: bytes, facts: NotedFacts | None) -> None:
-        """Make the scheduler keep facts about a run, see `RunNotes.note`."""
-
     async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
         """Call one shard, which may park the call for `wait` seconds, and return its answer with the answer's parts."""
         answer = await self.call(shard, call.method, call.pack(*parts), timeout=RPC_TIMEOUT + wait)
@@ -75,11 +68,6 @@ class QueueCalls(ABC):
 
     async def order(self, order: Order, *, shard: int | None = None) -> int:
         """Give an order to its shards, or to one shard, and return how many messages it changed."""
-        note = order.note()
-        # Noted before any shard has the order: a shard in memory that dies in between is recreated with it. A note may
-        # be ahead of the shards, never behind.
-        if note is not None and self.promise == TRANSIENT:
-            await self.keep_note(note.run, note.facts)
         shards = list(order.shards(self.shards)) if shard is None else [shard]
         return sum([sum(await asyncio.gather(*(self._give(order, at) for at in wave))) for wave in order.waves(shards)])
 
@@ -106,10 +94,7 @@ async def progress_of(queue: QueueCalls, run: bytes) -> Progress:
 
 async def cancel(queue: QueueCalls, run: bytes) -> int:
     """Cancel every document of a run that has no result yet, and return how many."""
-    cancelled = await queue.order(Cancel(run, complete=(await progress_of(queue, run)).complete))
-    if not (await progress_of(queue, run)).cancelled:  # the run ended before the order arrived
-        await queue.order(CancelledNothing(run))
-    return cancelled
+    return await queue.order(Cancel(run))
 
 
 async def newest_code(queue: QueueCalls, run: bytes) -> Code:
@@ -156,8 +141,6 @@ async def retry(
     dead = [sum(counts.values()) for counts in await dead_counts(queue, run, classes)]
     if not any(dead):
         return 0
-    # The shards choose the messages, so this is no `Order` with a note. What must survive a shard (the code, and that a
-    # paused run continues) is noted by `begin_retry`.
     chosen = await begin_retry(queue, run, code)
     sent = 0
     for shard, count in enumerate(dead):

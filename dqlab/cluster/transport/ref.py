@@ -24,10 +24,10 @@ from dqlab.cluster.transport.internals import (
 )
 from dqlab.cluster.transport.limits import limited
 from dqlab.cluster.transport.wire import Packed
-from dqlab.errors import ActorGone, CallTimeout, SchedulerGone, StoreFailed
+from dqlab.errors import ActorGone, CallTimeout, QueueLost, SchedulerGone, StoreFailed
 from dqlab.log import Fenced, LogClosed, LogFailed
 
-__all__ = ["Place", "Ref", "Replaced"]
+__all__ = ["Place", "Ref"]
 
 RPC_TIMEOUT = 30.0
 NEWS_WAIT = 2.0
@@ -39,10 +39,6 @@ REACH_FOR = 5.0
 """Seconds without a connection after which an actor counts as out of reach, though the registry still has it there."""
 RESOLVE_WAIT = 10.0
 """Seconds that the registry waits for an actor that is being recreated before it answers."""
-
-
-class Replaced(Exception):
-    """Another actor now has the name of the requested one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +55,8 @@ class Ref:
     """Calls an actor by its registered name, "queue/NAME/SHARD" or "consumer/QUEUE/NUMBER"."""
 
     # Calls use the connections of `owner`, or without `direct` those of the scheduler, where workers cannot be reached.
-    # `introduce` packs the arguments of "reclaim", the first call that a recreated actor must get.
+    # `introduce` packs the arguments of "reclaim", the first call that a recreated actor must get. With `opening`, the
+    # queue counts as gone once it was closed, even if another one was opened under its name.
 
     def __init__(
         self,
@@ -67,6 +64,7 @@ class Ref:
         owner: Client | Worker,
         *,
         direct: bool = True,
+        opening: str = "",
         introduce: Callable[[], bytes] | None = None,
     ) -> None:
         self.name = name
@@ -75,6 +73,7 @@ class Ref:
         """Key of the actor that got our introduction."""
         self._introducing = asyncio.Lock()
         self._direct = direct
+        self._opening = opening
         self._owner = owner
         self._place: Place | None = None
 
@@ -87,13 +86,16 @@ class Ref:
         if self._place is None:
             try:
                 async with limited(RPC_TIMEOUT):
-                    found: dict[str, Any] = await scheduler_rpc(self._owner).dq_resolve(name=self.name)
+                    found: dict[str, Any] = await scheduler_rpc(self._owner).dq_resolve(
+                        name=self.name, opening=self._opening
+                    )
             except (OSError, TimeoutError) as error:
                 raise SchedulerGone(
                     address=_scheduler_address(self._owner), reason=str(error) or "no answer"
                 ) from error
             if found["gone"] is not None:
-                raise (StoreFailed if found.get("failed") else ActorGone)(name=self.name, reason=found["gone"])
+                gone = StoreFailed if found["failed"] else QueueLost if found["lost"] else ActorGone
+                raise gone(name=self.name, reason=found["gone"])
             if found["address"] is None:  # it is still being recreated
                 raise CallTimeout(name=self.name, call="resolve", seconds=RESOLVE_WAIT)
             self._place = Place(found["address"], found["key"], found["epoch"])
@@ -105,17 +107,16 @@ class Ref:
         body: Packed | Callable[[], Packed],
         *,
         timeout: float = RPC_TIMEOUT,
-        key: str | None = None,
     ) -> Packed:
         """Call one async method with packed arguments and return its packed answer, or raise the method's error.
 
-        Raise CallTimeout (the call may still take effect), ActorGone, SchedulerGone, or Replaced for another `key`.
+        Raise CallTimeout (the call may still take effect), ActorGone or SchedulerGone.
         """
         # A callable `body` packs the arguments once there is a connection, and again each time that the call is
         # repeated at the actor's new place.
         loop, found = asyncio.get_running_loop(), None
         while True:
-            place = await self._requested(key)
+            place = await self.place()
             if place != found:
                 found, since = place, loop.time()
             try:
@@ -140,13 +141,6 @@ class Ref:
             except Unreachable:  # the call may have taken effect; repeated only at another place
                 if not await self._moved(place):
                     raise CallTimeout(name=self.name, call=function, seconds=NEWS_WAIT) from None
-
-    async def _requested(self, key: str | None) -> Place:
-        """Return where the actor lives, or raise Replaced if it has another key."""
-        place = await self.place()
-        if key not in (None, place.key):
-            raise Replaced(self.name)
-        return place
 
     def _check_open(self) -> None:
         """Raise SchedulerGone if this process has closed its connections for good."""

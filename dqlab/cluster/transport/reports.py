@@ -62,7 +62,6 @@ class ShardReport:
     """Why the log failed."""
     short: str = ""
     """The resource that the log waits for: room on the disk, or file descriptors."""
-    trouble: str = ""
     storage: StorageReport | None = None
     lanes: list[LaneReport] = field(default_factory=list)
     """All lanes if `whole`, else those that changed since report `number` - 1."""

@@ -41,6 +41,7 @@ from dqlab.cluster.transport.wire import Apart
 from dqlab.cluster.worker.shared_client import SharedClient
 from dqlab.cluster.worker.sigterm import on_sigterm
 from dqlab.cluster.worker.vitals import WorkerVitals
+from dqlab.store.transient import ClusterDirectory
 
 __all__ = ["BEAT_EVERY", "DqlabWorkerPlugin"]
 
@@ -77,7 +78,8 @@ class DqlabWorkerPlugin(WorkerPlugin):
     name = "dqlab"
     idempotent = True
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str, shared: str) -> None:
+        self._cluster, self._shared_directory = cluster, shared
         self._beating: asyncio.Task[None] | None = None
         self._terminating: asyncio.Task[None] | None = None
         self._exiting: asyncio.Task[None] | None = None
@@ -90,6 +92,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Add our handlers, and one for SIGTERM that ends the worker in order."""
         self._worker, self._shared = worker, SharedClient(worker)
+        self._directory = ClusterDirectory(self._cluster, within=self._shared_directory)
         if on_sigterm(self._terminate) and worker.nanny is not None:
             self._exiting = asyncio.create_task(_exit_when_closed(worker), name="dqlab-exit")
         if worker.nanny is not None:  # in its own process: these settings are not for a user's
@@ -124,6 +127,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         if self._beating is not None:
             self._beating.cancel()
         await closing
+        self._directory.close(delete=False)  # other workers of this machine may go on with its logs
         # Not `CALL`: actors that still live here may be called.
         for handler in ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_vitals", "dq_missing"):
             worker.handlers.pop(handler, None)

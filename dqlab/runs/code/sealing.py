@@ -32,14 +32,12 @@ __all__ = [
 ]
 
 
-def sealed_function(
-    fn: Callable[..., Any], *, durable: bool = False, options: Sequence[str] = ()
-) -> tuple[bytes, bytes, CodeVersion]:
+def sealed_function(fn: Callable[..., Any], *, options: Sequence[str] = ()) -> tuple[bytes, bytes, CodeVersion]:
     """Return a function's blob hash, blob and code version, or raise NotPicklable or FunctionTooLarge."""
     sealed = function_bytes(fn)  # first: an unpicklable value, such as a client, can take long to describe
     version, values = version_and_values(fn)
     blob = pack_function(sealed, code=version.short)
-    check_weight(version.name, len(blob), values, durable=durable)
+    check_weight(version.name, len(blob), values)
     warn_of_changes(version, changes(fn, (value for _, value in values)))
     # The options that documents are opened with travel in the blob, so its hash covers them.
     blob = with_options(blob, options) if options else blob
@@ -132,10 +130,10 @@ class HeavyFunction(DqlabWarning):
     """The function takes large values along to its consumers."""
 
 
-def check_weight(name: str, nbytes: int, values: Iterable[tuple[str, Any]], *, durable: bool) -> None:
-    """Raise FunctionTooLarge if a durable queue cannot keep the blob, and warn about a large one."""
+def check_weight(name: str, nbytes: int, values: Iterable[tuple[str, Any]]) -> None:
+    """Raise FunctionTooLarge if a queue cannot keep the blob, and warn about a large one."""
     # Shards refuse it too, but only after the run has its name.
-    if durable and nbytes > MAX_FUNCTION:
+    if nbytes > MAX_FUNCTION:
         raise FunctionTooLarge(size=nbytes, limit=MAX_FUNCTION, largest=_largest(values))
     if nbytes > HEAVY:
         text = (

@@ -17,7 +17,6 @@ from dqlab.rules.ranges import ENDLESS
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.mapping import Submitter
-from dqlab.runs.submit.resubmission import Resubmission
 from dqlab.runs.submit.sender import RunSender
 
 __all__ = ["Comparison"]
@@ -169,7 +168,7 @@ class Comparison(Submitter):
         """Raise why the run lacks part of its input, if that is known."""
         # These elements may continue where the run was cut off, so agreement so far is no success.
         earlier = self.earlier
-        if earlier is not None and earlier.error is not None and not isinstance(earlier, Resubmission):
+        if earlier is not None and earlier.error is not None:
             self.count, self.by_input = earlier.count, earlier.by_input
             raise earlier.error
         cut_off = progress.cut_off(self.name)

@@ -36,8 +36,6 @@ class Digest:
         """Elements that are hashed but not confirmed: position, hash before them, hashed bytes."""
         self._back_to: int | None = None
         """While set, elements from here on are kept, even if they are confirmed meanwhile."""
-        self.marks: list[tuple[int, str]] = []
-        """Digests of the first elements, one per block, to compare a second reading of the input with."""
 
     def update(self, element: Any, payload: bytes) -> None:
         """Add the next element."""
@@ -90,7 +88,6 @@ class Digest:
         self._blocks.append((self._folded, self._hash.copy(), inputs))
         self._hash.update(b"".join(inputs))
         self._folded += len(inputs)
-        self.marks.append((self._folded, self._hash.hexdigest()))
         confirmed = self._confirmed() if self._back_to is None else self._back_to
         while self._blocks and self._blocks[0][0] + len(self._blocks[0][2]) <= confirmed:
             self._blocks.popleft()

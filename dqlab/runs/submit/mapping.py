@@ -475,16 +475,15 @@ class Submitter:
         sender, why = self.sender, incomplete
         for shard in range(len(sender.here)):
             if self._stopped is None and not self.refused:  # a dropped run must stay dropped
-                await handle.order(sender.opening.where_missing, shard=shard)
+                await handle.order(sender.opening, shard=shard)
             if why is not None:
                 answer, _ = await handle.ask(shard, calls.WatchCall(sender.run))
                 lane = answer.lane
                 sender.recount(shard, sum(lane.counts))
                 if shard == 0 and self.refused and self._stopped is None:
                     incomplete = lane.incomplete  # the queue knows why the run ended
-        opening = sender.opening if self._stopped is None and not self.refused else None
         submitted = self._submitted(sender.held)
-        await handle.order(orders.Seal(sender.run, list(sender.here), incomplete, submitted, opening))
+        await handle.order(orders.Seal(sender.run, list(sender.here), incomplete, submitted))
 
 
 _LASTING = (tuple, range, frozenset)

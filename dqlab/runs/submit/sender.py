@@ -16,23 +16,21 @@ import uuid
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.handle import TRANSIENT, Handle
+from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import event_loop
 from dqlab.cluster.transport.limits import Limit
 from dqlab.cluster.transport.orders import Open
-from dqlab.cluster.transport.ref import Place, Replaced
 from dqlab.documents import Document
 from dqlab.documents.parts import Row
 from dqlab.errors import (
     ActorGone,
     CallTimeout,
     DqlabError,
-    NotSentAgain,
     PutFailed,
     PutTimeout,
     QueueClosed,
@@ -86,8 +84,6 @@ class Ticket:
     done: concurrent.futures.Future[list[tuple[int, int]]] = field(default_factory=concurrent.futures.Future)
     ranges: list[tuple[int, int]] = field(default_factory=list)
     """Half-open ranges of ids, in the order of the messages."""
-    actors: list[str | None] = field(default_factory=list)
-    """For each range, the key of the actor in memory that confirmed it: another actor may use the same ids."""
     confirmed: int = 0
     read: bool = False
     """Whether its caller has asked for the result, so that `flush` need not raise a refusal."""
@@ -96,13 +92,12 @@ class Ticket:
     refused: bool = False
     """Whether it has failed; the rest of it is not sent."""
 
-    def confirm(self, first: int, n: int, actor: str | None = None) -> None:
+    def confirm(self, first: int, n: int) -> None:
         """Record that `n` messages have the ids from `first` on."""
-        if self.ranges and self.ranges[-1][1] == first and self.actors[-1] == actor:
+        if self.ranges and self.ranges[-1][1] == first:
             self.ranges[-1] = (self.ranges[-1][0], first + n)
         else:
             self.ranges.append((first, first + n))
-            self.actors.append(actor)
         self.confirmed += n
         if self.confirmed == self.count and not self.done.done():
             self.done.set_result(self.ranges)
@@ -197,8 +192,6 @@ class Sender:
         """For each shard, whether it has the run's lane."""
         self._functions: list[set[bytes]] = [set() for _ in handle.refs]
         """For each shard, the functions that it has."""
-        self._places: list[Place | None] = [None] * len(handle.refs)
-        """For each shard in memory, the actor that frames are numbered for: a new one does not know earlier numbers."""
         self._numbered: list[set[UnsentFrame]] = [set() for _ in handle.refs]
         """For each shard, frames that are neither confirmed nor refused."""
         self.here = [0] * len(handle.refs)
@@ -396,26 +389,17 @@ class Sender:
         self._opened[batch.shard] = True
         self._functions[batch.shard].add(batch.entry.function)
         self.here[batch.shard] += len(batch.payloads)
-        place = self._places[batch.shard]
         for offset, ticket in enumerate(batch.tickets):
-            ticket.confirm((first or 0) + offset, 1, None if place is None else place.key)
+            ticket.confirm((first or 0) + offset, 1)
 
     async def _put(self, parcel: list[UnsentFrame]) -> calls.PutAnswer:
-        shard, opened = parcel[0].shard, False
+        shard = parcel[0].shard
         with Limit(CONFIRM_WAIT) as limit:
             while True:
                 try:
-                    place = await self._place(shard)
-                    put, parts = self._encode(parcel, None if place is None else place.epoch)
-                    there = self.handle.of_actor(shard, None if place is None else place.key)
-                    answer, _ = await there.ask(shard, put, *parts, wait=ROOM_WAIT)
-                    opened = opened or answer.opened  # kept over retries: a repeated frame opens nothing
-                    if place == self._places[shard]:  # else it is replaced, and its messages are lost
-                        if opened:
-                            await self._note_opened()
-                        return answer
-                except Replaced:  # the actor is gone, with all that it took: put again to its successor
-                    continue
+                    put, parts = self._encode(parcel)
+                    answer, _ = await self.handle.ask(shard, put, *parts, wait=ROOM_WAIT)
+                    return answer
                 except CallTimeout:
                     if self.failure is not None:
                         raise self.failure from None
@@ -423,30 +407,6 @@ class Sender:
                     if not self.patient and limit.over:
                         count = sum(len(batch.payloads) for batch in parcel)
                         raise PutTimeout(queue=self.handle.name, count=count, seconds=CONFIRM_WAIT) from None
-
-    async def _note_opened(self) -> None:
-        """Note the run beside a shard in memory that did not know it."""
-        # Another client may have closed the queue and opened it again, which dropped the notes. Without this note, what
-        # is confirmed next would be lost with the actor, and nobody would know.
-        if self.opening is not None and self.handle.promise == TRANSIENT:
-            await self.handle.keep_note(self.run, self.opening.where_unknown)
-
-    async def _place(self, shard: int) -> Place | None:
-        """Return where a shard in memory is, after numbering its frames from 0 if the actor is a new one."""
-        if self.handle.promise != TRANSIENT:
-            return None
-        place = await self.handle.refs[shard].place()
-        # The whole place, not only its epoch: a queue that another client closed and opened again is at its first
-        # epoch.
-        if place != self._places[shard]:
-            self._places[shard] = place
-            self._opened[shard] = self.opening is None
-            self._functions[shard].clear()
-            # In their order, since the messages of a producer stay in order.
-            for sequence, batch in enumerate(sorted(self._numbered[shard], key=lambda batch: batch.sequence)):
-                batch.sequence = sequence
-            self._next_sequence[shard] = len(self._numbered[shard])
-        return place
 
     def _judge(self, answer: calls.PutAnswer) -> None:
         """Return if a put that was not taken is to be tried again, else raise why not."""
@@ -478,7 +438,7 @@ class Sender:
                 max_bytes=full.max_bytes or 0,
             )
 
-    def _encode(self, parcel: list[UnsentFrame], epoch: int | None) -> tuple[calls.PutCall, Sequence[bytes]]:
+    def _encode(self, parcel: list[UnsentFrame]) -> tuple[calls.PutCall, Sequence[bytes]]:
         entry, shard = parcel[0].entry, parcel[0].shard
         parts = [
             Frame.encode(
@@ -500,7 +460,6 @@ class Sender:
         put = calls.PutCall(
             frames=len(parts),
             wait=ROOM_WAIT,
-            epoch=epoch,
             open=self.opening.spec if self.opening is not None and opens else None,
             function=entry.function if brings else None,
         )
@@ -595,12 +554,7 @@ class RunSender(Sender):
     def __init__(self, handle: Handle, entry: Entry, **options: Any) -> None:
         super().__init__(handle, patient=True, **options)
         # One thread appends, so nothing here is locked, unlike plain puts.
-        self._options = options
         self.entry = entry
-        self.room: list[int] | None = None
-        """For lost documents, how many more each shard takes, in the place of those it lost."""
-        self.claim: int | None = None
-        """Number of the claim to send lost documents."""
         self._weight: Callable[[Any], int] | None = None
         """The function that weighs an element; None where all weigh the same."""
         self._weighs = False
@@ -623,11 +577,6 @@ class RunSender(Sender):
         """Frames that were refused; `recount` may find that the queue holds them."""
         self._gaps: deque[tuple[int, int]] = deque([(0, ENDLESS)])
         """Ordinals for the next documents, as half-open ranges."""
-
-    def successor(self, entry: Entry) -> RunSender:
-        """Return a sender for the same run with another function, which numbers its frames from 0."""
-        # A producer of its own: under the old name, shards would take its first frames for repetitions.
-        return RunSender(self.handle, entry, **self._options | {"producer": uuid.uuid4().bytes})
 
     def append(self, element: Any, payload: bytes) -> None:
         """Hand over one element with its pickle, and wait while the buffer is full."""
@@ -661,11 +610,6 @@ class RunSender(Sender):
         self._gaps = deque(self.held.gaps(0, ENDLESS))
         self.through = self._gaps[0][0]
 
-    def replace(self, lost: Iterable[tuple[int, int]], room: Sequence[int], claim: int) -> None:
-        """Put lost documents with these ordinals, at most `room` into each shard, under this claim."""
-        self._gaps, self.room, self.claim = deque(lost), list(room), claim
-        self.frames_per_call = 1
-
     def recount(self, shard: int, holds: int) -> None:
         """Count the refused frames that a shard holds after all, given how many messages it holds."""
         # A shard takes frames in the order of their numbers, so it holds the first ones.
@@ -680,8 +624,6 @@ class RunSender(Sender):
         self.sent, stop = self._gaps.popleft()
         # First about as many as fit by their mean size, which costs no look at each; below, no more than really fit.
         n = max(1, min(len(buffer), self.frame_messages, int(self.frame_bytes / max(1.0, mean)), stop - self.sent))
-        if self.room is not None:
-            n = max(1, min(n, self.room[self.shard]))
         if self._borders and self._borders[0] == self._gathered:
             self._borders.popleft()
             self._begun += 1
@@ -696,8 +638,6 @@ class RunSender(Sender):
             buffer.extendleft(reversed(payloads[n:]))
             del payloads[n:]
             size = sum(map(len, payloads))
-        if self.room is not None:
-            self.room[self.shard] -= n
         if self.sent + n < stop:
             self._gaps.appendleft((self.sent + n, stop))
         batch.payloads = payloads
@@ -706,23 +646,6 @@ class RunSender(Sender):
             batch.weights = [self._weights.popleft() for _ in range(n)]
         self.taken_bytes += size
         return batch
-
-    def choose(self) -> int:
-        """Return the shard for the next frame, which for lost documents is one that lost some."""
-        shard = super().choose()
-        if self.room is None or self.room[shard] > 0:
-            return shard
-        return max(range(len(self.room)), key=self.room.__getitem__)
-
-    def _judge(self, answer: calls.PutAnswer) -> None:
-        # The shard refuses this claim: a newer one exists, or the run was cancelled.
-        if self.room is not None and answer.verdict == Verdict.SEALED.name and self.failure is None:
-            raise NotSentAgain(run=self.opening.record["name"])
-        super()._judge(answer)
-
-    def _encode(self, parcel: list[UnsentFrame], epoch: int | None) -> tuple[calls.PutCall, Sequence[bytes]]:
-        put, parts = super()._encode(parcel, epoch)
-        return replace(put, lost=self.claim), parts
 
     def _confirmed(self, batch: UnsentFrame, first: int | None) -> None:
         super()._confirmed(batch, first)

@@ -156,7 +156,7 @@ function stepsOf(line: Attention, snapshot: Snapshot): Step[] {
     case 'no-room':
       return [...listed.filter((each) => each.action.action === 'compact').map(did), doctor];
     case 'lost':
-      return [{ id: 'resubmit', label: 'Insert the line', code: `lab.attach(${quoted(line.run)}).resubmit_lost()` }];
+      return [{ id: 'wait', label: 'Insert the line', code: `lab.attach(${quoted(line.run)}).wait()` }];
   }
   if (show) return [{ id: 'show', label: 'Show', panel: show }];
   if (line.action === 'scale') return scale;

@@ -50,7 +50,6 @@ def reports() -> Iterator[ShardReport | ConsumerReport]:
         counts=counts,
         why="paused by ana",
         incomplete="the input ended early",
-        died=["tcp://w"],
         classes=[failure_class(dead=2, failed=2)],
         failing=[["a.pdf", "KeyError", 3, None]],
     )

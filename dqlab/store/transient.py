@@ -1,0 +1,101 @@
+"""Where the logs of transient queues are: in a directory of their cluster, which is deleted with it.
+
+::
+
+    /tmp/dqlab-1000/               of one user, in Dask's `temporary-directory`, or on a file system that workers share
+    └── Scheduler-9d0c…/           one cluster
+        ├── alive                  locked by each process of the cluster on this machine
+        ├── scheduler              there if the scheduler is one of them
+        └── pages-2/               the second queue that was opened under any name
+            └── 000/               log of shard 0
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from dqlab.config import entry
+from dqlab.errors import BadOption
+from dqlab.platforms import problem_with
+
+__all__ = ["ClusterDirectory", "delete_log", "log_directory", "private_directory"]
+
+_ALIVE, _SCHEDULER = "alive", "scheduler"
+_DAY = 86_400.0
+
+
+def private_directory(within: str = "") -> Path:
+    """Return this user's directory for transient logs, made if it is missing, or raise BadOption."""
+    base = within or entry("temporary-directory") or tempfile.gettempdir()
+    place = Path(base).absolute() / f"dqlab-{os.getuid()}"
+    with suppress(FileExistsError):
+        place.mkdir(mode=0o700, parents=True)
+    problem = problem_with(str(place))
+    if problem:
+        advice = "Messages are kept there. Set another directory, or remove this one"
+        raise BadOption(option="temporary-directory", value=base, problem=f"{problem}. {advice}.")
+    return place
+
+
+def log_directory(scratch: str, index: int) -> Path:
+    """Return where the log of a transient shard is, given its queue's place relative to `private_directory`."""
+    return private_directory() / scratch / f"{index:03}"
+
+
+def delete_log(directory: Path) -> None:
+    """Delete the log of a shard, and its queue's directory with the last one."""
+    shutil.rmtree(directory, ignore_errors=True)
+    with suppress(OSError):
+        directory.parent.rmdir()
+
+
+class ClusterDirectory:
+    """The directory of one cluster on this machine, held by this process until `close`."""
+
+    def __init__(self, cluster: str, *, within: str = "", scheduler: bool = False) -> None:
+        root = private_directory(within)
+        self.path = root / cluster
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        self._descriptor = os.open(self.path / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with suppress(OSError):  # without locks, nobody sweeps this directory either
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+        if scheduler:
+            (self.path / _SCHEDULER).touch(mode=0o600)
+        if not within:  # on a file system of several machines, a lock may be seen on its own machine alone
+            _sweep(root, cluster)
+
+    def close(self, *, delete: bool) -> None:
+        """Let the directory go, and delete it at the end of its cluster."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        if delete:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _sweep(root: Path, mine: str) -> None:
+    """Delete what clusters left that were killed with all their processes."""
+    for place in root.iterdir():
+        if place.name != mine and _is_over(place):
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _is_over(place: Path) -> bool:
+    try:
+        descriptor = os.open(place / _ALIVE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False  # it is being made, or is none of ours
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Where only workers of a cluster are, all may be restarting at this moment.
+        return (place / _SCHEDULER).exists() or time.time() - place.stat().st_mtime > _DAY
+    except OSError:
+        return False  # it is held, or the file system has no locks
+    finally:
+        os.close(descriptor)
