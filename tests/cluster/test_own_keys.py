@@ -52,7 +52,7 @@ def test_values_failures_and_tables_bear_the_keys_of_their_own_documents(
     lab: dq.Lab, queue_name: str, documents: list[dq.Document], tmp_path: Path, kind: str
 ) -> None:
     """A value at its neighbour's place is worse than none: nobody sees it."""
-    pool = lab.queue(queue_name, concurrency=8)
+    pool = lab.queue(queue_name, concurrency=8 if kind == "coroutine" else None)
     executor: Literal["process", "auto"] = "process" if kind == "process" else "auto"
     run = pool.map(kinds(Tally(tmp_path))[kind], documents, executor=executor, retry=dq.Retry(1, backoff=0.01))
     right = {f"{n}.txt": {"of": f"{n}.txt", "number": n} for n in range(N) if n % 7}

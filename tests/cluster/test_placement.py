@@ -134,10 +134,12 @@ def test_new_queue_on_a_paused_worker_names_its_memory(monkeypatch: pytest.Monke
         await asyncio.Event().wait()  # it accepts the task, and does not begin it
 
     async def scenario() -> None:
-        worker = SimpleNamespace(
-            status=status, memory=SimpleNamespace(process=7_600_000_000), memory_limit=9_500_000_000
+        worker = _worker("a")
+        worker.status, worker.memory_limit = status, 9_500_000_000
+        worker.memory = SimpleNamespace(process=7_600_000_000)
+        scheduler: Any = SimpleNamespace(
+            id="s", address="s", clients={}, workers={"a": worker}, rpc=SimpleNamespace(connect=connect)
         )
-        scheduler: Any = SimpleNamespace(workers={"a": worker}, rpc=SimpleNamespace(connect=connect))
         state = ClusterState(scheduler, Collector())
         await Actors(state)._ask_to_spawn(Entry("queue/q/0", "q", "a", "k", 1, args=("q", 0, 1, {})))
 

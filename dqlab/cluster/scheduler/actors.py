@@ -163,7 +163,7 @@ class Actors:
             unpin(self._state.scheduler, [entry.key])
 
     async def _ask_to_spawn(self, entry: Entry) -> None:
-        address, key, limit = entry.address, entry.key, OPEN_TIMEOUT if entry.is_shard else SPAWN_TIMEOUT
+        address, key, limit = entry.address, entry.key, OPEN_TIMEOUT if entry.reads else SPAWN_TIMEOUT
         if entry.is_shard and entry.epoch == 1 and self._state.paused_at(address):
             limit = PAUSED_TIMEOUT
         cls = open_value(entry.sealed) if entry.sealed else ConsumerActor
@@ -284,7 +284,7 @@ class Actors:
 
     async def close(self, entry: Entry, patience: float = 0.0) -> Any:
         """Close an actor and return its packed answer, None if it did not answer."""
-        if not await entry.standing(OPEN_TIMEOUT if entry.is_shard and entry.asked else SPAWN_TIMEOUT):
+        if not await entry.standing(OPEN_TIMEOUT if entry.reads and entry.asked else SPAWN_TIMEOUT):
             logger.warning("event=close_failed name=%s reason=never_made", entry.name)
             return None
         return None if entry.gone is not None else await self._ask_to_end(entry, CloseCall(patience))

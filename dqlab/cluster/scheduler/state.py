@@ -82,6 +82,11 @@ class Entry:
         """Whether it is a shard with a log in a store."""
         return self.is_shard and "store" in self.args[3]
 
+    @property
+    def reads(self) -> bool:
+        """Whether it is a shard whose log may be long."""
+        return self.durable or (self.is_shard and self.epoch > 1)
+
     async def standing(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until it is made, and return whether it is."""
         with suppress(TimeoutError):

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import CoroutineType, MethodType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done
 from dqlab.cluster.transport.isolation import is_coroutine
@@ -505,7 +505,8 @@ def failed(index: int, error: BaseException, origin: Origin, code: str, key: str
         worker=origin.worker,
         when=time.time(),
         seconds=held,
-        after=error.after if isinstance(error, ServerBusy) else 0.0,
+        # Not `isinstance`: an exception of a user may raise when it is asked for its `__class__`.
+        after=cast("ServerBusy", error).after if issubclass(type(error), ServerBusy) else 0.0,
     )
     try:
         if isinstance(error, Later):
