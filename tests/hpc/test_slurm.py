@@ -38,7 +38,9 @@ def consumers(lab: dq.Lab) -> set[str]:
 
 
 @pytest.mark.slow
-def test_run_loses_nothing_while_its_jobs_come_and_go(slurm: Slurm, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", [True, False], ids=["a store", "no store"])
+def test_run_loses_nothing_while_its_jobs_come_and_go(slurm: Slurm, tmp_path: Path, stored: bool) -> None:
+    """Without a store, the log is in the directory that all jobs share."""
     gate, tally = Gate(tmp_path), Tally(tmp_path)
 
     def work(x: int) -> int:
@@ -50,8 +52,9 @@ def test_run_loses_nothing_while_its_jobs_come_and_go(slurm: Slurm, tmp_path: Pa
     made_of = dq.hpc.recipe(
         "slurm", memory="1GB", walltime="10m", jobs=(1, 3), idle="2s", directory=tmp_path / "jobs", security=False
     )
-    with dq.connect(made_of, store=tmp_path / "store", timeout="30s") as lab:
-        assert dq.connect(made_of, store=tmp_path / "store") is lab
+    store = tmp_path / "store" if stored else None
+    with dq.connect(made_of, store=store, timeout="30s") as lab:
+        assert dq.connect(made_of, store=store) is lab
         assert lab.dashboard.startswith("http://127.0.0.1:")
         run = lab.map(work, range(400), name="jobs")
         until_in(lab, lambda: lab.stats().workers == 3 and len(consumers(lab)) == 2)
