@@ -15,10 +15,10 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import islice, pairwise
-from operator import attrgetter, index
+from operator import index
 from typing import Any, SupportsIndex, cast
 
-from dqlab.conditions import Field, Fields, Unmet, compile_condition
+from dqlab.conditions import Condition, Fields, condition_of
 from dqlab.documents import pdf
 from dqlab.documents.archives import RECENT, reads_forward
 from dqlab.documents.document import Document
@@ -34,22 +34,11 @@ __all__ = ["FIELDS", "LongestFirst", "Sample", "Split", "Where"]
 EXAMINED = 10_000
 """Documents that are examined, at most, to explain why none meets a condition."""
 FIELDS = Fields(
-    {
-        "key": Field(
-            str,
-            lambda document: str(document.key),
-            "Keys are compared as texts, also whole numbers: key == '3'. By their numbers: "
-            "docs.where(lambda document: document.key < 3).",
-        ),
-        "size": Field(int, attrgetter("size")),
-        "pages": Field(int, attrgetter("page_count")),
-        "version": Field(str, attrgetter("version")),
-        "where": Field(str, attrgetter("where")),
-    },
-    meant={"bytes": "size", "length": "size", "name": "key", "path": "where", "url": "where", "page_count": "pages"}
-    | {"n_pages": "pages", "file": "key", "document": "key"},
-    example="size < 50e6",
-    option="condition",
+    {"key": str, "size": int, "pages": int, "version": str, "where": str},
+    lambda document, name: (
+        str(document.key) if name == "key" else getattr(document, "page_count" if name == "pages" else name)
+    ),
+    "condition",
 )
 """What `Documents.where` may name."""
 
@@ -73,15 +62,9 @@ class Where:
     """The documents that meet a condition, examined one by one (see `Documents.where`)."""
 
     def __init__(self, source: Source, condition: str | Callable[[Document], object]) -> None:
-        if isinstance(condition, str):
-            self._meets: Callable[[Document], object] = compile_condition(condition, FIELDS)
-        elif callable(condition):
-            self._meets = condition
-        else:
-            raise BadOption(option="condition", value=condition, problem="neither an expression nor a callable.")
+        self._meets = condition_of(condition, FIELDS)
         named = repr(condition) if isinstance(condition, str) else getattr(condition, "__qualname__", "...")
         self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.where({named})"
-        self._condition = condition
 
     def looks(self) -> Iterator[Look]:
         """Examine the documents, and name those that meet the condition."""
@@ -90,22 +73,24 @@ class Where:
     def why_none(self) -> str:
         """Explain why none of the first documents meets the condition, or return "" if one does or there are none."""
         # Only for sources that repeat: this pass would use up an iterator.
-        unmet = Unmet(self._condition, FIELDS) if isinstance(self._condition, str) else None
-        examined, pages = 0, False
+        first, examined, pages = None, 0, False
         for document in islice(_documents(self.source), EXAMINED):
             if self._meets(document):
                 return ""
+            first = document if first is None else first
             examined += 1
             pages = pages or document.page_count is not None
-            if unmet is not None:
-                unmet.add(document)
-        if not examined:
+        if first is None:
             return ""
-        asked = one_line(self._condition, 200) if isinstance(self._condition, str) else "the function of where()"
         of = f"the first {many(examined, 'document')}" if examined == EXAMINED else many(examined, "document")
-        counted = unmet is not None and "pages" in unmet.names and not pages
-        probed = " docs.probe(lab) counts the pages of PDFs." if counted else ""
-        return f"none of {of} matches {asked}. {unmet.said() if unmet is not None else ''}".rstrip() + probed
+        if not isinstance(self._meets, Condition):
+            return f"none of {of} matches the function of where()."
+        said = f"none of {of} matches {one_line(self._meets.text, 200)}."
+        if self._meets.names:
+            said += f" Of the first, {self._meets.values(first)}."
+        if "pages" in self._meets.names and not pages:
+            said += " docs.probe(lab) counts the pages of PDFs."
+        return said
 
 
 class _Weights:

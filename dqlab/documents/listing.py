@@ -219,15 +219,14 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         condition : str or callable
-            An expression of comparisons, ``in``, ``is None``, ``and``, ``or``, ``not`` over ``key``, ``size`` (bytes),
-            ``pages``, ``version`` and ``where``. Unknown values are None, which is neither below nor above any value.
-            Keys that are whole numbers are compared as texts. Or a function of a `Document` that returns whether to
-            keep it.
+            A Python expression over ``key``, ``size`` (bytes), ``pages``, ``version`` and ``where``. Unknown values are
+            None, which is neither below nor above any value. Keys that are whole numbers are compared as texts. Or a
+            function of a `Document` that returns whether to keep it.
 
         Raises
         ------
         BadOption
-            The expression is invalid; the error names the wrong part, and suggests a correction.
+            The expression is invalid, or names no field; while documents are listed: it fails for one of them.
 
         Examples
         --------
@@ -650,7 +649,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Examples
         --------
         >>> dq.Documents(['a', 'b']).where("key == 'c'").why_none()
-        "none of 2 documents matches key == 'c'. There are: key 'a' (1), 'b' (1)."
+        "none of 2 documents matches key == 'c'. Of the first, key is 'a'."
         """
         found = ""
         for each in self._conditions() if self.repeats else ():

@@ -112,7 +112,7 @@ def _runs_and_queues(names: Mapping[str, Any], lab: Lab | None) -> set[str]:
 
 
 def _fields(_: Mapping[str, Any], __: Lab | None) -> set[str]:
-    return set(FIELDS)
+    return set(FIELDS.kinds)
 
 
 def _settings(_: Mapping[str, Any], __: Lab | None) -> set[str]:

@@ -386,8 +386,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         fn : callable, optional
             The corrected function. Default: the run's newest code.
         where : str or callable, optional
-            Which documents to retry: an expression such as ``"error == 'KeyError' and deliveries < 5"`` over
-            error, message, key, deliveries, version; or a function of a `DeadLetter`.
+            Which documents to retry: a Python expression such as ``"error == 'KeyError' and deliveries < 5"`` over
+            error, message, key, deliveries, version, at, fingerprint; or a function of a `DeadLetter`. Keys are texts
+            there; a missing one is None, which is neither below nor above any value.
         fingerprint : str, optional
             Retry only this failure class.
         limit : int, optional
@@ -406,8 +407,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         CodeGone
             No `fn` was given, and no shard has the run's newest code any more. Nothing was sent.
         BadOption
-            `fn` is not a function; `rest` was given without `fn`; `limit` is below 1; the expression is invalid; or the
-            run's messages run in processes, and `fn` is a coroutine function.
+            `fn` is not a function; `rest` was given without `fn`; `limit` is below 1; the expression is invalid, or
+            fails for a failure: no document is sent again; or the run's messages run in processes, and `fn` is a
+            coroutine function.
         RunExists
             Other documents were mapped under the run's name, and this variable refers to them: nothing was retried.
 
@@ -517,7 +519,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return asked
 
     def _retry_chosen(
-        self, chosen: Callable[[DeadLetter], bool], classes: list[str], code: Code | None, limit: int | None
+        self, chosen: Callable[[DeadLetter], object], classes: list[str], code: Code | None, limit: int | None
     ) -> int:
         """Retry the dead documents that a filter chooses, perhaps only among some failure classes."""
         count = 0

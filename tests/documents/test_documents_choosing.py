@@ -85,11 +85,10 @@ def test_condition_chooses_what_python_would(condition: str, by_hand: Any, docum
     [
         ("size = 3", "Write == to compare"),
         ("siez < 3", "Did you mean size"),
-        ("bytes < 3", "Did you mean size"),
-        ("page_count < 3", "Did you mean pages"),
-        ("__import__('os').system('x')", "not understood"),
-        ("size < 'a'", "is a number"),
-        ("", "1 to"),
+        ("bytes < 3", "bytes is not a field. Fields are key, size, pages, version, where;"),
+        ("size < 'a'", "'<' not supported"),
+        ("key < 3", "'<' not supported"),
+        ("", "no Python expression"),
         (7, "neither an expression nor a callable"),
     ],
 )
@@ -407,11 +406,10 @@ def test_folder_in_runs_is_listed_as_one(tmp_path: Path, monkeypatch: pytest.Mon
     [
         (
             "key == 'c.tx'",
-            "none of 3 documents matches key == 'c.tx'. There are: key 'a.txt' (1), 'b.txt' (1), 'c.txt' (1). "
-            "Did you mean 'c.txt'?",
+            "none of 3 documents matches key == 'c.tx'. Of the first, key is 'a.txt'.",
         ),
-        ("size > 1e6", "none of 3 documents matches size > 1e6. There are: size 1 (1), 2 (1), 3 (1)."),
-        ("pages > 0", "There are: pages has no value. docs.probe(lab) counts the pages of PDFs."),
+        ("size > 1e6", "none of 3 documents matches size > 1e6. Of the first, size is 1."),
+        ("pages > 0", "Of the first, pages is None. docs.probe(lab) counts the pages of PDFs."),
         (lambda document: False, "none of 3 documents matches the function of where()."),
     ],
 )
@@ -431,11 +429,3 @@ def test_condition_that_no_document_meets_is_answered_by_what_there_is(
     assert docs.where("size > 0").why_none() == docs[:0].why_none() == Documents([]).where("size > 0").why_none() == ""
     assert docs.where(condition).filtered
     assert not docs.filtered
-
-
-@pytest.mark.parametrize("condition", ["key < 3", "key == 3", "3 >= key", "key in [1, 2]"])
-def test_a_key_compared_with_a_number_names_the_way_to_do_it(condition: str) -> None:
-    documents = Documents([Document(str(at), "", f"/nowhere/{at}") for at in range(5)])
-
-    with pytest.raises(BadOption, match=r"never equal.*texts.*key == '3'.*lambda document: document.key < 3"):
-        documents.where(condition)

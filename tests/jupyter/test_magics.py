@@ -463,17 +463,13 @@ def test_filter_that_nothing_matches_says_what_there_is(failed: Any, capsys: Any
     """ "0 documents sent again" left a misspelt class to be found by its user."""
     assert failed.run("%dq retry --where error=='ZeroDivisonError'") == 0
     said = capsys.readouterr().out
-    assert (
-        "matches error=='ZeroDivisonError', so nothing was sent again. There are: error 'ZeroDivisionError' (2)."
-        in said
-    )
-    assert "Did you mean 'ZeroDivisionError'?" in said
+    assert "matches error=='ZeroDivisonError', so nothing was sent again. There are: ZeroDivisionError " in said
 
     assert "run.failures().to_frame().query" in str(failed.fails("%dq failed --where error=='KeyError'"))
     (tmp_path / "a.txt").write_text("a")
     failed["docs"] = dq.Documents.from_glob(tmp_path / "*.txt")
     failed.run("%dq documents docs.where('size>5')")
-    assert "none of 1 document matches size>5. There are: size 1 (1)." in capsys.readouterr().out
+    assert "none of 1 document matches size>5. Of the first, size is 1." in capsys.readouterr().out
 
 
 def test_retry_without_the_function_uses_the_code_it_had(failed: Any, capsys: Any) -> None:

@@ -167,7 +167,7 @@ def test_listing_that_a_condition_leaves_empty_names_the_condition_and_what_ther
 
     assert "check the path" not in text
     assert "key == 'b.txt'" in text
-    assert "'a.txt' (1)" in text
+    assert "key is 'a.txt'" in text
 
 
 def test_odd_names_are_harmless(tmp_path: Path) -> None:

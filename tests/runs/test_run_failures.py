@@ -312,7 +312,7 @@ def test_errors_of_dqlab_go_by_the_name_one_writes(queue: dq.QueuePool) -> None:
 def test_retry_of_what_no_failure_matches_warns_and_names_what_there_is(queue: dq.QueuePool) -> None:
     """A misspelt class returned 0, and its user waited for results that no consumer computed."""
     run = queue.map(parse, range(20), retry=ONCE).wait(timeout=20)
-    there = r"There are: error '(Key|Value)Error' \(2\), '(Key|Value)Error' \(2\)\. Did you mean 'ValueError'"
+    there = r"There are: (Key|Value)Error \w+ \(2\), (Key|Value)Error \w+ \(2\)\."
 
     with pytest.warns(DqlabWarning, match=rf"no failure of run .* matches error == 'ValueErorr'.*{there}"):
         assert run.retry(where="error == 'ValueErorr'") == 0
