@@ -23,21 +23,6 @@ NBVAL     := --nbval-lax --nbval-current-env --nbval-cell-timeout=300 --nbval-sa
 # Notebooks are played in an empty directory, where no run of earlier times waits for them.
 play       = @rm -rf $(PLAYED) && mkdir -p $(PLAYED) && $(BIN)/python -m tests.notebooks --copy $(PLAYED) $(1)
 
-# Where dqlab meets Dask, bokeh, ipywidgets, IPython, pandas and pyarrow. A file that is gone is an error of pytest.
-ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.py test_portable.py test_sockets.py \
-	checkup/test_examine.py \
-	$(addprefix documents/,test_frames.py test_parquet.py) \
-	$(addprefix cluster/,test_abandoned.py test_calls.py test_claims.py test_control_route.py test_coroutines.py \
-		test_durable.py test_elasticity.py test_internals.py test_letting_go.py test_many_runs.py test_reading.py \
-		test_reporter.py test_resolving.py test_sealed.py test_supervisor.py test_takeover.py test_tending.py) \
-	$(addprefix datasets/,test_files.py test_rows.py test_runs.py test_table.py) \
-	hpc/test_jobs.py hpc/test_pbs.py hpc/test_recipes.py \
-	jupyter/test_magics.py \
-	$(addprefix live/,panels/test_pages.py panels/test_serving.py panels/test_updates.py test_composing.py \
-		test_display.py test_html.py test_widget.py) \
-	$(addprefix runs/,test_code.py test_consumer_pool.py test_run_attach.py test_run_control.py test_run_failures.py \
-		test_run_flow.py test_run_results.py test_run_tables.py))
-
 # Three testers on two processors: many tests wait more than they compute, and with four all take a sixth more time of
 # the processors. They take small pieces of files in an order in which tests that wait come beside tests that compute;
 # a file whose fixtures are made once for it stays with one tester (tests/testers.py). TESTERS=0 is for machines that
@@ -138,9 +123,11 @@ test-slow: $(STAMP) $(BUILT) $(MODULES) ## Run the slow tests, and properties wi
 	DQLAB_EXAMPLES=all $(BIN)/python -m pytest -m 'slow or hypothesis' --timeout=600 tests $(ARGS)
 
 # Old versions use what newer versions of their own dependencies deprecate: those warnings are no errors here.
+# Other files may import what is not installed there.
 test-lowest: $(LOWEST_STAMP) $(BUILT) ## Run what touches Dask and Jupyter with the oldest versions of all that dqlab needs.
 	$(LOWEST)/bin/python -m pytest -W ignore::DeprecationWarning \
-		-m 'not slow and not bench and not browser and not slurm' $(ON_LOWEST) $(ARGS)
+		-m 'lowest and not slow and not bench and not browser and not slurm' \
+		$$(grep -rl --include='test_*.py' '^pytestmark.*mark\.lowest' tests) $(ARGS)
 
 check: $(STAMP) $(MODULES) ## Lint, formatting, types and the order of the rooms.
 	$(BIN)/ruff check

@@ -23,7 +23,7 @@ from dqlab.connecting import StoreUnusable, check_store_here, opened
 from dqlab.errors import BadOption, ConnectFailed
 from tests.waiting import until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.lowest, pytest.mark.cluster]
 
 
 def write(file: Path, lab: dq.Lab) -> None:

@@ -33,6 +33,8 @@ from dqlab.lab import Undone, left_undone
 from dqlab.stats import Snapshot
 from tests.sampled import mostly_slow
 
+pytestmark = pytest.mark.lowest
+
 
 def same(x: int) -> int:
     return x

@@ -16,7 +16,7 @@ import dqlab as dq
 from dqlab.errors import AllFailed, DqlabWarning, LabClosed, RunNotFound
 from tests.sampled import mostly_slow
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.lowest, pytest.mark.cluster]
 
 
 def same(x: int) -> int:

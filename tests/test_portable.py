@@ -22,7 +22,7 @@ import pytest
 from dqlab import platforms
 from dqlab.log.files import Files, mounted
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.lowest, pytest.mark.cluster]
 
 WITHOUT = Path(__file__).parent / "portable"
 """Where the `sitecustomize` is that takes calls away; nothing imports it by hand."""

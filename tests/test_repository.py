@@ -107,17 +107,6 @@ def test_each_lowest_version_that_is_promised_is_the_one_that_is_tried() -> None
 
 
 @pytest.mark.cluster
-def test_files_that_make_runs_with_the_lowest_versions_exist() -> None:
-    """That is run by hand, and a test that moves would leave it without a word until then."""
-    command = ["make", "--dry-run", "--always-make", "test-lowest"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=30).stdout
-    named = re.findall(r"\btests/\S+\.py\b", said)
-
-    assert len(named) > 20
-    assert not [name for name in named if not (ROOT / name).is_file()]
-
-
-@pytest.mark.cluster
 @pytest.mark.parametrize(("target", "extras"), [("lab", {"all"}), ("demo", {"all"}), ("test", {"all", "all,test,dev"})])
 def test_make_names_each_step_before_it_takes_long(tmp_path: Path, target: str, extras: set[str]) -> None:
     """The first thing that somebody types was silent for minutes, which it took to install what developers need."""

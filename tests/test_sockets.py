@@ -21,6 +21,8 @@ from distributed.comm.core import FatalCommClosedError
 import dqlab as dq
 from dqlab.cluster.embedded import sockets
 
+pytestmark = pytest.mark.lowest
+
 NOBODY = 65534
 OTHER_USER = """
 import glob, os, socket, sys

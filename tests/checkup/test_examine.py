@@ -28,7 +28,7 @@ from dqlab.stats import RunState, Severity, Snapshot
 from dqlab.store.probe import Probe
 from tests.waiting import until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.lowest, pytest.mark.cluster]
 
 
 @pytest.fixture(scope="module")

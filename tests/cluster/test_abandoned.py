@@ -25,6 +25,8 @@ from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import CallTimeout
 from dqlab.log import DiskFull, OwnerStillAlive
 
+pytestmark = pytest.mark.lowest
+
 KEY = "dq-queue/q/0-abc"
 
 

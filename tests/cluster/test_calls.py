@@ -23,6 +23,8 @@ from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import ActorGone, CallTimeout, RunFailed
 from tests.testers import FROZEN
 
+pytestmark = pytest.mark.lowest
+
 
 def same(x: int) -> int:
     return x

@@ -13,6 +13,8 @@ import pytest
 from dqlab.cluster.scheduler.clients import Claims
 from dqlab.runs.claiming import Claim
 
+pytestmark = pytest.mark.lowest
+
 
 def claims_of(*alive: str) -> tuple[Claims, list[str]]:
     here = list(alive)

@@ -20,6 +20,8 @@ from dqlab.cluster.transport import calls
 from dqlab.proof import ANSWER, ASK, NONCE, PROOF, mac, nonce
 from dqlab.stats import History, Snapshot
 
+pytestmark = pytest.mark.lowest
+
 
 def fussy(number: int) -> int:
     if number % 3 == 0:

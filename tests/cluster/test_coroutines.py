@@ -20,6 +20,8 @@ from dqlab.frame import NO_ID, Frame, Kind, Outcome, Settlement
 from dqlab.rules.states import State
 from tests.cluster.test_parking import DeskActor, options
 
+pytestmark = pytest.mark.lowest
+
 ORIGIN = Origin("consumer/q/0", "worker", 1 << 20)
 
 

@@ -10,6 +10,8 @@ from distributed import Client
 import dqlab as dq
 from dqlab.errors import BadOption, DocumentsLost
 
+pytestmark = pytest.mark.lowest
+
 
 def durable(client: Client, name: str, store: Path, **options: object) -> dq.QueuePool:
     return dq.QueuePool(client, name=name, durability=dq.Durability.DURABLE, dirpath=store, **options)  # type: ignore[arg-type]

@@ -19,6 +19,8 @@ from dqlab.testing import FakeClock, Gate
 from tests.cluster.reports import lane_report, shard_report
 from tests.waiting import until_in
 
+pytestmark = pytest.mark.lowest
+
 
 def need(*backlogs: Backlog, threads: int = 1, hosts: int = 1) -> int:
     return workers_for(backlogs, threads=threads, duration=60.0, hosts=hosts)

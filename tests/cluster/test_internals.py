@@ -24,6 +24,8 @@ from dqlab.cluster.transport import internals
 from dqlab.cluster.transport.internals import LOOP_STARTS, OwnClient, with_event_loop
 from dqlab.cluster.transport.wire import pack
 
+pytestmark = pytest.mark.lowest
+
 
 def test_version_is_one_that_was_tried() -> None:
     """A newer distributed may change what has no documentation; run these tests, then name it there."""

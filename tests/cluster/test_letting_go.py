@@ -21,6 +21,8 @@ from dqlab.texts import as_name
 from tests.cluster.test_control_route import Route
 from tests.cluster.test_coroutines import Bench, bench, until
 
+pytestmark = pytest.mark.lowest
+
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,8 @@ from dqlab.testing import FakeClock
 from tests.cluster.desk import DeskActor
 from tests.cluster.reports import lane_report, shard_report
 
+pytestmark = pytest.mark.lowest
+
 MANY = 300
 OPTIONS = {
     "visibility_timeout": 60.0,

@@ -27,6 +27,8 @@ from dqlab.store.durable_shard import DurableShard
 from tests.cluster import desk
 from tests.disks import FlakyFiles
 
+pytestmark = pytest.mark.lowest
+
 COUNT = 10
 PAYLOADS = [b"%04d" % n * 300 for n in range(COUNT)]
 

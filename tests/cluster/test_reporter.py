@@ -15,6 +15,8 @@ from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.transport.reports import ConsumerReport, Reporter, unpacked
 from tests.cluster.reports import consumer_report
 
+pytestmark = pytest.mark.lowest
+
 
 class Stream:
     """Stands where a worker's stream to the scheduler is."""

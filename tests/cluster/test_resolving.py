@@ -14,6 +14,8 @@ from dqlab.cluster.scheduler.state import Entry, OpenQueue
 from dqlab.cluster.statistics.known import Known
 from dqlab.log import DiskFull
 
+pytestmark = pytest.mark.lowest
+
 NAME = "queue/q/0"
 
 

@@ -26,6 +26,8 @@ from dqlab.cluster.transport.sealed import (
 from dqlab.errors import NotPicklable
 from tests.forking import run
 
+pytestmark = pytest.mark.lowest
+
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
     lambda part: st.lists(part) | st.tuples(part, part) | st.dictionaries(st.text(), part),

@@ -14,6 +14,8 @@ from dqlab.cluster.scheduler.state import Entry
 from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.log import LogFailed, ManifestCorrupt
 
+pytestmark = pytest.mark.lowest
+
 
 class Noting:
     """A registry of one shard."""

@@ -17,6 +17,8 @@ import dqlab as dq
 from dqlab.connecting import RESERVED
 from dqlab.testing import Gate, Tally
 
+pytestmark = pytest.mark.lowest
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:

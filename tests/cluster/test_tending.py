@@ -12,6 +12,8 @@ from distributed.core import Status
 import dqlab as dq
 from dqlab.cluster.transport.internals import replace_lost_workers
 
+pytestmark = pytest.mark.lowest
+
 
 class Nanny:
     def __init__(self, status: Status = Status.running, process: Status = Status.running) -> None:

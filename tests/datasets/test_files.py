@@ -22,6 +22,8 @@ from dqlab.errors import BadOption, DqlabWarning
 from dqlab.platforms import exchange
 from tests.datasets.pages import Pages
 
+pytestmark = pytest.mark.lowest
+
 RUN = Identity("words", "ab" * 16)
 OTHER = Identity("other", "cd" * 16)
 MANY = 2_500

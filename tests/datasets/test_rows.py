@@ -30,6 +30,8 @@ from dqlab.datasets.rows import MOST_COLUMNS, SAMPLE, Shape
 from tests.datasets.pages import batch_of, column, in_json, rows_of, same
 from tests.sampled import examples
 
+pytestmark = pytest.mark.lowest
+
 UTC = datetime.UTC
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 WEST = datetime.timezone(datetime.timedelta(hours=-9))

@@ -27,6 +27,8 @@ from dqlab.testing import Gate
 from tests.cells import of_a_cell
 from tests.waiting import until
 
+pytestmark = pytest.mark.lowest
+
 NONE = dq.Retry(0)
 
 

@@ -19,6 +19,8 @@ from dqlab.datasets.table import RunTable
 from dqlab.errors import BadOption, ColumnUnknown, DqlabWarning, ExtraMissing
 from tests.datasets.pages import Pages
 
+pytestmark = pytest.mark.lowest
+
 MANY = 3_000
 LARGE = 2**60 + 1
 

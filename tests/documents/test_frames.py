@@ -36,6 +36,8 @@ from dqlab.errors import (
 from tests.hugging_face import Dataset
 from tests.sampled import examples
 
+pytestmark = pytest.mark.lowest
+
 ROOT = Path(__file__).parents[2]
 _FIRST, _FAR = np.datetime64("1970-01-01T00:00:00"), np.datetime64("20000-01-01T00:00:00")
 _DAWN = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - as it is stored

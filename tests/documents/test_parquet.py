@@ -43,6 +43,8 @@ from dqlab.errors import (
 from tests.descriptors import count_files
 from tests.sampled import mostly_slow
 
+pytestmark = pytest.mark.lowest
+
 
 def written(path: Path, columns: dict[str, Any] | pa.Table, group: int = 3) -> Path:
     """Write a file with small row groups."""

@@ -10,6 +10,8 @@ import pytest
 from dqlab.hpc.clusters import FIRST_WAIT, LONGEST_WAIT, Backoff
 from dqlab.hpc.systems import SYSTEMS, JobState, ask, log_end
 
+pytestmark = pytest.mark.lowest
+
 SLURM = SYSTEMS["slurm"]
 
 

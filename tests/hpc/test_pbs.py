@@ -12,7 +12,7 @@ import dqlab as dq
 from tests.waiting import is_alive, until, until_in
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.lowest, pytest.mark.timeout(90)]
 
 FAILS_AT_FIRST = """\
 #!/bin/sh

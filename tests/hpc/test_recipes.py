@@ -15,6 +15,8 @@ from dqlab.hpc.systems import KINDS, SYSTEMS
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 
+pytestmark = pytest.mark.lowest
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "jobs"
 USUAL: dict[str, Any] = {
     "cores": 4,

@@ -18,6 +18,8 @@ from dqlab.errors import AllFailed, DqlabWarning, RunExists
 from dqlab.live.display import Mode, mode
 from tests.waiting import until
 
+pytestmark = pytest.mark.lowest
+
 FAILING = """
 %%dq submit --over [4, 0, 2, 0] --name {name} --retries 0 --wait -o run
 def divide(x):

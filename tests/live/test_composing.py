@@ -12,6 +12,8 @@ from dqlab.live.display import is_watched
 from dqlab.testing import Gate
 from tests.waiting import until
 
+pytestmark = pytest.mark.lowest
+
 
 class Held:
     """Returns its element once the gate is open."""

@@ -25,6 +25,8 @@ from dqlab.live.outputs.terminal import follow_here
 from dqlab.live.style import TextStyle
 from dqlab.stats import Counts, RunStats
 
+pytestmark = pytest.mark.lowest
+
 
 @pytest.fixture(autouse=True)
 def _default_mode(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from dqlab.live.tables import Cell, Column, Table, documents_table, status_table
 from dqlab.live.text import run_screen
 from dqlab.stats import ClassStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.stats.attention import failures_of
+
+pytestmark = pytest.mark.lowest
 
 VOID = {"br", "img", "hr", "input", "meta"}
 

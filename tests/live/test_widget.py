@@ -44,6 +44,8 @@ from dqlab.live.views import (
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
 from tests.live.scenes import lab_history, many_queues
 
+pytestmark = pytest.mark.lowest
+
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 

@@ -22,6 +22,8 @@ import pytest
 from dqlab.runs.code.versions import CodeVersion, code_version
 from dqlab.syntax import parse
 
+pytestmark = pytest.mark.lowest
+
 CELLS = itertools.count()
 
 

@@ -18,6 +18,8 @@ from dqlab.cluster.transport.link import Link
 from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, NotPicklable, QueueClosed, ResultsFull
 from dqlab.runs import consumer_pool
 
+pytestmark = pytest.mark.lowest
+
 
 @pytest.fixture
 def pool(client: Client) -> Iterator[QueuePool]:

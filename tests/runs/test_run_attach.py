@@ -36,6 +36,8 @@ from dqlab.testing import Tally
 from tests.runs.test_cut_off import all_there
 from tests.sampled import mostly_slow
 
+pytestmark = pytest.mark.lowest
+
 
 def same(x: int) -> int:
     return x

@@ -25,6 +25,8 @@ from dqlab.stats import RunState
 from dqlab.testing import Gate, Tally
 from tests.waiting import until
 
+pytestmark = pytest.mark.lowest
+
 
 class Held:
     """Returns its element once the gate is open."""

@@ -33,6 +33,8 @@ from tests.cells import of_a_cell
 from tests.runs.test_code import cell
 from tests.waiting import until
 
+pytestmark = pytest.mark.lowest
+
 
 @of_a_cell
 class Flaky:

@@ -19,6 +19,8 @@ from dqlab.log import DiskFull
 from dqlab.runs.submit import sender
 from dqlab.testing import Gate, Tally
 
+pytestmark = pytest.mark.lowest
+
 
 class Noted:
     """Notes each call, then takes its time."""

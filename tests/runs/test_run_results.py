@@ -25,6 +25,8 @@ from dqlab.testing import Gate
 from tests.sampled import examples
 from tests.waiting import until
 
+pytestmark = pytest.mark.lowest
+
 
 def square(x: int) -> int:
     return x * x

@@ -21,6 +21,8 @@ from dqlab.runs.dataframes import EvenRows, frame_of, index_of
 from dqlab.runs.results import OpenedStretch, frame_of_pages, frame_of_pairs
 from tests.cells import of_a_cell
 
+pytestmark = pytest.mark.lowest
+
 FRAME = pd.DataFrame({"text": [f"{'x' * n}" for n in range(20)], "n": range(20)})
 
 

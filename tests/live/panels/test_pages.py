@@ -26,6 +26,8 @@ from dqlab.numbers import clock
 from dqlab.stats import Compaction, ConsumerStats, Counts, Eta, Held, History, Mark, Snapshot, Unacked
 from tests.logs import lines_of
 
+pytestmark = pytest.mark.lowest
+
 EVIL = '<script>alert("$$x$$")</script>'
 Open = Callable[..., Any]
 

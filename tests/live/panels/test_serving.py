@@ -35,6 +35,8 @@ from dqlab.live.panels.serving import APPLICATIONS, Unservable
 from dqlab.preload import _starts_a_scheduler, dask_setup
 from tests.sampled import mostly_slow
 
+pytestmark = pytest.mark.lowest
+
 URLS = [f"/individual-dq-{name}" for name in PANELS]
 
 

@@ -21,6 +21,8 @@ from dqlab.live.panels.scene import WHOLE, Readings, Request
 from dqlab.stats import Counts
 from tests.logs import lines_of
 
+pytestmark = pytest.mark.lowest
+
 TICK = 0.25
 Open = Callable[..., Any]
 
