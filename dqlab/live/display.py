@@ -20,14 +20,14 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 from weakref import WeakKeyDictionary, ref
 
 from dqlab import numbers
 from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
 from dqlab.live import details
 from dqlab.live.checkups import checkup_html, checkup_text
-from dqlab.live.feeds import LabSource, PoolSource, RunSource, is_embedded, is_lab, is_queue
+from dqlab.live.feeds import LabSource, is_embedded, is_lab, is_queue
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following, is_gone
 from dqlab.live.html import needs_html, table_html, wrap
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
@@ -48,6 +48,10 @@ from dqlab.notebook import in_jupyter, running_cell, shell
 from dqlab.stats import RunStats
 from dqlab.stats.snapshot import MAX_ATTENTION
 
+if TYPE_CHECKING:
+    from dqlab.runs.pool import QueuePool
+    from dqlab.runs.run import Run
+
 __all__ = [
     "Mode",
     "conclude",
@@ -67,7 +71,7 @@ __all__ = [
     "widget_of",
 ]
 
-_ends_on_view: WeakKeyDictionary[RunSource, float | None] = WeakKeyDictionary()
+_ends_on_view: WeakKeyDictionary[Run, float | None] = WeakKeyDictionary()
 """End times of the runs that a live view of this notebook has drawn to their end."""
 _composed: WeakKeyDictionary[object, tuple[ref[Live[Any]], Any]] = WeakKeyDictionary()
 """By source: the widget that the user placed, and the view that updates it."""
@@ -126,7 +130,7 @@ def _checked(value: str, name: str) -> Mode:
         raise BadOption(option=name, value=value, problem="write 'live', 'static' or 'text'.") from None
 
 
-def watch(source: RunSource | LabSource | PoolSource, *, stream: TextIO | None = None) -> None:
+def watch(source: Run | LabSource | QueuePool, *, stream: TextIO | None = None) -> None:
     """Show a run while it runs, or a lab or a queue while it is open."""
     # In Jupyter this returns at once, and the output stays live. In a terminal it blocks until the run rests, and
     # Ctrl-C stops watching. Neither changes the run.
@@ -143,7 +147,7 @@ def watch(source: RunSource | LabSource | PoolSource, *, stream: TextIO | None =
         publish(_shown(source))
 
 
-def watch_in(handle: Any, source: RunSource, said: str = "") -> None:
+def watch_in(handle: Any, source: Run, said: str = "") -> None:
     """Show a run in Jupyter in place of the output of `handle`."""
 
     # The output exists already: the view replaces what stands there.
@@ -155,7 +159,7 @@ def watch_in(handle: Any, source: RunSource, said: str = "") -> None:
 
 
 def _watch_in_notebook(
-    source: RunSource | LabSource | PoolSource, show: Callable[[dict[str, Any]], Any] | None = None, said: str = ""
+    source: Run | LabSource | QueuePool, show: Callable[[dict[str, Any]], Any] | None = None, said: str = ""
 ) -> None:
     show = show or publish
     ticker, commands = shared(), SimpleQueue[Press]()
@@ -194,7 +198,7 @@ def _warn_not_built(file: Path) -> None:
     warnings.warn(str(WidgetNotBuilt(file=str(file))), DqlabWarning, stacklevel=2)
 
 
-def widget_of(source: RunSource | LabSource | PoolSource) -> Any:
+def widget_of(source: Run | LabSource | QueuePool) -> Any:
     """Return the live widget of a run, a lab or a queue for a layout of ipywidgets, the same each time."""
     placed, widget = _composed.get(source, (None, None))
     # A view that has ended, or a widget that was closed, is replaced by a new one.
@@ -243,7 +247,7 @@ def is_on_view(source: object) -> bool:
     return bool(_live_views(source))
 
 
-def is_watched(source: RunSource) -> bool:
+def is_watched(source: Run) -> bool:
     """Return whether this notebook has a live view of a run, or one that has drawn how it ended."""
     if _live_views(source):
         return True
@@ -256,13 +260,13 @@ def is_watched(source: RunSource) -> bool:
     return stats is not None and stats.resting and stats.ended == _ends_on_view[source]
 
 
-def conclude(source: RunSource) -> str:
+def conclude(source: Run) -> str:
     """Return in one line how a run ended, so that it is not drawn as the value of the cell."""
     _concluded.note(source)
     return in_a_line(source)
 
 
-def in_a_line(source: RunSource) -> str:
+def in_a_line(source: Run) -> str:
     """Return the state of a run in one line."""
     return run_end(cast(RunView, _picture(source)), _style())
 
@@ -289,7 +293,7 @@ def _picture(source: Any) -> View:
         return absent_view(source.name, str(error), gone=is_gone(error))
 
 
-def _run_picture(run: RunSource) -> RunView:
+def _run_picture(run: Run) -> RunView:
     snapshot = run.snapshot(timeout=CALL_TIMEOUT)
     stats, history, code = snapshot.own_run, None, None
     if stats is None:
@@ -303,7 +307,7 @@ def _style() -> TextStyle:
     return PLAIN if in_jupyter() else TextStyle.detect(sys.stdout, os.environ)
 
 
-def _shown(source: RunSource | LabSource | PoolSource) -> dict[str, str]:
+def _shown(source: Run | LabSource | QueuePool) -> dict[str, str]:
     data = bundle(_picture(source), _style())
     return data if mode() is not Mode.TEXT else {"text/plain": data["text/plain"]}
 
@@ -345,7 +349,7 @@ def _queues_bundle(source: Any, **_: object) -> dict[str, str] | None:
     return _shown(source) if _can_be_watched(source) else None
 
 
-def _watch_if_live(run: RunSource) -> None:
+def _watch_if_live(run: Run) -> None:
     if mode() is not Mode.LIVE or not in_jupyter():
         # IPython tries the next formatter then.
         raise NotImplementedError
@@ -353,7 +357,7 @@ def _watch_if_live(run: RunSource) -> None:
         watch(run)
 
 
-def _run_bundle(run: RunSource, **_: object) -> dict[str, str]:
+def _run_bundle(run: Run, **_: object) -> dict[str, str]:
     return _shown(run)
 
 

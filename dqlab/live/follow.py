@@ -22,7 +22,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from dqlab import numbers
 from dqlab.clock import Clock, SystemClock
@@ -31,9 +31,6 @@ from dqlab.live import details
 from dqlab.live.decisions import deciding, noticed, retried
 from dqlab.live.feeds import (
     LabSource,
-    PoolSource,
-    QueueControls,
-    RunSource,
     cluster_of,
     is_embedded,
     is_lab,
@@ -57,6 +54,10 @@ from dqlab.numbers import many, size
 from dqlab.stats import History, RunStats, Snapshot
 from dqlab.stats.attention import GOES_ON
 from dqlab.texts import one_line
+
+if TYPE_CHECKING:
+    from dqlab.runs.pool import QueuePool
+    from dqlab.runs.run import Run
 
 __all__ = [
     "CALL_TIMEOUT",
@@ -395,7 +396,7 @@ class LiveRun(Live[RunView]):
 
     def __init__(
         self,
-        source: RunSource,
+        source: Run,
         canvas: Canvas[RunView],
         *,
         commands: SimpleQueue[Press] | None = None,
@@ -406,7 +407,7 @@ class LiveRun(Live[RunView]):
     ) -> None:
         self._period = FOCUS_PERIOD if stays else FRAME
         super().__init__(canvas, commands, clock, self._period)
-        self.source: RunSource = source
+        self.source: Run = source
         self._stays = stays  # a retry may reopen the run
         # After an act of the user the view is worth keeping, also without failures: there may be something to press.
         self._acted = bool(said)
@@ -582,14 +583,14 @@ class LiveQueues(Live[QueuesView]):
 
     def __init__(
         self,
-        source: LabSource | PoolSource,
+        source: LabSource | QueuePool,
         canvas: Canvas[QueuesView],
         *,
         commands: SimpleQueue[Press] | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(canvas, commands, clock, FOCUS_PERIOD / 2)
-        self.source: LabSource | PoolSource = source
+        self.source: LabSource | QueuePool = source
         self._lab = source if is_lab(source) else None
         self._place = Site(source.name)
         self._snapshot: Snapshot | None = None
@@ -647,7 +648,7 @@ class LiveQueues(Live[QueuesView]):
             self._asking.now()
             return ""
         if self._lab is None:
-            return _controlled(cast(PoolSource, self.source), press, one_line(self.source.name, 80))
+            return _controlled(cast("QueuePool", self.source), press, one_line(self.source.name, 80))
         if command is Command.RETRY:
             run = self._named(press.run, [] if self._snapshot is None else [each.name for each in self._snapshot.runs])
             with deciding(self._lab, run) as report:
@@ -667,7 +668,7 @@ class LiveQueues(Live[QueuesView]):
 
 
 def following(
-    source: RunSource | LabSource | PoolSource,
+    source: Run | LabSource | QueuePool,
     canvas: Canvas[Any],
     *,
     commands: SimpleQueue[Press] | None = None,
@@ -679,11 +680,11 @@ def following(
     """Return the view that follows a source of this type."""
     if is_lab(source) or is_queue(source):
         return LiveQueues(source, canvas, commands=commands, clock=clock)
-    run = cast(RunSource, source)
+    run = cast("Run", source)
     return LiveRun(run, canvas, commands=commands, clock=clock, on_end=on_end, stays=stays, said=said)
 
 
-def _controlled(queue: QueueControls, press: Press, name: str) -> str:
+def _controlled(queue: QueuePool, press: Press, name: str) -> str:
     """Carry out a press on one queue, and return the message to show."""
     if press.command is Command.SCALE:
         queue.scale(press.n)

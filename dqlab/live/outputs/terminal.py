@@ -9,14 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.live.feeds import LabSource, PoolSource, RunSource
+from dqlab.live.feeds import LabSource
 from dqlab.live.follow import following
 from dqlab.live.outputs.notebook import View, screen
 from dqlab.live.style import TextStyle, columns
 from dqlab.texts import one_line
+
+if TYPE_CHECKING:
+    from dqlab.runs.pool import QueuePool
+    from dqlab.runs.run import Run
 
 __all__ = ["LineCanvas", "ScreenCanvas", "follow_here"]
 
@@ -92,7 +96,7 @@ class LineCanvas:
 
 
 def follow_here(
-    source: RunSource | LabSource | PoolSource,
+    source: Run | LabSource | QueuePool,
     stream: TextIO,
     style: TextStyle,
     *,
