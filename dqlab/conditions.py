@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from dqlab.errors import BadOption
-from dqlab.keywords import nearest
+from dqlab.keywords import meant
 from dqlab.texts import one_line
 
 __all__ = ["Condition", "Fields", "condition_of"]
@@ -70,9 +70,8 @@ class Condition:
         self.names = list(dict.fromkeys(each.id for each in names if each.id not in known))
         for name in self.names:
             if name not in fields.kinds:
-                near = f"Did you mean {near}? " if (near := nearest(name, fields.kinds)) else ""
-                said = f"{near}Fields are {', '.join(fields.kinds)}; text goes in quotes: {name!r}."
-                raise self._refused(f"{name} is not a field. {said}")
+                said = f"Fields are {', '.join(fields.kinds)}; text goes in quotes: {name!r}."
+                raise self._refused(f"{name} is not a field.{meant(name, fields.kinds)} {said}")
         self._code = compile(tree, "<where>", "eval")
         try:  # refused at once, and not by the first item, in another thread
             self._evaluated({name: fields.kinds[name]() for name in self.names})

@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
@@ -39,7 +38,7 @@ from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
-from dqlab.keywords import checks_keywords
+from dqlab.keywords import checks_keywords, nearest
 from dqlab.lab import Lab
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
@@ -502,8 +501,7 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
 def _check_form(address: str) -> None:
     """Raise `NoAddress` for a text without protocol or port."""
     if ":" not in address:
-        near = get_close_matches(address.strip().lower(), [LOCAL], n=1)
-        raise NoAddress(address=address, hint=f": did you mean {LOCAL!r}?" if near else "")
+        raise NoAddress(address=address, hint=f": did you mean {LOCAL!r}?" if nearest(address.strip(), [LOCAL]) else "")
 
 
 def _reach(
@@ -532,8 +530,8 @@ def _reach(
         if isinstance(error, socket.gaierror) and address is not None:
             host = _host_in(address)
             if error.errno in _NO_HOST:
-                near = get_close_matches(host.lower(), ["localhost", socket.gethostname()], n=1, cutoff=0.75)
-                hint = f": did you mean {near[0]!r}?" if near else ""
+                near = nearest(host, ["localhost", socket.gethostname()])
+                hint = f": did you mean {near!r}?" if near else ""
                 raise HostUnknown(address=address, seconds=timeout, reason=said, host=host, hint=hint) from error
             said = f"its name could not be looked up: {error.strerror}"
         reason = ", ".join(filter(None, (said, what)))

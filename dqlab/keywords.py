@@ -23,6 +23,7 @@ __all__ = [
     "checks_making",
     "documented_as",
     "instead",
+    "meant",
     "nearest",
 ]
 
@@ -139,6 +140,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
         if max(len(word), len(near)) - alike <= _SPELLED and names[near] not in _LOSES:
             return names[near]
     return ""
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'parse'?`` for the nearest name, or ""."""
+    return f" Did you mean {near!r}?" if (near := nearest(word, known)) else ""
 
 
 def instead(place: str, name: str, value: object = None) -> str:

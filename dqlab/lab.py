@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -38,6 +37,7 @@ from dqlab.keywords import (
     call_of,
     checks_keywords,
     documented_as,
+    meant,
 )
 from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter, program
@@ -505,9 +505,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             return held  # not reopened: for a queue that is out of reach, that would end the calls that wait for it
         known = self.queue_names()
         if queue not in known:
-            near = get_close_matches(queue, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise QueueNotFound(queue=queue, hint=hint, known=", ".join(known) or "none")
+            raise QueueNotFound(queue=queue, hint=meant(queue, known), known=", ".join(known) or "none")
         return self.queue(queue)
 
     def retry(self, run: str, *, fingerprint: str = "") -> int:

@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from dqlab.datasets.lineage import KEY, ORDINAL
 from dqlab.datasets.rows import NAMED, Shape, warn_of_rest
 from dqlab.errors import BadOption, DqlabWarning, ExtraMissing, UsageError
 from dqlab.imports import import_whole
+from dqlab.keywords import nearest
 from dqlab.numbers import few_of
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
@@ -235,8 +235,8 @@ def _refused(run: str, said: str, streams: Mapping[str, _Stream]) -> QueryError:
     columns = {name: stream.names for name, stream in streams.items()}
     missing = _MISSING.search(reason)
     there = list(columns) if missing and missing["table"] else [name for names in columns.values() for name in names]
-    near = get_close_matches((missing["table"] or missing["column"]).lower(), there, n=1) if missing else []
-    hint = f" Did you mean {near[0]}?" if near else ""
+    near = nearest(missing["table"] or missing["column"], there) if missing else ""
+    hint = f" Did you mean {near}?" if near else ""
     known = "; ".join(f"{name} ({few_of(names, _SHOWN)})" for name, names in columns.items())
     return QueryError(run=run, reason=reason, hint=hint, known=known)
 

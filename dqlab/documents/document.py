@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 from numbers import Real
@@ -61,7 +60,7 @@ from dqlab.documents.storage import (
 )
 from dqlab.documents.unreadable import Torn, unreadable
 from dqlab.errors import BadOption, DocumentChanged, RowTooLarge, WrongKind
-from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords, checks_making
+from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords, checks_making, meant
 
 __all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "reading_ahead", "sealed_document", "sealed_key"]
 
@@ -855,7 +854,7 @@ def _check_encoding(encoding: Any) -> None:
     except (LookupError, TypeError, ValueError):
         from encodings.aliases import aliases
 
-        near = get_close_matches(encoding.lower(), aliases, n=1) if isinstance(encoding, str) else []
-        hint = f"Did you mean {near[0]!r}?" if near else "Examples: 'utf-8', 'latin-1', 'cp1252'."
-        problem = f"is not a text encoding of Python. Nothing was read. {hint}"
+        hint = meant(encoding, aliases) if isinstance(encoding, str) else ""
+        examples = " Examples: 'utf-8', 'latin-1', 'cp1252'."
+        problem = f"is not a text encoding of Python. Nothing was read.{hint or examples}"
         raise BadOption(option="encoding", value=encoding, problem=problem) from None

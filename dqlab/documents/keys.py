@@ -9,10 +9,10 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any
 
 from dqlab.errors import BadOption, ColumnNotFound, ColumnRepeated, DocumentError, KeyMissing, KeysRepeat, KeyUnusable
+from dqlab.keywords import meant
 from dqlab.numbers import few_of
 
 __all__ = ["Keys", "check_column", "check_columns", "chosen", "key_of_row"]
@@ -180,10 +180,9 @@ def check_column(name: Any, known: Sequence[Any], where: str, done: str) -> None
     if name in known:
         return
     texts = [each for each in known if isinstance(each, str)]
-    near = get_close_matches(name, texts, n=1) if isinstance(name, str) else []
-    near = near or [each for each in known if str(each) == str(name)]
+    same = [each for each in known if str(each) == str(name)]
     shown = few_of(list(map(repr, known)), _SHOWN) or "none"
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = f" Did you mean {same[0]!r}?" if same else meant(str(name), texts)
     if len(texts) == len(known) == 1 and (other := next((each for each in ";\t|" if each in texts[0]), None)):
         hint = f" Its columns seem to be separated by {other!r}: pass delimiter={other!r}."
     raise ColumnNotFound(where=where, column=name, hint=hint, done=done, known=shown)

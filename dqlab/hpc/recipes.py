@@ -14,7 +14,6 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from dqlab.config import nbytes, seconds
 from dqlab.errors import BadOption, ExtraMissing, UnknownOption, UsageError
 from dqlab.hpc.systems import System, find
+from dqlab.keywords import meant
 
 __all__ = ["Recipe", "check_interface", "jobqueue", "recipe", "spoken"]
 
@@ -289,8 +289,7 @@ def _check_names(system: System, more: Mapping[str, Any]) -> None:
     known -= _OF_CLUSTER
     for name in more:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else "help(dq.hpc.recipe) lists those there are."
+            hint = meant(name, known).strip() or "help(dq.hpc.recipe) lists those there are."
             if name == "processes":
                 hint = "A job is one process: ask for more jobs, or map with executor='process'."
             raise UnknownOption(function=f"dq.hpc.{system.kind}", option=name, hint=hint)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Protocol
 
 from dqlab.errors import RunNotFound, UsageError
 from dqlab.jupyter.desk import Desk
 from dqlab.jupyter.fitting import fitted, width_here
+from dqlab.keywords import nearest
 from dqlab.lab import Lab
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
@@ -96,8 +96,8 @@ class Line:
             return eval(expression, dict(self.names) if self._inside() else self.shell.user_ns)
         except Exception as error:
             unknown = error.name if isinstance(error, NameError) else None
-            near = get_close_matches(unknown, self._own(fits), n=1) if unknown else []
-            hint = f" Did you mean {near[0]}?" if near else " Nothing was done."
+            near = nearest(unknown, self._own(fits)) if unknown else ""
+            hint = f" Did you mean {near}?" if near else " Nothing was done."
             if not near and isinstance(error, NameError | SyntaxError) and _FILES.search(expression):
                 hint = f" For files: docs = dq.Documents.from_glob({expression!r}), then {what} docs. Nothing was done."
             raise UsageError(reason=f"{what} {expression}: {type(error).__name__}: {error}.{hint}") from error
@@ -153,8 +153,8 @@ class Line:
             return held
         name, known = word or self.queue, self.lab.queue_names()
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known) or 'none'}."
+            near = nearest(name, known)
+            hint = f"Did you mean {near}?" if near else f"There are: {', '.join(known) or 'none'}."
             raise UsageError(reason=f"there is no queue {name!r}. {hint} Nothing was done.")
         return self.lab.queue(name)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import difflib
 import logging
 import threading
 import time
@@ -31,6 +30,7 @@ from dqlab.datasets.sinks import Sink, check_free, claim, let_go, same_sink, sin
 from dqlab.documents import options_of
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, DqlabWarning, RunExists, RunNotFound
 from dqlab.frame import Kind
+from dqlab.keywords import meant
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.retry import Retry
 from dqlab.runs.claiming import Claim
@@ -169,10 +169,8 @@ class RunBook:
         run = self.find(name)
         if run is None:
             known = sorted(self._known())
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             known_here = _some_of(known) or ("none that can be seen from here" if self.elsewhere else "none")
-            raise RunNotFound(run=name, hint=hint + self.elsewhere + self._ended, known=known_here)
+            raise RunNotFound(run=name, hint=meant(name, known) + self.elsewhere + self._ended, known=known_here)
         pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
         if pool is not None and pool.served:
             self._serve(pool)  # a queue that was opened again has no consumers yet

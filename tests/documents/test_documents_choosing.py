@@ -84,7 +84,7 @@ def test_condition_chooses_what_python_would(condition: str, by_hand: Any, docum
     ("condition", "said"),
     [
         ("size = 3", "Write == to compare"),
-        ("siez < 3", "Did you mean size"),
+        ("siez < 3", "Did you mean 'size'"),
         ("bytes < 3", "bytes is not a field. Fields are key, size, pages, version, where;"),
         ("size < 'a'", "'<' not supported"),
         ("key < 3", "'<' not supported"),

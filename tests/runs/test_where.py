@@ -104,7 +104,7 @@ def test_callable_gets_the_failure_itself() -> None:
 @pytest.mark.parametrize(
     ("where", "problem"),
     [
-        ("eror == 'KeyError'", "eror is not a field. Did you mean error? Fields are error, message, key, "),
+        ("eror == 'KeyError'", "eror is not a field. Did you mean 'error'? Fields are error, message, key, "),
         ("error == KeyError", "KeyError is not a field. Fields are error, message, "),
         ("error == KeyError", "text goes in quotes: 'KeyError'."),
         ("error == type", "type is not a field."),

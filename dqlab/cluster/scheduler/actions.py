@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal
 
@@ -24,6 +23,7 @@ from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
+from dqlab.keywords import meant
 from dqlab.numbers import duration, many, minute
 from dqlab.stats.attention import GOES_ON
 from dqlab.stats.queues import short_name
@@ -313,8 +313,7 @@ def _freed(taken: dict[str, str]) -> str:
 
 
 def _hint_and_known(name: str, known: Any) -> dict[str, str]:
-    near = get_close_matches(name, list(known), n=1)
-    return {"hint": f" Did you mean {near[0]!r}?" if near else "", "known": ", ".join(sorted(known)[:20]) or "none"}
+    return {"hint": meant(name, known), "known": ", ".join(sorted(known)[:20]) or "none"}
 
 
 class _SchedulerCalls(QueueCalls):
