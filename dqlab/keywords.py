@@ -166,58 +166,44 @@ def documented_as(other: Callable[..., object]) -> Callable[[Callable[P, R]], Ca
     return document
 
 
-def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a public function raise `UnknownOption` for an unknown keyword, and `WrongArguments` for other mistakes."""
+def checks_keywords(
+    function: Callable[P, R], called: str = "", usage: Callable[[Any], str] | None = None
+) -> Callable[P, R]:
+    """Make a public function raise `UnknownOption` for an unknown keyword, and `WrongArguments` for other mistakes.
+
+    `usage` returns a call, given the first argument; without one, the call is made of the signature.
+    """
     # Python's own TypeError suggests nothing before 3.13, and its traceback shows our frame.
     signature = inspect.signature(function)
     known = [name for name in signature.parameters if name not in _OWNERS]
-    called = function.__qualname__.removesuffix(".__init__")
+    called = called or function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:  # arguments are checked only once Python has refused them, so that calls stay cheap
+            return function(*args, **kwargs)
+        except TypeError:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                refused = error
+            else:
+                raise  # the arguments fit: the error is about a value
+        way = "" if usage is None else usage(next(iter([*args[1:], *kwargs.values()]), None))
         for name in kwargs:
             if name not in known:
-                raise UnknownOption(function=called, option=name, hint=_hint(called, name, kwargs[name], known))
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise WrongArguments(function=called, reason=str(error), usage=_usage(called, signature)) from None
-        return function(*args, **kwargs)
+                hint = f"There are: {', '.join(known)}. Make it with: {way}." if way else ""
+                hint = hint or _hint(called, name, kwargs[name], known)
+                raise UnknownOption(function=called, option=name, hint=hint)
+        raise WrongArguments(function=called, reason=str(refused), usage=way or _usage(called, signature))
 
     return checked
 
 
 def checks_making(kind: type[T], usage: Callable[[Any], str]) -> type[T]:
     """Make a class raise `UnknownOption` and `WrongArguments` when it is called with arguments that do not fit."""
-    make = kind.__init__
-    signature = inspect.signature(make)
-    known = [name for name in signature.parameters if name not in _OWNERS]
-
-    @wraps(make)
-    def checked(*args: Any, **kwargs: Any) -> None:
-        try:  # arguments are checked only once Python has refused them, so that making many objects stays cheap
-            make(*args, **kwargs)
-        except TypeError as error:
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError:
-                pass
-            else:
-                raise  # the arguments fit: the error is about a value
-            first = next(iter([*args[1:], *kwargs.values()]), None)
-            for name in kwargs:
-                if name not in known:
-                    hint = f"There are: {', '.join(known)}. Make it with: {usage(first)}."
-                    raise UnknownOption(function=kind.__name__, option=name, hint=hint) from None
-            raise WrongArguments(function=kind.__name__, reason=_bare(error), usage=usage(first)) from None
-
-    kind.__init__ = checked  # type: ignore[method-assign]
+    kind.__init__ = checks_keywords(kind.__init__, kind.__name__, usage)  # type: ignore[method-assign]
     return kind
-
-
-def _bare(error: TypeError) -> str:
-    """Return what Python found wrong, without the function's name."""
-    return str(error).partition("() ")[2] or str(error)
 
 
 def call_of(kind: type, name: str) -> str:
