@@ -54,6 +54,7 @@ class HeldLease(NamedTuple):
     renewals: int
     delivery: int
     """How often its message was delivered, where it has one."""
+    run: bytes = b""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -562,4 +562,4 @@ def described(shard: Shard, lease: Lease) -> HeldLease:
         trouble = lane.trouble.get(id)
         delivery += (trouble.deliveries if trouble is not None else 0) + lane.taken.get(id, 0)
     age, left = now - lease.since, lease.deadline - now
-    return HeldLease(lease.consumer, age, left, lease.remaining.size, lease.renewals, delivery)
+    return HeldLease(lease.consumer, age, left, lease.remaining.size, lease.renewals, delivery, lease.run)

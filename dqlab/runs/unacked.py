@@ -84,8 +84,9 @@ def leases_of(
     """Return the leases that `QueueActor.leases` has listed, with the documents that their consumers run."""
     runs_now = {each.name: (each.document, each.oldest_age) for each in consumers if each.queue == queue}
     held = []
-    for run, consumer, messages, age, left, *more in rows:  # shards of an older dqlab send shorter rows
-        held.append(Unacked(runs.get(run), short_name(consumer), messages, age, left, None, now - age, *more))
+    for consumer, age, left, messages, renewals, delivery, run in rows:
+        name, since = runs.get(run), now - age
+        held.append(Unacked(name, short_name(consumer), messages, age, left, None, since, delivery, renewals))
     # A consumer runs a document of its oldest lease: sort first, so that `pop` gives the document to that lease only.
     found = sorted(held, key=lambda lease: -lease.held)
     named = ((lease, *runs_now.pop(lease.consumer, (None, None))) for lease in found)

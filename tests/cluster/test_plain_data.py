@@ -18,6 +18,7 @@ from dqlab.cluster.transport.calls import Call
 from dqlab.cluster.transport.parking import Credit, Do, SlotOrder
 from dqlab.cluster.transport.plain_data import PlainData
 from dqlab.cluster.transport.protocol import PROTOCOL
+from dqlab.rules.reports import HeldLease
 from dqlab.store.values import Compacted
 
 KINDS: list[Any] = [each for each in vars(calls).values() if is_dataclass(each) and issubclass(each, PlainData)]
@@ -36,7 +37,7 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
         return st.builds(hint, **{each.name: of(get_type_hints(hint)[each.name]) for each in fields(hint)})
     if text.endswith("| None"):
         return st.none() | of(hint.__args__[0])
-    if hint in (calls.DeadRow, calls.LeaseRow, Credit) or text.endswith("RunningMessage'>"):
+    if hint in (calls.DeadRow, HeldLease, Credit) or text.endswith("RunningMessage'>"):
         return st.tuples(*map(of, get_type_hints(hint).values())).map(lambda row: hint(*row))
     if hint is Compacted:
         return st.builds(Compacted)
@@ -97,6 +98,6 @@ def test_calls_that_change_raise_the_protocol() -> None:
     kinds = sorted([*KINDS, SlotOrder], key=lambda kind: kind.__name__)
     shapes = [(kind.__name__, getattr(kind, "method", ""), *map(field, fields(kind))) for kind in kinds]
     digest = blake2b(repr(shapes).encode(), digest_size=8).hexdigest()
-    assert (PROTOCOL, digest) == (9, "fe93ae1b049a430b"), (
+    assert (PROTOCOL, digest) == (10, "e40b60146a37e49e"), (
         "raise PROTOCOL if an older side would fail; put the digest here"
     )

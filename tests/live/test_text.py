@@ -212,7 +212,7 @@ def test_status_of_nothing_is_a_sentence() -> None:
 
 def test_what_consumers_hold_is_a_table_with_what_to_type() -> None:
     """It was a list of dataclasses without the document, and the line for one that is stuck led there."""
-    rows = [[b"r", "consumer/pages/1#0", 1, 9.0, 50.0, 1, 0], [b"r", "consumer/pages/0#0", 1, 600.0, 41.0, 2, 30]]
+    rows = [["consumer/pages/1#0", 9.0, 50.0, 1, 0, 1, b"r"], ["consumer/pages/0#0", 600.0, 41.0, 1, 30, 2, b"r"]]
     staff = [
         ConsumerStats("c0", "pages", "w", document="inv 7.pdf", oldest_age=370.0),
         ConsumerStats("c1", "pages", "w"),

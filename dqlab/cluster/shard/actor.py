@@ -700,21 +700,7 @@ class QueueActor:
 
     async def leases(self, body: bytes) -> bytes:
         """Return the live leases."""
-        rows = []
-        for lease in self.shard.leases.values():
-            known = described(self.shard, lease)
-            rows.append(
-                calls.LeaseRow(
-                    lease.run,
-                    known.consumer,
-                    known.messages,
-                    known.age,
-                    known.left,
-                    known.delivery,
-                    known.renewals,
-                )
-            )
-        return calls.LeasesAnswer(rows).pack()
+        return calls.LeasesAnswer([described(self.shard, lease) for lease in self.shard.leases.values()]).pack()
 
     async def runs(self, body: bytes) -> bytes:
         """Return name and id of the runs with a record in this shard."""

@@ -81,7 +81,7 @@ def unacked_of(shards: Shards, now: float, begun: Mapping[str, Running], lately:
             timeout = limit if timeout is None else max(timeout, limit)
             past += messages if age + waited > limit else 0
             ending += messages if left - waited < min(UNRENEWED, limit / 2) else 0
-        for consumer, age, left, messages, renewals, delivery in report.oldest:
+        for consumer, age, left, messages, renewals, delivery, _ in report.oldest:
             held = Held(consumer.split("#", 1)[0], age + waited, max(0.0, left - waited), messages)
             oldest.append(replace(held, renewals=renewals, delivery=delivery))
     redelivered, lost = lately  # of the last ten minutes

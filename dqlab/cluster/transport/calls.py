@@ -15,6 +15,7 @@ from dqlab.cluster.transport.plain_data import PlainData
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.cluster.transport.wire import Packed, unpack
+from dqlab.rules.reports import HeldLease
 from dqlab.store.values import Compacted
 
 
@@ -597,25 +598,11 @@ class DeadCountsCall(Call[DeadCountsAnswer]):
     classes: list[str]
 
 
-class LeaseRow(NamedTuple):
-    """A live lease."""
-
-    run: bytes
-    consumer: str
-    messages: int
-    age: float
-    """Seconds since it was leased."""
-    left: float
-    """Seconds until it expires."""
-    delivery: int
-    renewals: int
-
-
 @dataclass(slots=True)
 class LeasesAnswer(PlainData):
     """Live leases."""
 
-    rows: list[LeaseRow]
+    rows: list[HeldLease]
 
 
 @dataclass(slots=True)
