@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
+from dqlab.checkup.checks import unusable
 from dqlab.checkup.examine import TIMEOUT, examine
-from dqlab.checkup.facts import Facts, Process, StoreFacts, WorkerFacts, known
+from dqlab.checkup.facts import known
 from dqlab.checkup.findings import Checkup
-from dqlab.checkup.store_checks import stores
 from dqlab.cluster.transport.internals import (
     OwnClient,
     dask_version_through,
@@ -43,7 +43,6 @@ from dqlab.lab import Lab
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.runs.session import result_limit
-from dqlab.stats import Severity
 from dqlab.store.probe import Marker, Probe, probe
 from dqlab.user_frames import level_of_user
 from dqlab.waits import shown, step
@@ -763,22 +762,21 @@ def _check_store(link: Link, store: Path, *, seen_here: bool) -> None:
         found = _seen_by_worker(link, store, "")
     if found is None:
         return  # without a worker nothing is known, and queues fail later with their own error
-    not_looked_at = StoreFacts(str(store), Probe(str(store), error="not looked at"))
-    for finding in stores(Facts(link.lab, Process(), workers=(found,), stores=(not_looked_at,))):
-        about = finding.values.get("worker") or finding.values.get("who")
-        if finding.severity is Severity.PROBLEM and about in (found.address, found.title):
-            raise StoreNotShared(store=str(store), worker=found.address, reason=finding.what)
+    worker, probe = found
+    if reason := unusable("it", str(store), probe):
+        raise StoreNotShared(store=str(store), worker=worker, reason=reason)
 
 
-def _seen_by_worker(link: Link, store: Path, marker: str) -> WorkerFacts | None:
+def _seen_by_worker(link: Link, store: Path, marker: str) -> tuple[str, Probe] | None:
     try:
         return link.sync(_ask_worker(link, store, marker), timeout=STORE_TIMEOUT)
     except Exception:  # noqa: BLE001 - the worker hangs or left: queues open elsewhere, or fail with their own error
         return None
 
 
-async def _ask_worker(link: Link, store: Path, marker: str) -> WorkerFacts | None:
-    """Return what one worker sees of a store, asked through the scheduler, to which a connection exists already."""
+async def _ask_worker(link: Link, store: Path, marker: str) -> tuple[str, Probe] | None:
+    """Return the address of one worker, and what it sees of a store."""
+    # Through the scheduler, to which a connection exists already.
     scheduler = scheduler_rpc(link.client)
     overview: dict[str, Any] = await scheduler.dq_overview()
     hosts: list[str] = overview["registry"]["hosts"]
@@ -788,5 +786,4 @@ async def _ask_worker(link: Link, store: Path, marker: str) -> WorkerFacts | Non
     said: dict[str, Any] | None = await scheduler.proxy(worker=hosts[0], msg=asked)
     if said is None:  # the worker has just joined and does not have our handlers yet
         return None
-    probes = tuple(known(Probe, seen) for seen in said["stores"])
-    return known(WorkerFacts, {"address": hosts[0], "name": said["name"]}, process=known(Process, said), probes=probes)
+    return hosts[0], known(Probe, said["stores"][0])

@@ -43,7 +43,7 @@ def test_cluster_at_an_address_is_examined(lab: dq.Lab, capsys: pytest.CaptureFi
     told = json.loads(capsys.readouterr().out)
     assert told["schema"] == 1
     assert status == (0 if told["healthy"] else 1)
-    assert {"answers", "versions", "plugins"} <= {finding["check"] for finding in told["findings"]}
+    assert len(told["processes"]) == 5
 
 
 def test_cluster_of_dqlab_up_is_found_without_an_address(
@@ -77,10 +77,6 @@ def test_what_the_doctor_advises_can_be_typed_where_it_is_shown(
     assert main([*shlex.split(line)[1:], "--at", address]) == 0
     assert "3 dead" in capsys.readouterr().out
 
-    (finding,) = (
-        each for each in lab.doctor().findings if each.values.get("dead") and each.values["queue"] == queue_name
-    )
-    assert len(eval(finding.command, {"lab": lab})) == 3
     pool.close(force=True)
 
 
@@ -113,7 +109,7 @@ def test_store_with_a_problem_ends_with_1(tmp_path: Path, capsys: pytest.Capture
 
     assert main(["doctor", "--store", str(tmp_path)]) == 1
     shown = capsys.readouterr().out
-    assert "✕ problem files: shard 0 of queue pages cannot be read" in shown
+    assert "✕ problem store: shard 0 of queue pages cannot be read" in shown
     assert f"        dqlab fsck {tmp_path}" in shown
 
 

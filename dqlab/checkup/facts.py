@@ -1,4 +1,4 @@
-"""What is known before the checks begin, as plain data about every process, the registry, queues and stores.
+"""What is known before the checks begin: plain data about every process, the registry, queues and stores.
 
 The reply of another version of dqlab may lack fields or have more: every field that may be missing has a default.
 """
@@ -10,24 +10,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dqlab.stats import Attention, Snapshot
+from dqlab.stats import Attention, AttentionKind, Snapshot
 from dqlab.store.inspection import SurveyedShard, survey
 from dqlab.store.probe import Probe, probe
 
-__all__ = [
-    "Actor",
-    "Facts",
-    "LeaseFacts",
-    "Process",
-    "Queue",
-    "Registered",
-    "Scheduler",
-    "ShardFacts",
-    "StoreFacts",
-    "WorkerFacts",
-    "known",
-    "look_at_store",
-]
+__all__ = ["Actor", "Facts", "Process", "Registered", "StoreFacts", "known", "look_at_store"]
 
 T = TypeVar("T")
 
@@ -40,8 +27,12 @@ def known(cls: type[T], answer: Mapping[str, Any], **more: Any) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process."""
+    """A process of the cluster, or this one."""
 
+    name: str = "this process"
+    address: str = ""
+    silence: str = ""
+    """Why it did not answer; "" where it did."""
     host: str = ""
     pid: int = 0
     python: str = ""
@@ -54,93 +45,44 @@ class Process:
     descriptors_max: int | None = None
     lag: float = 0.0
     """Seconds by which its event loop is late."""
-    skew: float = 0.0
-    """Seconds by which its clock is ahead of this process's."""
-    doubt: float = 0.0
-    """Seconds by which `skew` may be wrong."""
+    ahead: float = 0.0
+    """Seconds by which its clock is ahead of this process's, about."""
+    memory: int = 0
+    """Resident bytes."""
+    memory_limit: int | None = None
+    """Bytes at which Dask ends it."""
 
+    # --- of workers ---
 
-@dataclass(frozen=True, slots=True)
-class LeaseFacts:
-    """The oldest lease of a shard."""
-
-    consumer: str
-    messages: int
-    held: float
-    """Seconds since it was given."""
-    left: float
-    """Seconds until it ends."""
-    timeout: float
-    """Seconds of one visibility timeout."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardFacts:
-    """A shard as its own process knows it."""
-
-    queue: str
-    shard: int
-    epoch: int = 1
-    consumers: int = 0
-    lag: float = 0.0
-    leases: int = 0
-    oldest: LeaseFacts | None = None
-    failure: str = ""
-    results_full: bool = False
-    packages: tuple[str, ...] = ()
-    log: Mapping[str, Any] | None = None
-    """None for a shard in memory."""
-
-    @property
-    def name(self) -> str:
-        """The name that sentences give it."""
-        return f"shard {self.shard} of queue {self.queue}"
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFacts:
-    """A worker."""
-
-    address: str
-    name: str = ""
-    process: Process | None = None
-    """None where it did not answer."""
-    silence: str = ""
-    """Why it did not answer."""
-    path: str = ""
-    """How its reply arrived: "direct" or "proxied"."""
+    direct: bool = True
+    """Whether its reply came directly, and not through the scheduler."""
     plugin: bool = True
     """Whether it has dqlab's plugin for workers."""
     silent: float = 0.0
     """Seconds since the scheduler last received a sign of life."""
-    memory: int = 0
-    """Resident bytes."""
-    memory_limit: int | None = None
-    """Bytes at which Dask ends the worker."""
     lifetime_left: float | None = None
     """Seconds until it ends itself, or None for never."""
     batch: str = ""
     """The batch system of the job in which it runs, or "" outside jobs."""
     job_left: float | None = None
     """Seconds until that job ends, if the job reports it."""
-    shards: tuple[ShardFacts, ...] = ()
-    consumers: tuple[str, ...] = ()
+    imported: tuple[str, ...] = ()
+    """Packages that the functions of open runs in its shards import."""
+    missing: tuple[str, ...] = ()
+    """Packages that open runs need and that it cannot import."""
     abandoned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By consumer, the cancelled messages whose functions still run."""
-    missing: tuple[str, ...] | None = None
-    """Packages that open runs need and that it cannot import, or None where that is not known."""
-    probes: tuple[Probe, ...] = ()
-    unsent: int = 0
-    """Reports of its shards and consumers that it could not send."""
+    """By consumer, the messages that were given up and whose functions still run."""
+    stores: tuple[Probe, ...] = ()
 
     @property
     def title(self) -> str:
         """The name that sentences give it."""
-        return f"worker {self.name} ({self.address})" if self.name else f"worker {self.address}"
+        return f"{self.name} ({self.address})" if self.address not in self.name else self.name
 
-    def probe(self, directory: str) -> Probe | None:
-        """Return how this worker sees a store."""
-        return next((probe for probe in self.probes if probe.directory == directory), None)
+    @property
+    def leaves_in(self) -> float | None:
+        """Seconds until it ends, or None where no end is known."""
+        return min((left for left in (self.job_left, self.lifetime_left) if left is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +92,6 @@ class Actor:
     name: str
     queue: str
     address: str
-    epoch: int = 1
     gone: str | None = None
     made: bool = True
     failure: str = ""
@@ -161,16 +102,11 @@ class Actor:
         """Whether it is a shard of a queue."""
         return self.name.startswith("queue/")
 
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """A registered queue's options."""
-
-    name: str
-    shards: int = 1
-    directory: str | None = None
-    """None for a queue in memory."""
-    max_bytes: int | None = None
+    @property
+    def title(self) -> str:
+        """The name that sentences give it."""
+        number = self.name.rpartition("/")[2]
+        return f"{'shard' if self.is_shard else 'consumer'} {number} of queue {self.queue}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,27 +117,11 @@ class Registered:
     """Addresses of workers that may hold shards."""
     serving: tuple[str, ...] = ()
     """Addresses of workers that may have consumers."""
-    shared: bool = False
-    """Whether shards and consumers share workers."""
     shared_logs: bool = False
     """Whether all workers see the logs of transient queues."""
     actors: tuple[Actor, ...] = ()
-    queues: tuple[Queue, ...] = ()
-    served: tuple[str, ...] = ()
-    """Queues with a consumer on each serving worker."""
-    untaken: int = 0
-    """Reports that arrived and could not be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scheduler:
-    """The scheduler."""
-
-    address: str
-    process: Process | None = None
-    silence: str = ""
-    registry: Registered | None = None
-    """None where dqlab was never installed, or is of another version."""
+    directories: Mapping[str, str | None] = field(default_factory=dict)
+    """By queue, where a durable one is kept; None for transient ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +133,6 @@ class StoreFacts:
     """How this process sees the store."""
     shards: tuple[SurveyedShard, ...] = ()
     """The shards of its queues, by their files."""
-    error: str = ""
-    """Why the files are not known."""
 
 
 def look_at_store(directory: Path) -> StoreFacts:
@@ -229,59 +147,69 @@ class Facts:
 
     of: str
     client: Process
-    scheduler: Scheduler | None = None
+    scheduler: Process | None = None
     """None where only a store is examined."""
-    workers: tuple[WorkerFacts, ...] = ()
+    registry: Registered | None = None
+    """None where dqlab was never installed, or is of another version."""
+    workers: tuple[Process, ...] = ()
     stores: tuple[StoreFacts, ...] = ()
     snapshot: Snapshot | None = None
-    packages: tuple[str, ...] = ()
-    """Packages that the functions of open runs import."""
-    direct: bool = True
-    """Whether this process calls workers without the scheduler."""
     embedded: bool = False
     """Whether this process started the cluster, and replaces its workers."""
-    limit: float = 10.0
-    """Seconds that the examination could take."""
     at: float = 0.0
     """When it began, in seconds since 1970 UTC."""
     took: float = 0.0
     """Seconds that it took."""
 
     @property
-    def alerts(self) -> tuple[Attention, ...]:
-        """The alerts of the scheduler's statistics, the worst first."""
-        return () if self.snapshot is None else self.snapshot.attention
+    def processes(self) -> list[Process]:
+        """All processes, this one first."""
+        return [self.client, *([] if self.scheduler is None else [self.scheduler]), *self.workers]
 
     @property
-    def registry(self) -> Registered | None:
-        """The registry's view of the cluster."""
-        return None if self.scheduler is None else self.scheduler.registry
+    def answering(self) -> list[Process]:
+        """The processes that answered."""
+        return [process for process in self.processes if not process.silence]
 
     @property
-    def answering(self) -> tuple[WorkerFacts, ...]:
-        """The workers that answered."""
-        return tuple(worker for worker in self.workers if worker.process is not None)
+    def actors(self) -> tuple[Actor, ...]:
+        """Shards and consumers, as registered."""
+        return () if self.registry is None else self.registry.actors
 
-    @property
-    def processes(self) -> list[tuple[str, Process]]:
-        """Every known process with the name that sentences give it, this one first."""
-        found = [("this process", self.client)]
-        if self.scheduler is not None and self.scheduler.process is not None:
-            found.append(("the scheduler", self.scheduler.process))
-        return found + [(worker.title, worker.process) for worker in self.workers if worker.process is not None]
-
-    @property
-    def silenced(self) -> list[str]:
-        """Queues with a shard on a worker that gave no answer."""
-        silent = [worker.address for worker in self.workers if worker.process is None]
-        return sorted({queue for address in silent for queue in self.hosting(address)})
-
-    @property
-    def unknown(self) -> str:
-        """What a sentence about all queues must add where some of them did not answer."""
-        return f"; of queue {', '.join(self.silenced)} nothing is known" if self.silenced else ""
+    def alerts(self, *kinds: AttentionKind) -> list[Attention]:
+        """Return the alerts of the scheduler's statistics, the worst first, of some kinds if any are named."""
+        found = () if self.snapshot is None else self.snapshot.attention
+        return [alert for alert in found if not kinds or alert.kind in kinds]
 
     def hosting(self, address: str) -> list[str]:
         """Return the queues that have a shard on a worker, as registered."""
-        actors = self.registry.actors if self.registry is not None else ()
-        return sorted({actor.queue for actor in actors if actor.is_shard and actor.address == address})
+        return sorted({actor.queue for actor in self.actors if actor.is_shard and actor.address == address})
+
+    def rows(self) -> tuple[dict[str, Any], ...]:
+        """Return the facts of every process of a cluster as plain data, with the same keys."""
+        return () if self.scheduler is None else tuple(self._row(process) for process in self.processes)
+
+    def _row(self, process: Process) -> dict[str, Any]:
+        here = [actor for actor in self.actors if actor.address == process.address]
+        reached = "directly" if process.direct else "through the scheduler"
+        return {
+            "process": process.name,
+            "address": process.address,
+            "answers": process.silence or reached,
+            "host": process.host,
+            "pid": process.pid,
+            "python": process.python,
+            "dqlab": process.version,
+            "protocol": process.protocol,
+            **process.packages,
+            "memory": process.memory,
+            "memory_limit": process.memory_limit,
+            "lag": process.lag,
+            "descriptors": process.descriptors,
+            "descriptors_max": process.descriptors_max,
+            "clock_ahead": process.ahead,
+            "job": process.batch,
+            "leaves_in": process.leaves_in,
+            "shards": [actor.name.removeprefix("queue/") for actor in here if actor.is_shard],
+            "consumers": sorted({actor.queue for actor in here if not actor.is_shard}),
+        }

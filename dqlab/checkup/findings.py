@@ -31,8 +31,6 @@ class Finding:
         A line to copy, for Python, a magic or a shell; "" when there is none.
     values : mapping
         The values in the sentence, JSON-ready.
-    shell : str
-        A line that does the same as `command` in a terminal, where there is no lab; "" when there is none.
     """
 
     check: str
@@ -41,7 +39,6 @@ class Finding:
     advice: str = ""
     command: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
-    shell: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready data, with the name of the severity."""
@@ -50,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Checkup:
-    """The findings of an examination, true when there is no problem; a notebook displays it.
+    """The findings of an examination and the facts of every process, true when there is no problem. Displays itself.
 
     Attributes
     ----------
@@ -58,6 +55,9 @@ class Checkup:
         What was examined.
     findings : tuple of Finding
         The worst first.
+    processes : tuple of mapping
+        The facts of every process, JSON-ready and with the same keys, this one first. Sizes are in bytes, times in
+        seconds. Empty where only a store was examined.
     at : float
         When it was examined, seconds since 1970 UTC.
     took : float
@@ -66,6 +66,7 @@ class Checkup:
 
     of: str
     findings: tuple[Finding, ...]
+    processes: tuple[Mapping[str, Any], ...] = ()
     at: float = 0.0
     took: float = 0.0
 
@@ -98,4 +99,5 @@ class Checkup:
             "at": self.at,
             "took": self.took,
             "findings": [finding.to_dict() for finding in self.findings],
+            "processes": [dict(process) for process in self.processes],
         }

@@ -9,20 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dqlab.checkup.facts import (
-    Actor,
-    Facts,
-    LeaseFacts,
-    Process,
-    Queue,
-    Registered,
-    Scheduler,
-    ShardFacts,
-    StoreFacts,
-    WorkerFacts,
-    known,
-    look_at_store,
-)
+from dqlab.checkup.facts import Actor, Facts, Process, Registered, StoreFacts, known, look_at_store
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import daemon_thread, scheduler_rpc
 from dqlab.cluster.transport.link import Link
@@ -56,9 +43,8 @@ class Gathering:
 
     def nothing(self, silence: str) -> Facts:
         """Return the facts where no process could be called."""
-        scheduler = Scheduler(self._link.address, silence=silence)
         stores = tuple(StoreFacts(str(path), Probe(str(path), error="not looked at")) for path in self._stores)
-        return self._facts(scheduler=scheduler, stores=stores)
+        return self._facts(scheduler=Process("the scheduler", self._link.address, silence), stores=stores)
 
     async def gather(self) -> Facts:
         """Return all facts once all processes have answered or the time is over."""
@@ -68,43 +54,36 @@ class Gathering:
             self._disk.shutdown(wait=False)
 
     async def _gather(self) -> Facts:
-        scheduler, addresses = await self._scheduler()
-        directories = self._directories(scheduler.registry)
+        scheduler, registry, workers = await self._scheduler()
+        directories = self._directories(registry)
         markers = ExitStack()
         try:
             marked = await self._on_disk(lambda: [markers.enter_context(Marker(path)).path for path in directories])
             looks = list(zip(map(str, directories), marked or [""] * len(directories), strict=True))
-            asked = (self._worker(entry, looks) for entry in addresses)
             snapshot, stores, workers = await asyncio.gather(
-                self._snapshot(scheduler), self._on_disk_all(directories), asyncio.gather(*asked)
+                self._snapshot(registry),
+                self._on_disk_all(directories),
+                asyncio.gather(*(self._worker(worker, looks) for worker in sorted(workers, key=_by_name))),
             )
         finally:
             closing = asyncio.get_running_loop().run_in_executor(self._disk, markers.close)
             # wait(), which does not cancel it: markers are removed even if the disk's thread hangs until later.
             await asyncio.wait((closing,), timeout=self._left() * _FIRST)
         # Only now: which packages are needed is known from the shards' answers.
-        packages = sorted({name for worker in workers for shard in worker.shards for name in shard.packages})
-        if packages:
+        if packages := sorted({name for worker in workers for name in worker.imported}):
             workers = await asyncio.gather(*(self._with_missing(worker, packages) for worker in workers))
         return self._facts(
             scheduler=scheduler,
+            registry=registry,
             workers=tuple(workers),
             stores=tuple(stores),
             snapshot=snapshot,
-            packages=tuple(packages),
-            direct=self._link.direct,
             embedded=self._link.embedded,
         )
 
     def _facts(self, **found: Any) -> Facts:
-        return Facts(
-            self._of,
-            known(Process, process_vitals()),
-            limit=self._limit,
-            at=self._at,
-            took=self._clock.monotonic() - self._began,
-            **found,
-        )
+        took = self._clock.monotonic() - self._began
+        return Facts(self._of, known(Process, process_vitals()), at=self._at, took=took, **found)
 
     def _left(self) -> float:
         # Never 0: the last processes asked still get a chance, and the limit is exceeded by a twentieth of a second.
@@ -112,115 +91,102 @@ class Gathering:
 
     # --- the scheduler ----------------------------------------------------------------------
 
-    async def _scheduler(self) -> tuple[Scheduler, list[dict[str, Any]]]:
-        """Return the scheduler's reply, and each worker's address, name and last sign of life."""
-        rpc, address = scheduler_rpc(self._link.client), self._link.address
+    async def _scheduler(self) -> tuple[Process, Registered | None, list[Process]]:
+        """Return the scheduler, its registry's view, and workers of which nothing else is known yet."""
+        rpc = scheduler_rpc(self._link.client)
+        base: dict[str, Any] = {"name": "the scheduler", "address": self._link.address}
         limit = self._limit * _FIRST
         try:
-            answer, skew, doubt = await self._timed(rpc.dq_overview, limit)
+            answer, ahead = await self._timed(rpc.dq_overview, limit)
             if answer is not None:
-                registered = None if answer["registry"] is None else _registered(answer["registry"])
-                process = known(Process, answer, skew=skew, doubt=doubt)
-                return Scheduler(address, process, registry=registered), list(answer["workers"])
+                registry = None if answer["registry"] is None else _registered(answer["registry"])
+                workers = [known(Process, worker, name=f"worker {worker['name']}") for worker in answer["workers"]]
+                return known(Process, answer | base, ahead=ahead), registry, workers
             # It has no handlers of this dqlab: Dask's own calls show its workers and versions.
             async with asyncio.timeout(limit / 2):
                 identity = await rpc.identity()
-                process = _foreign(await rpc.versions(packages=_NAMES))
+                scheduler = _foreign(base, await rpc.versions(packages=_NAMES))
             workers = [
-                {"address": at, "name": str(worker["name"]), "silent": max(0.0, self._at - worker["last_seen"])}
-                for at, worker in identity["workers"].items()
+                Process(f"worker {worker['name']}", address, silent=max(0.0, self._at - worker["last_seen"]))
+                for address, worker in identity["workers"].items()
             ]
         except Exception as error:  # noqa: BLE001 - any error is what was found
-            return Scheduler(address, silence=_silence(error, limit)), []
-        return Scheduler(address, process), workers
+            return Process(**base, silence=_silence(error, limit)), None, []
+        return scheduler, None, workers
 
-    async def _snapshot(self, scheduler: Scheduler) -> Snapshot | None:
-        if scheduler.registry is None:
+    async def _snapshot(self, registry: Registered | None) -> Snapshot | None:
+        if registry is None:
             return None
         try:
             fresh = min(FRESH, self._left() * _FIRST)  # a worker that hangs does not report, and is found by itself
             asked = scheduler_rpc(self._link.client).dq_snapshot(alerts=_ALERTS, fresh=fresh)
-            answer = await asyncio.wait_for(asked, self._left())
-            return Snapshot.from_dict(answer)
+            return Snapshot.from_dict(await asyncio.wait_for(asked, self._left()))
         except Exception:  # noqa: BLE001 - without it fewer checks are made
             return None
 
     # --- workers ----------------------------------------------------------------------------
 
-    async def _worker(self, entry: dict[str, Any], looks: Sequence[tuple[str, str]]) -> WorkerFacts:
+    async def _worker(self, worker: Process, looks: Sequence[tuple[str, str]]) -> Process:
         """Return a worker's report, asked directly and, if that takes too long, through the scheduler."""
-        worker = known(WorkerFacts, entry)
         left = self._left()
         silence = ""
-        for path, part in (("direct", _DIRECT), ("proxied", 1.0)):
+        for direct, part in ((True, _DIRECT), (False, 1.0)):
             try:
-                return await self._vitals_of(worker, path, looks, self._left() * part)
+                return await self._vitals_of(replace(worker, direct=direct), looks, self._left() * part)
             except Exception as error:  # noqa: BLE001 - any error is what was found
                 silence = _silence(error, left)
         return replace(worker, silence=silence)
 
-    async def _vitals_of(
-        self, worker: WorkerFacts, path: str, looks: Sequence[tuple[str, str]], limit: float
-    ) -> WorkerFacts:
+    async def _vitals_of(self, worker: Process, looks: Sequence[tuple[str, str]], limit: float) -> Process:
         stores = [list(look) for look in looks]
 
         async def call() -> Any:
             # The worker gives up on its stores earlier than this process on the worker: a disk that hangs is a finding.
-            return await self._call(worker.address, path, "dq_vitals", stores=stores, limit=limit * 0.8)
+            return await self._call(worker, "dq_vitals", stores=stores, limit=limit * 0.8)
 
-        answer, skew, doubt = await self._timed(call, limit)
-        base = {"address": worker.address, "name": worker.name, "silent": worker.silent, "path": path}
+        answer, ahead = await self._timed(call, limit)
+        base = {key: getattr(worker, key) for key in ("name", "address", "silent", "direct")}
         if answer is None:
-            call_versions = self._call(worker.address, path, "versions", packages=_NAMES)
-            versions = await asyncio.wait_for(call_versions, limit)
-            return known(WorkerFacts, base, process=_foreign(versions), plugin=False)
+            versions = await asyncio.wait_for(self._call(worker, "versions", packages=_NAMES), limit)
+            return _foreign(base, versions, plugin=False)
         return known(
-            WorkerFacts,
+            Process,
             answer | base,
-            process=known(Process, answer, skew=skew, doubt=doubt),
-            shards=tuple(_shard(shard) for shard in answer["shards"]),
-            consumers=tuple(consumer["name"] for consumer in answer["consumers"]),
-            abandoned={
-                consumer["name"]: tuple(consumer["abandoned"])
-                for consumer in answer["consumers"]
-                if consumer.get("abandoned")
-            },
-            probes=tuple(known(Probe, seen) for seen in answer["stores"]),
+            ahead=ahead,
+            imported=tuple(answer.get("imported", ())),
+            stores=tuple(known(Probe, seen) for seen in answer.get("stores", ())),
         )
 
-    async def _with_missing(self, worker: WorkerFacts, packages: Sequence[str]) -> WorkerFacts:
+    async def _with_missing(self, worker: Process, packages: Sequence[str]) -> Process:
         """Return the same worker with the packages that it cannot import."""
-        if worker.process is None or not worker.plugin:
+        if worker.silence or not worker.plugin:
             return worker
         try:
-            limit = self._left() * _FIRST
-            asked = self._call(worker.address, worker.path, "dq_missing", packages=list(packages), limit=limit)
+            asked = self._call(worker, "dq_missing", packages=list(packages), limit=self._left() * _FIRST)
             answer = await asyncio.wait_for(asked, self._left())
         except Exception:  # noqa: BLE001 - it has answered before; of this nothing is known
             return worker
-        return worker if answer is None else replace(worker, missing=tuple(answer))
+        return replace(worker, missing=tuple(answer or ()))
 
-    async def _call(self, address: str, path: str, op: str, **arguments: Any) -> Any:
+    async def _call(self, worker: Process, op: str, **arguments: Any) -> Any:
         client = self._link.client
-        if path == "direct":
-            return await getattr(client.rpc(address), op)(**arguments)
-        return await scheduler_rpc(client).proxy(worker=address, msg={"op": op, **arguments})
+        if worker.direct:
+            return await getattr(client.rpc(worker.address), op)(**arguments)
+        return await scheduler_rpc(client).proxy(worker=worker.address, msg={"op": op, **arguments})
 
-    async def _timed(self, call: Callable[[], Awaitable[Any]], limit: float) -> tuple[Any, float, float]:
-        """Return a reply, how far its clock is ahead of ours, and by how much that may be wrong."""
+    async def _timed(self, call: Callable[[], Awaitable[Any]], limit: float) -> tuple[Any, float]:
+        """Return a reply, and by about how much its clock is ahead of ours."""
         before = self._clock.wall()
         answer = await asyncio.wait_for(call(), limit)
-        after = self._clock.wall()
-        at = answer["at"] if answer is not None else after
         # As in NTP: the other clock was read somewhere between the two readings of ours.
-        return answer, at - (before + after) / 2, (after - before) / 2
+        middle = (before + self._clock.wall()) / 2
+        return answer, 0.0 if answer is None else answer["at"] - middle
 
     # --- stores -----------------------------------------------------------------------------
 
-    def _directories(self, registered: Registered | None) -> list[Path]:
-        used = () if registered is None else registered.queues
-        paths = [Path(queue.directory).parent for queue in used if queue.directory is not None]
-        return list(dict.fromkeys([*self._stores, *paths]))
+    def _directories(self, registry: Registered | None) -> list[Path]:
+        used = () if registry is None else registry.directories.values()
+        return list(dict.fromkeys([*self._stores, *(Path(path).parent for path in used if path is not None)]))
 
     async def _on_disk_all(self, directories: Sequence[Path]) -> list[StoreFacts]:
         return [await self._store(directory) for directory in directories]
@@ -230,8 +196,7 @@ class Gathering:
         found: StoreFacts | None = await self._on_disk(lambda: look_at_store(directory))
         if found is not None:
             return found
-        error = f"it did not answer within {limit:.1f} s"
-        return StoreFacts(str(directory), Probe(str(directory), error=error), error=error)
+        return StoreFacts(str(directory), Probe(str(directory), error=f"it did not answer within {limit:.1f} s"))
 
     async def _on_disk(self, look: Callable[[], Any]) -> Any:
         """Return the result of a function that may hang on a disk, or None where it does."""
@@ -242,30 +207,24 @@ class Gathering:
             return None
 
 
+def _by_name(worker: Process) -> tuple[int, str]:
+    return len(worker.name), worker.name
+
+
 def _registered(answer: dict[str, Any]) -> Registered:
-    return known(
-        Registered,
-        answer,
-        hosts=tuple(answer["hosts"]),
-        serving=tuple(answer["serving"]),
-        actors=tuple(known(Actor, actor) for actor in answer["actors"]),
-        queues=tuple(known(Queue, queue, name=name) for name, queue in answer["queues"].items()),
-        served=tuple(answer["served"]),
-    )
+    actors = tuple(known(Actor, actor) for actor in answer["actors"])
+    return known(Registered, answer, hosts=tuple(answer["hosts"]), serving=tuple(answer["serving"]), actors=actors)
 
 
-def _shard(answer: dict[str, Any]) -> ShardFacts:
-    oldest = None if answer["oldest"] is None else known(LeaseFacts, answer["oldest"])
-    return known(ShardFacts, answer, oldest=oldest, packages=tuple(answer["packages"]))
-
-
-def _foreign(versions: dict[str, Any]) -> Process:
+def _foreign(base: dict[str, Any], versions: dict[str, Any], **more: Any) -> Process:
     """Return what Dask itself reports of a process without our handlers."""
     packages, python = versions["packages"], str(versions["host"]["python"])
     return Process(
+        **base,
         python=".".join(python.split(".")[:3]),
         version=packages["dqlab"],
         packages={name: packages[name] for name in PACKAGES},
+        **more,
     )
 
 

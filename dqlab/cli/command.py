@@ -377,6 +377,8 @@ def _fsck(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _doctor(options: argparse.Namespace, _: list[str]) -> int:
+    from dataclasses import replace
+
     from dqlab.errors import DqlabError
     from dqlab.live.checkups import checkup_text
     from dqlab.live.style import TextStyle
@@ -387,7 +389,11 @@ def _doctor(options: argparse.Namespace, _: list[str]) -> int:
         say(f"dqlab doctor: {error}", sys.stderr)
         return MISUSED
     style = TextStyle.detect(sys.stdout, os.environ)
-    print(json.dumps(found.to_dict(), indent=1) if options.json else checkup_text(found, style, shell=True))
+    if found.processes:  # what advises on a store alone is for a shell, and needs no Dask
+        from dqlab.cli.shell import in_words_of_a_shell
+
+        style = replace(style, spell=in_words_of_a_shell)
+    print(json.dumps(found.to_dict(), indent=1) if options.json else checkup_text(found, style))
     return 0 if found else FAILED
 
 

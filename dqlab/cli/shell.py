@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
     from dqlab.runs.run import Run
 
-__all__ = ["COMMANDS_OF_SHELL", "carry_out"]
+__all__ = ["COMMANDS_OF_SHELL", "carry_out", "in_words_of_a_shell"]
 
 COMMANDS_OF_SHELL = [name for name, command in COMMANDS.items() if command.in_shell]
 """Names of these commands."""
@@ -67,10 +67,10 @@ class _Line(Line):
 
     def say(self, sentence: str) -> None:
         """Print one line."""
-        super().say(_in_words_of_a_shell(sentence))
+        super().say(in_words_of_a_shell(sentence))
 
 
-def _in_words_of_a_shell(sentence: str) -> str:
+def in_words_of_a_shell(sentence: str) -> str:
     """Return a sentence with its commands of notebooks as a shell has them, where it has them."""
     return re.sub(rf"%dq (?=({'|'.join([*COMMANDS_OF_SHELL, 'doctor'])})\b)", f"{SHELL} ", sentence)
 
@@ -79,7 +79,7 @@ def _text(value: object) -> str:
     """Return the text of a command's value, or "" for a number that is in a printed sentence."""
     if isinstance(value, Said):
         return ""
-    return letter_bundle(value)["text/plain"] if isinstance(value, DeadLetter) else _in_words_of_a_shell(text_of(value))
+    return letter_bundle(value)["text/plain"] if isinstance(value, DeadLetter) else in_words_of_a_shell(text_of(value))
 
 
 def carry_out(name: str, words: Sequence[str]) -> int:
@@ -112,7 +112,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
         say(f"{SHELL} {name}: {error}", sys.stderr)
         return FAILED
     try:
-        with spelled_by(_in_words_of_a_shell):
+        with spelled_by(in_words_of_a_shell):
             value = ACTIONS[name](_Line(None, _Desk(lab), {}, "default", _Settings()), options)
         shown = _text(value)
         if shown:
@@ -123,7 +123,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
         if not getattr(options, "yes", True):  # a script must not take it for done
             return MISUSED
     except DqlabError as error:
-        say(f"{SHELL} {name}: {_in_words_of_a_shell(str(error))}", sys.stderr)
+        say(f"{SHELL} {name}: {in_words_of_a_shell(str(error))}", sys.stderr)
         return MISUSED if isinstance(error, UsageError) else FAILED
     except KeyboardInterrupt:
         return FAILED

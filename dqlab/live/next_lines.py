@@ -1,6 +1,6 @@
 """Find the line to type next about what needs the user, where a view has no buttons.
 
-Pure: takes what a Snapshot lists. The doctor words the same at length (`checkup.alerts`).
+Pure: takes what a Snapshot lists. The doctor shows the same lines, with advice (`checkup.alerts`).
 
 """
 
@@ -13,7 +13,7 @@ from dqlab.live.views import Need
 from dqlab.stats import Attention, AttentionKind, RunStats
 from dqlab.texts import as_word
 
-__all__ = ["NAMED", "failed_lines", "lines_of", "more_needs", "next_line"]
+__all__ = ["DOCTOR", "NAMED", "failed_lines", "lines_of", "more_needs", "next_line"]
 
 DOCTOR = "%dq doctor"
 NAMED = 3

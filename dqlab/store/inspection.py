@@ -1,7 +1,7 @@
 """Describes what lies in the directories of queues, without touching anything.
 
 `inspect` replays the logs: counts, runs, bytes. `survey`, for the doctor, reads only lists of files and the end of
-the last segment: which process has them open, which format, what is damaged or missing.
+the last segment: which process has them open, and what cannot be read or is missing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID
 from dqlab.log import LogError, SegmentMissing
-from dqlab.log.directory import RESERVE
 from dqlab.log.ownership import Holder, look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
+from dqlab.numbers import few_of, many
 from dqlab.rules.book import Book, CodeRecord, RunRecord
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.states import State
@@ -209,30 +209,9 @@ class SurveyedShard:
     index: int
     directory: str
     error: str = ""
-    """Why it, or its queue, cannot be opened; "" when it can."""
-    format: str = ""
-    epoch: int = 0
-    clean: bool = True
-    """The last session closed it."""
+    """Why it, or its queue, cannot be opened whole; "" when it can."""
     holder: Holder | None = None
     """The process that opened it last."""
-    missing: tuple[str, ...] = ()
-    """Missing segments."""
-    damaged: tuple[str, ...] = ()
-    """Checkpoints that cannot be read."""
-    quarantined: int = 0
-    """Number of files in quarantine."""
-    reserve: bool = True
-    """The reserve for a full disk exists."""
-
-    @property
-    def open(self) -> bool:
-        """A process of this machine has it open."""
-        return self.holder is not None and self.holder.held is True
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
 
 
 def survey(store: Path) -> tuple[SurveyedShard, ...]:
@@ -264,19 +243,8 @@ def _surveyed_queue(place: StoredPlace) -> list[SurveyedShard]:
 
 def _surveyed(queue: str, index: int, path: Path) -> SurveyedShard:
     def look(log: ReadOnlyLog) -> SurveyedShard:
-        return SurveyedShard(
-            queue,
-            index,
-            str(path),
-            format=log.format,
-            epoch=log.manifest.epoch,
-            clean=log.clean,
-            holder=look_at_lock(path),
-            missing=log.missing,
-            damaged=log.damaged,
-            quarantined=len(log.quarantined()),
-            reserve=RESERVE in log.sizes(),
-        )
+        missing = f"it lacks {many(len(log.missing), 'file')}: {few_of(log.missing)}" if log.missing else ""
+        return SurveyedShard(queue, index, str(path), missing, look_at_lock(path))
 
     if not may_be_there(path):
         return SurveyedShard(queue, index, str(path))  # of a new queue: it is created when the shard is first opened

@@ -37,9 +37,6 @@ class Probe:
     """Its type, such as "ext4" or "nfs4"; "" when unknown."""
     shared: bool = False
     """Other machines may see it too."""
-    device: int = 0
-    """With `inode`, equal for two processes of one machine that see the same directory."""
-    inode: int = 0
     writable: bool = False
     """A file could be created in it."""
     lock: str = ""
@@ -49,8 +46,6 @@ class Probe:
     """What this process sees of another one's marker."""
     free: int = 0
     """Bytes that may still be written."""
-    size: int = 0
-    """Bytes of the whole file system."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -85,7 +80,7 @@ def probe(directory: Path, marker: str = "", files: Files | None = None) -> Prob
     try:
         place = _nearest(directory)
         # Blocks, and for ever where the file system hangs: never call this on an event loop.
-        found = place.stat()
+        place.stat()
         if not place.is_dir():
             return Probe(str(directory), error="it is not a directory")
         space = os.statvfs(place)
@@ -98,13 +93,10 @@ def probe(directory: Path, marker: str = "", files: Files | None = None) -> Prob
         made=place == directory,
         filesystem=kind,
         shared=seen_elsewhere(kind),
-        device=found.st_dev,
-        inode=found.st_ino,
         writable=writable,
         lock=lock,
         marker=_look_for(Path(marker), files) if marker else "",
         free=space.f_bavail * space.f_frsize,
-        size=space.f_blocks * space.f_frsize,
     )
 
 

@@ -5,68 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dqlab.checkup.facts import (
-    Actor,
-    Facts,
-    LeaseFacts,
-    Process,
-    Queue,
-    Registered,
-    Scheduler,
-    ShardFacts,
-    StoreFacts,
-    WorkerFacts,
-)
+from dqlab.checkup.facts import Actor, Facts, Process, Registered, StoreFacts
 from dqlab.log.ownership import Holder
 from dqlab.stats import ConsumerStats, Counts, QueueStats, RunState, RunStats, Snapshot, StopReason
-from dqlab.stats.attention import QueueFacts, Thresholds, find, find_leaving
+from dqlab.stats.attention import QueueFacts, Thresholds, find
 from dqlab.store.inspection import SurveyedShard
 from dqlab.store.probe import Probe
 
 DIRECTORY = "/data/runs"
 PACKAGES = {"dask": "2026.8.0", "distributed": "2026.8.0", "cloudpickle": "3.1.2", "msgpack": "1.2.4"}
-LOG = {
-    "directory": f"{DIRECTORY}/pages-1/000",
-    "lock": "held",
-    "corrupt": 0,
-    "checkpoint_lost": False,
-    "quarantine": 0,
-    "room": True,
-}
 
 
 def process(pid: int, **more: Any) -> Process:
     given = {"host": "n1", "python": "3.12.4", "protocol": 1, "version": "0.1.0", "packages": PACKAGES}
-    return Process(**given | {"pid": pid, "descriptors": 30, "descriptors_max": 4096} | more)
+    return Process(**given | {"pid": pid, "descriptors": 30, "descriptors_max": 4096, "memory": 10**8} | more)
 
 
 def seen(**more: Any) -> Probe:
-    given = {"filesystem": "ext4", "device": 1, "inode": 2, "writable": True, "lock": "held", "marker": "locked"}
-    return Probe(DIRECTORY, **given | {"free": 10**11, "size": 10**12} | more)
-
-
-def shard(**more: Any) -> ShardFacts:
-    return ShardFacts(**{"queue": "pages", "shard": 0, "consumers": 2, "log": LOG} | more)
+    given = {"filesystem": "ext4", "writable": True, "lock": "held", "marker": "locked", "free": 10**11}
+    return Probe(DIRECTORY, **given | more)
 
 
 def stored(**more: Any) -> SurveyedShard:
-    given = {"queue": "pages", "index": 0, "directory": f"{DIRECTORY}/pages-1/000", "format": "1.0", "epoch": 1}
-    return SurveyedShard(**given | {"holder": Holder("n1", 10, "pages", held=True), "clean": False} | more)
+    given = {"queue": "pages", "index": 0, "directory": f"{DIRECTORY}/pages-1/000"}
+    return SurveyedShard(**given | {"holder": Holder("n1", 10, "pages", held=True)} | more)
 
 
-def worker(number: int, **more: Any) -> WorkerFacts:
-    given = {
-        "address": f"tcp://n1:{number}",
-        "name": str(number),
-        "process": process(10 + number),
-        "path": "direct",
-        "memory": 10**8,
-        "memory_limit": 8 * 10**9,
-        "shards": (shard(),) if number == 0 else (),
-        "probes": (seen(),),
-        "missing": (),
-    }
-    return WorkerFacts(**given | more)
+def worker(number: int) -> Process:
+    place = {"name": f"worker {number}", "address": f"tcp://n1:{number}"}
+    return process(10 + number, **place, memory_limit=8 * 10**9, stores=(seen(),))
 
 
 def queue(**more: Any) -> QueueStats:
@@ -81,11 +48,6 @@ def snapshot(queue: QueueStats, runs: tuple[RunStats, ...] = (), **scene: Any) -
     return Snapshot(at=0.0, seq=1, workers=3, queues=(queue,), queues_total=1, runs=runs, attention=tuple(alerts))
 
 
-def leaving() -> Snapshot:
-    """What they know when a worker's job ends."""
-    return replace(snapshot(queue()), attention=tuple(find_leaving(1, 3, 240.0)))
-
-
 def consumer(**more: Any) -> ConsumerStats:
     return ConsumerStats(**{"name": "c0", "queue": "pages", "worker": "w-1", "document": "a.pdf"} | more)
 
@@ -94,32 +56,27 @@ def actor(name: str, number: int, **more: Any) -> Actor:
     return Actor(name, "pages", f"tcp://n1:{number}", **more)
 
 
-REGISTERED = Registered(
-    hosts=("tcp://n1:0",),
-    serving=("tcp://n1:1", "tcp://n1:2"),
-    actors=(actor("queue/pages/0", 0), actor("consumer/pages/0", 1), actor("consumer/pages/1", 2)),
-    queues=(Queue("pages", 1, f"{DIRECTORY}/pages-1", 10**9),),
-    served=("pages",),
-)
 HEALTHY = Facts(
     "lab test",
     process(1),
-    scheduler=Scheduler("tcp://n1:8786", process(2), registry=REGISTERED),
+    scheduler=process(2, name="the scheduler", address="tcp://n1:8786"),
+    registry=Registered(
+        hosts=("tcp://n1:0",),
+        serving=("tcp://n1:1", "tcp://n1:2"),
+        actors=(actor("queue/pages/0", 0), actor("consumer/pages/0", 1), actor("consumer/pages/1", 2)),
+        directories={"pages": f"{DIRECTORY}/pages-1"},
+    ),
     workers=(worker(0), worker(1), worker(2)),
     stores=(StoreFacts(DIRECTORY, seen(marker=""), (stored(),)),),
     snapshot=snapshot(queue()),
 )
 
 
-def with_worker(number: int, **more: Any) -> Facts:
+def with_worker(number: int, facts: Facts = HEALTHY, **more: Any) -> Facts:
     """Change one worker."""
-    workers = tuple(replace(each, **more) if each.name == str(number) else each for each in HEALTHY.workers)
-    return replace(HEALTHY, workers=workers)
-
-
-def with_process(number: int, **more: Any) -> Facts:
-    """Change one worker's process."""
-    return with_worker(number, process=process(10 + number, **more))
+    workers = list(facts.workers)
+    workers[number] = replace(workers[number], **more)
+    return replace(facts, workers=tuple(workers))
 
 
 def with_scheduler(**more: Any) -> Facts:
@@ -128,19 +85,10 @@ def with_scheduler(**more: Any) -> Facts:
     return replace(HEALTHY, scheduler=replace(HEALTHY.scheduler, **more))
 
 
-def with_registry(**more: Any) -> Facts:
-    """Change what the registry believes."""
-    return with_scheduler(registry=replace(REGISTERED, **more))
-
-
-def with_shard(**more: Any) -> Facts:
-    """Change the one shard there is."""
-    return with_worker(0, shards=(shard(**more),))
-
-
-def with_log(**more: Any) -> Facts:
-    """Change its log."""
-    return with_shard(log=LOG | more)
+def with_actors(*actors: Actor) -> Facts:
+    """Change what is registered."""
+    assert HEALTHY.registry is not None
+    return replace(HEALTHY, registry=replace(HEALTHY.registry, actors=actors))
 
 
 def with_scene(*runs: RunStats, **scene: Any) -> Facts:
@@ -153,22 +101,16 @@ def a_run(**more: Any) -> RunStats:
     return RunStats(**{"name": "count", "queue": "pages", "state": RunState.RUNNING, "counts": Counts(ready=1)} | more)
 
 
-def with_queue(**more: Any) -> Facts:
-    """Change what the queue reports."""
-    return replace(HEALTHY, snapshot=snapshot(queue(**more)))
+def with_queue(*runs: RunStats, **more: Any) -> Facts:
+    """Change what the queue reports, and its runs."""
+    return replace(HEALTHY, snapshot=replace(snapshot(queue(**more), runs), runs_total=len(runs)))
 
 
-def with_store(probe: Probe | None = None, shards: tuple[SurveyedShard, ...] = (), error: str = "") -> Facts:
+def with_store(probe: Probe | None = None, *shards: SurveyedShard) -> Facts:
     """Change the store as it is seen from here."""
-    return replace(HEALTHY, stores=(StoreFacts(DIRECTORY, probe or seen(marker=""), shards, error),))
+    return replace(HEALTHY, stores=(StoreFacts(DIRECTORY, probe or seen(marker=""), shards),))
 
 
-def with_lease(**more: Any) -> Facts:
-    """Change the oldest lease."""
-    given = {"consumer": "consumer/pages/0#0", "messages": 3, "held": 2.0, "left": 58.0, "timeout": 60.0}
-    return with_shard(oldest=LeaseFacts(**given | more))
-
-
-def stopped_run(reason: StopReason = StopReason.RESULTS_FULL, why: str = "no room for more results") -> Facts:
+def stopped_run(reason: StopReason, why: str) -> Facts:
     """A run that paused itself."""
     return with_scene(a_run(state=RunState.STOPPED, why=why, stop=reason))

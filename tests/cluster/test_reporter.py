@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.checkup.facts import Facts, Process, Registered, Scheduler, WorkerFacts
-from dqlab.checkup.process_checks import answers
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.transport.reports import ConsumerReport, Reporter, unpacked
 from tests.cluster.reports import consumer_report
@@ -72,13 +70,3 @@ def test_report_that_cannot_be_read_leaves_its_worker_alone(lab: dq.Lab, queue: 
 
     assert set(lab.client.scheduler_info(n_workers=-1)["workers"]) == before
     assert lab.client.run_on_scheduler(untaken) >= len(before)
-
-
-def test_doctor_names_who_could_not_report() -> None:
-    """Pictures that stand still would else be taken for work that does."""
-    worker = WorkerFacts("tcp://w", "1", Process(), unsent=3)
-    scheduler = Scheduler("tcp://s", Process(), registry=Registered(untaken=2))
-    found = list(answers(Facts("lab", Process(), scheduler, (worker,))))
-
-    assert ["3 reports" in found[0].what, "2 reports" in found[1].what] == [True, True]
-    assert "messages and results are complete" in found[0].what

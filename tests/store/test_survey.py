@@ -21,11 +21,8 @@ def test_closed_queue_is_whole(store: Path, clock: FakeClock, fingerprint: Calla
 
     shards = survey(store)
 
-    assert [(shard.queue, shard.index, shard.error, shard.format) for shard in shards] == [
-        ("pages", 0, "", "1.0"),
-        ("pages", 1, "", "1.0"),
-    ]
-    assert all(shard.clean and not shard.open for shard in shards)
+    assert [(shard.queue, shard.index, shard.error) for shard in shards] == [("pages", 0, ""), ("pages", 1, "")]
+    assert not any(shard.holder is not None and shard.holder.held for shard in shards)
     assert fingerprint(store) == before
 
 
@@ -39,10 +36,8 @@ def test_who_has_it_open_is_named(store: Path, clock: FakeClock) -> None:
     opened, _ = survey(store)
     shard.journal.log.close()
 
-    assert opened.open
-    assert opened.reserve
     assert opened.holder is not None
-    assert (opened.holder.pid, opened.holder.owner) == (os.getpid(), "somebody")
+    assert (opened.holder.pid, opened.holder.owner, opened.holder.held) == (os.getpid(), "somebody", True)
 
 
 def test_what_is_missing_or_cannot_be_read_is_named(store: Path, clock: FakeClock) -> None:
@@ -55,7 +50,7 @@ def test_what_is_missing_or_cannot_be_read_is_named(store: Path, clock: FakeCloc
 
     first, second, odd = survey(store)
 
-    assert first.missing == (segment.name,)
+    assert first.error == f"it lacks 1 file: {segment.name}"
     assert "damaged" in second.error
     assert "queue.json cannot be read" in odd.error
 

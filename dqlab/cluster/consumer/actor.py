@@ -161,11 +161,6 @@ class ConsumerActor:
             last_error=next((slot.last_error for slot in slots if slot.last_error), None),
         )
 
-    @property
-    def unsent_reports(self) -> int:
-        """How many reports could not be made or packed."""
-        return self._reporter.unsent
-
     async def close(self, body: bytes) -> bytes:
         """Lease no more, settle, give messages back, and return the last totals."""
         if not self._begun:

@@ -63,11 +63,6 @@ class ConsumerSets:
         self._sets: dict[str, _Set] = {}
         self._numbers: dict[str, Iterator[int]] = {}
 
-    @property
-    def queues(self) -> list[str]:
-        """Queues with a set that has a consumer on each consumer worker, sorted."""
-        return sorted({one.queue for one in self._sets.values() if one.n is None})
-
     def most_of(self, queue: str) -> int | None:
         """Return how many consumers a queue's sets have together, None for one on each worker."""
         numbers = [one.n for one in self._sets.values() if one.queue == queue]

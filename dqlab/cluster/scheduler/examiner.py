@@ -49,28 +49,17 @@ def _registry(registry: Registry) -> dict[str, Any]:
             "name": entry.name,
             "queue": entry.queue,
             "address": entry.address,
-            "epoch": entry.epoch,
             "gone": entry.gone,
             "made": entry.made.is_set(),
             "failure": entry.failure,
         }
         for entry in state.entries.values()
     ]
-    queues = {
-        name: {
-            "shards": queue.shards,
-            "directory": queue.store.get("directory") if queue.store is not None else None,
-            "max_bytes": queue.options.get("max_bytes"),
-        }
-        for name, queue in state.queues.items()
-    }
+    stores = {name: queue.store or {} for name, queue in state.queues.items()}
     return {
         "hosts": list(plan.queues),
         "serving": list(plan.consumers),
-        "shared": plan.shared,
         "shared_logs": bool(state.shared),
         "actors": actors,
-        "queues": queues,
-        "served": registry.consumer_sets.queues,
-        "untaken": registry.collector.untaken,
+        "directories": {name: store.get("directory") for name, store in stores.items()},
     }

@@ -28,7 +28,6 @@ from dqlab.cluster.shard.durable import open_log_of
 from dqlab.cluster.shard.pages import PAGE_VALUES, page, page_behind
 from dqlab.cluster.shard.recalls import Recalls
 from dqlab.cluster.shard.upkeep import Upkeep
-from dqlab.cluster.shard.vitals import open_functions, shard_vitals
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.blocking import Blocked
 from dqlab.cluster.transport.internals import NoSuchActor
@@ -63,6 +62,8 @@ BESIDE_S = 10.0
 """Seconds that a recreated shard leases nothing to consumers in its own process."""
 CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
+_EXAMINED = 20
+"""Most open runs whose functions the doctor examines, the newest first."""
 WAITS = frozenset({Verdict.FULL, Verdict.EARLY})
 """Verdicts on frames that the shard may accept later."""
 logger = logging.getLogger("dqlab.queue")
@@ -728,18 +729,13 @@ class QueueActor:
         """Return the totals of this shard."""
         return pack(self.report().to_wire())
 
-    @property
-    def unsent_reports(self) -> int:
-        """Reports that were left out because they could not be made or packed."""
-        return self._reporter.unsent
-
-    def vitals(self) -> dict[str, Any]:
-        """Return what the doctor needs to know of this shard, in the shard's own process."""
-        return shard_vitals(self.ledger, self._store, len(self._lot.known))
-
     def open_functions(self) -> list[tuple[bytes, str]]:
-        """Return pickle and source of the functions of open runs, in the shard's own process."""
-        return open_functions(self.ledger)
+        """Return pickle and source of the functions of the newest open runs, in the shard's own process."""
+        records = [book.record for book in self.books.values() if book.record is not None and not book.lane.done]
+        return [
+            (self.ledger.functions.get(record.code.get("blob", b""), b""), record.code.get("source") or "")
+            for record in sorted(records, key=lambda record: record.started)[-_EXAMINED:]
+        ]
 
     # --- reports ----------------------------------------------------------------------------
 

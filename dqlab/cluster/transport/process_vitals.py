@@ -10,6 +10,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import psutil
+
 from dqlab import platforms
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.protocol import greeting
@@ -21,7 +23,7 @@ PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "fsspec", "sortedco
 
 
 def process_vitals() -> dict[str, Any]:
-    """Return this process's identity, versions, limits and clock in seconds since 1970."""
+    """Return this process's identity, versions, limits, memory and clock in seconds since 1970."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         **greeting(),
@@ -31,6 +33,7 @@ def process_vitals() -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES},
         "descriptors": platforms.open_descriptors(),
         "descriptors_max": None if soft == resource.RLIM_INFINITY else soft,
+        "memory": psutil.Process().memory_info().rss,
         "at": SystemClock().wall(),
     }
 

@@ -1,4 +1,4 @@
-"""Reports a worker and its actors to the doctor, without changing anything.
+"""Reports a worker to the doctor, without changing anything.
 
 Answers are small and plain. Checks that take time or touch the disk run in threads, so that one that hangs delays
 neither another answer nor the heartbeats of the event loop.
@@ -19,7 +19,6 @@ from distributed import Worker
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import actors_here, daemon_thread, loop_lag, memory_limit
 from dqlab.cluster.transport.process_vitals import process_vitals
-from dqlab.cluster.transport.reports import ConsumerReport
 from dqlab.cluster.transport.sealed import opened_blob
 from dqlab.cluster.transport.walltime import batch_system, read_end
 from dqlab.cluster.worker.packages import missing_packages, named_in_pickle, named_in_source
@@ -46,29 +45,24 @@ class WorkerVitals:
         """Return the state of this worker after at most about `limit` seconds."""
         # `stores` are directories to probe, each with the path of a marker or "".
         worker = self._worker
-        shards = [held for held in actors_here(worker, "queue").values() if _runs(held)]
-        consumers = [held for held in actors_here(worker, "consumer").values() if _runs(held)]
-        used = [held.open_functions() for held in shards]
+        # A shard that is still being opened has no ledger yet.
+        shards = [held for held in actors_here(worker, "queue").values() if hasattr(held, "ledger") and not held.closed]
+        functions = [found for held in shards for found in held.open_functions()]
         probes, named = await asyncio.gather(
             self.look_at_disk(stores, limit),
-            self._in_time("functions", lambda: [sorted(_named(functions)) for functions in used], limit),
+            self._in_time("functions", lambda: sorted(_named(functions)), limit),
         )
+        end = read_end(os.environ, SystemClock().wall())
+        consumers = actors_here(worker, "consumer").values()
         found = {
             **process_vitals(),
-            "name": str(worker.name),
-            "unsent": sum(held.unsent_reports for held in (*shards, *consumers)),
-            "threads": worker.state.nthreads,
             "lag": loop_lag(worker),
-            "memory": psutil.Process().memory_info().rss,
             "memory_limit": memory_limit(worker),
             "lifetime_left": _lifetime_left(worker),
             "batch": batch_system(os.environ),
-            "job_left": None if (end := read_end(os.environ, SystemClock().wall())) is None else end.left,
-            "shards": [
-                held.vitals() | {"packages": packages}
-                for held, packages in zip(shards, named or [[] for _ in shards], strict=True)
-            ],
-            "consumers": [_consumer(held.report()) for held in consumers],
+            "job_left": None if end is None else end.left,
+            "imported": named or [],
+            "abandoned": {held.name: names for held in consumers if (names := held.report().abandoned)},
             "stores": probes,
         }
         return cast("dict[str, Any]", valid(found))
@@ -111,18 +105,6 @@ def _named(functions: Sequence[tuple[bytes, str]]) -> set[str]:
         named |= named_in_pickle(bytes(opened_blob(blob))[:MAX_BLOB]) if blob else set()
         named |= named_in_source(source)
     return named
-
-
-def _runs(actor: Any) -> bool:
-    """Return whether an actor has started and is not closed."""
-    # One that is still being opened has no reporter yet, and nothing to report.
-    return hasattr(actor, "_reporter") and not actor.closed
-
-
-def _consumer(report: ConsumerReport) -> dict[str, Any]:
-    return {
-        key: getattr(report, key) for key in ("name", "queue", "slots", "leased", "done", "last_error", "abandoned")
-    }
 
 
 def _lifetime_left(worker: Worker) -> float | None:

@@ -105,9 +105,9 @@ ANSWERS: dict[str, Answers] = {
         No("it is about what is wrong"),
         FAILS,
         WHY,
-        "c7 of queue pages does 14.0 pages/s",
-        r"c5 of queue pages held one document for 4 min 12 s: acme/2019/ledger-0417.pdf",
-        r"failures\(\)",
+        "queue pages: consumer c7 does 14.0 pages/s",
+        r"consumer c5 held one document for 4 min 12 s: acme/2019/ledger-0417.pdf",
+        LINES,
     ),
     "saved notebook, a run": (
         "16,121 of 48,210 documents",

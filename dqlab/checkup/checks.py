@@ -1,0 +1,323 @@
+"""Checks of processes, shards and stores. Each takes the facts and yields what is wrong; the table shows the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from dqlab import numbers
+from dqlab.checkup.facts import Facts, Process, StoreFacts
+from dqlab.checkup.findings import Finding
+from dqlab.log import LogOptions
+from dqlab.numbers import few_of, many
+from dqlab.stats import AttentionKind, Severity
+from dqlab.store.probe import Probe
+
+__all__ = ["answers", "imports", "jobs", "resources", "shards", "stores", "unusable", "versions"]
+
+NEARLY = 0.8
+"""Share of a worker's memory limit above which the limit is nearly reached."""
+LATE = 0.25
+"""Seconds by which an event loop may be late, as the mean over a second."""
+SOON = 900.0
+"""Seconds before the end of a worker, or of its job, from which the end is reported."""
+LITTLE = 1_000_000_000
+"""Free bytes below which a store is short of room."""
+
+
+def _restart(*addresses: str) -> str:
+    return f"lab.client.restart_workers({list(addresses)!r})"
+
+
+def answers(facts: Facts) -> Iterator[Finding]:
+    """Find the processes that do not answer."""
+    scheduler = facts.scheduler
+    if scheduler is None:
+        return
+    if scheduler.silence:
+        yield Finding(
+            "answers",
+            Severity.PROBLEM,
+            f"the scheduler at {scheduler.address} does not answer: {scheduler.silence}",
+            "See whether its process lives and can be reached from here. If it is gone, durable queues are in their "
+            "store; connect again",
+            "lab = dq.connect(...)",
+            {"address": scheduler.address, "silence": scheduler.silence},
+        )
+    elif not facts.workers:
+        here = ("Close this lab and connect again; durable queues are in their store", "lab.close()")
+        elsewhere = ("Start some; with a scheduler of your own", f"dask worker {scheduler.address} --nworkers 3")
+        what = "the cluster has no worker: nothing can be queued and nothing runs"
+        yield Finding("answers", Severity.PROBLEM, what, *(here if facts.embedded else elsewhere))
+    for worker in facts.workers:
+        if worker.silence:
+            hosted = facts.hosting(worker.address)
+            holds = f"; it holds queue {', '.join(hosted)}" if hosted else ""
+            yield Finding(
+                "answers",
+                Severity.PROBLEM,
+                f"{worker.title} does not answer: {worker.silence}; its last heartbeat came "
+                f"{numbers.duration(worker.silent)} ago{holds}",
+                "Its process hangs, is stopped, or holds the GIL in native code. Restart it: what its consumers hold "
+                "is delivered again, and its queues are opened by another worker",
+                _restart(worker.address),
+                {"worker": worker.address, "silence": worker.silence, "queues": hosted},
+            )
+
+
+# --- environments ---------------------------------------------------------------------------
+
+
+def versions(facts: Facts) -> Iterator[Finding]:
+    """Find processes without dqlab, and versions that differ from this process's."""
+    scheduler = facts.scheduler
+    install = f"pip install 'dqlab=={facts.client.version}'"
+    without = [each.title for each in facts.answering if each.version is None and each is not facts.client]
+    if without:
+        what = f"dqlab is not installed on {few_of(without)}"
+        yield Finding("versions", Severity.PROBLEM, what, "Install it in that environment", install)
+    elif scheduler is not None and not scheduler.silence and facts.registry is None:
+        yield Finding(
+            "versions",
+            Severity.WARNING,
+            "the scheduler has no plugin of this dqlab: no client has connected to it with this version",
+            "Connect once, which installs it on the scheduler and on every worker",
+            f"dq.connect({scheduler.address!r})",
+        )
+    elif bare := [each for each in facts.answering if not each.plugin]:
+        what = f"{few_of([each.title for each in bare])} has no plugin of this dqlab: it hosts and serves no queue"
+        yield Finding("versions", Severity.PROBLEM, what, "Restart it", _restart(*(each.address for each in bare)))
+    compared: dict[str, tuple[Severity, Callable[[Process], object]]] = {
+        "protocol of dqlab": (Severity.PROBLEM, lambda each: each.protocol),
+        "dqlab": (Severity.WARNING, lambda each: each.version),
+        # Functions are pickled as byte code, which differs between minor versions of Python.
+        "Python": (Severity.PROBLEM, lambda each: each.python.rpartition(".")[0]),
+        "dask": (Severity.WARNING, lambda each: each.packages.get("dask")),
+        "distributed": (Severity.WARNING, lambda each: each.packages.get("distributed")),
+        "cloudpickle": (Severity.WARNING, lambda each: each.packages.get("cloudpickle")),
+    }
+    for name, (severity, of) in compared.items():
+        others: dict[str, list[str]] = {}
+        for each in facts.answering:
+            if of(each) not in (of(facts.client), None):
+                others.setdefault(str(of(each)), []).append(each.title)
+        if others:
+            elsewhere = "; ".join(f"{theirs} on {few_of(titles)}" for theirs, titles in others.items())
+            line = (
+                install if "dqlab" in name else "" if name == "Python" else f"pip install '{name}=={of(facts.client)}'"
+            )
+            yield Finding(
+                "versions",
+                severity,
+                f"{name} is {of(facts.client)} here, and {elsewhere}",
+                "Start all of them in one environment, or give them the same version",
+                line,
+                {"package": name, "here": of(facts.client), "elsewhere": others},
+            )
+
+
+def imports(facts: Facts) -> Iterator[Finding]:
+    """Find packages that functions of open runs need and workers lack."""
+    serving = () if facts.registry is None else facts.registry.serving
+    lacking: dict[str, list[str]] = {}
+    for worker in facts.workers:
+        for package in worker.missing if worker.address in serving else ():
+            lacking.setdefault(package, []).append(worker.title)
+    for package, workers in lacking.items():
+        yield Finding(
+            "imports",
+            Severity.PROBLEM,
+            f"{package} cannot be imported on {few_of(workers)}, and functions of open runs need it: documents that "
+            "come there fail with ImportError",
+            "Install it there, then send what failed again with run.retry(). A module of your own must lie where "
+            "workers find it",
+            f"pip install {package}",
+            {"package": package, "workers": workers},
+        )
+
+
+# --- processes ------------------------------------------------------------------------------
+
+
+def resources(facts: Facts) -> Iterator[Finding]:
+    """Find processes near their limits, and functions that were given up and still run."""
+    for each in facts.answering:
+        if each.lag > LATE:
+            yield Finding(
+                "resources",
+                Severity.WARNING,
+                f"the event loop of {each.title} is {numbers.duration(each.lag)} late: calls to it wait as long",
+                "The machine is overloaded, or a function holds the GIL. Run such functions in processes of their own",
+                "lab.map(fn, docs, executor='process')",
+                {"process": each.title, "lag": each.lag},
+            )
+        if each.memory_limit is not None and each.memory > NEARLY * each.memory_limit:
+            yield Finding(
+                "resources",
+                Severity.WARNING,
+                f"{each.title} has {numbers.size(each.memory)} of {numbers.size(each.memory_limit)} in memory; Dask "
+                "ends it near the limit",
+                "Give workers more memory",
+                values={"process": each.title, "memory": each.memory, "limit": each.memory_limit},
+            )
+        for consumer, names in each.abandoned.items():
+            yield Finding(
+                "resources",
+                Severity.WARNING,
+                f"{consumer} on {each.title} still runs {many(len(names), 'function')} given up: {few_of(names)}; "
+                "threads cannot be killed, and these slow the others",
+                "Restart the worker; what its consumers hold goes back. Give such runs processes, which can be "
+                "killed: map(..., timeout='90s')",
+                _restart(each.address),
+                {"consumer": consumer, "worker": each.address, "messages": list(names)},
+            )
+
+
+def jobs(facts: Facts) -> Iterator[Finding]:
+    """Find workers that end soon, and queues that end with a job."""
+    ends = sorted(
+        ((left, worker) for worker in facts.workers if (left := worker.leaves_in) is not None), key=lambda end: end[0]
+    )
+    near = [worker for left, worker in ends if left <= SOON]
+    if near and not facts.alerts(AttentionKind.LEAVING):
+        hosted = sorted({queue for worker in near for queue in facts.hosting(worker.address)})
+        moves = f"; queue {', '.join(hosted)} moves, or waits for a worker" if hosted else ""
+        yield Finding(
+            "jobs",
+            Severity.NOTE,
+            f"{len(near)} of {many(len(facts.workers), 'worker')} {'leaves' if len(near) == 1 else 'leave'} in "
+            f"{numbers.duration(ends[0][0])} or a little later: {near[0].title} first{moves}",
+            "Nothing, if the cluster asks for more jobs by itself; else ask for some now",
+            "cluster.scale(jobs=4)",
+            {"workers": [worker.address for worker in near], "left": ends[0][0]},
+        )
+    registry = facts.registry
+    for left, worker in ends if registry is not None and not registry.shared_logs else ():
+        for queue in facts.hosting(worker.address):
+            if worker.job_left is not None and registry is not None and registry.directories.get(queue) is None:
+                yield Finding(
+                    "jobs",
+                    Severity.WARNING,
+                    f"queue {queue} is on the machine of {worker.title}, whose job ends in {numbers.duration(left)}: "
+                    "what it holds then is LOST, unless another job of this cluster runs there",
+                    "Keep queues where all jobs see them",
+                    "dq.connect(cluster, store='/scratch/me/runs')",
+                    {"queue": queue, "worker": worker.address, "left": left},
+                )
+
+
+# --- shards and stores ----------------------------------------------------------------------
+
+
+def shards(facts: Facts) -> Iterator[Finding]:
+    """Find shards and consumers that are gone, or not made."""
+    addresses = {worker.address for worker in facts.workers}
+    for actor in facts.actors:
+        severity, wrong, advice = Severity.PROBLEM, "", "Open the queue again; what a durable one held is in its store"
+        if actor.gone is not None:
+            wrong = f"is gone: {actor.gone.strip().removesuffix('.')}"
+        elif actor.failure and not actor.made:
+            wrong = f"cannot open its log: {actor.failure.strip().removesuffix('.')}"
+            advice = (
+                "It is opened again by itself, once a minute at least, and runs go on then. Check its disk, then have "
+                "it opened at once"
+            )
+        elif not actor.made:
+            severity, wrong = Severity.WARNING, "is being opened; calls to it wait"
+            advice = "Look again in some seconds. If it stays so, no worker can take it: see the other findings"
+        elif addresses and actor.address not in addresses:
+            wrong = f"is registered on {actor.address}, which is not a worker of this cluster any more"
+        if wrong:
+            line = f"lab.queue({actor.queue!r})" if actor.is_shard else "consumers.start()"
+            values = {"name": actor.name, "queue": actor.queue, "worker": actor.address}
+            yield Finding("shards", severity, f"{actor.title} {wrong}", advice, line, values)
+
+
+def unusable(name: str, directory: str, probe: Probe) -> str:
+    """Return why a process, called by its name, cannot keep queues in a directory, and "" where it can."""
+    kind = probe.filesystem or "type unknown"
+    if probe.error:
+        return f"{name} cannot use store {directory}: {probe.error}"
+    if probe.marker == "missing":
+        there = "it does not see what this process writes there"
+        return f"{name} has another directory under the path {directory}: {there}"
+    if not probe.writable:
+        return f"{name} cannot write to store {directory}"
+    if probe.lock != "held":
+        says = "gives the same lock twice" if probe.lock == "ignored" else "supports no locks"
+        return f"the file system of {directory} ({kind}) {says}, as {name} sees it: no queue can be kept there"
+    if probe.marker == "unlocked":
+        return (
+            f"{name} does not see locks that this process holds in {directory} ({kind}): two processes could write to "
+            "one queue"
+        )
+    return ""
+
+
+def stores(facts: Facts) -> Iterator[Finding]:
+    """Judge each store as this process and the workers see it, and the files of its queues."""
+    for store in facts.stores:
+        found = list(_store(facts, store))
+        yield from found
+        if not found:
+            probe, amount = store.probe, many(len(store.shards), "shard")
+            made = "" if probe.made else " (made with its first queue)"
+            kind = probe.filesystem or "an unknown file system"
+            free = f"{numbers.size(probe.free)} free"
+            what = f"{store.directory}{made} on {kind}, locks work, {free}, {amount} whole"
+            yield Finding("store", Severity.OK, what, values={"directory": store.directory})
+
+
+def _store(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
+    def finding(severity: Severity, what: str, advice: str, command: str, **values: object) -> Finding:
+        return Finding("store", severity, what, advice, command, {"directory": store.directory} | values)
+
+    views = [("this process", "", store.probe)]
+    for worker in facts.workers:
+        if facts.registry is None or worker.address in facts.registry.hosts or facts.hosting(worker.address):
+            seen = [probe for probe in worker.stores if probe.directory == store.directory]
+            views += [(worker.title, worker.address, probe) for probe in seen]
+    for name, address, probe in views:
+        if why := unusable(name, store.directory, probe):
+            # Only the workers need it, and they may have another machine.
+            far = not address and bool(probe.error) and facts.scheduler is not None
+            advice = "Have it mounted there under the same path, writable and with locks (NFS: without `nolock` and "
+            advice += "`local_lock`; Lustre: with `-o flock`), or use another directory"
+            severity = Severity.NOTE if far else Severity.PROBLEM
+            yield finding(severity, why, advice, f"df {store.directory}", worker=address)
+    usable = [probe for *_, probe in views if not probe.error]
+    if any(probe.shared for probe in usable):
+        yield finding(
+            Severity.NOTE,
+            f"store {store.directory} is on a file system that other machines may see ({usable[0].filesystem}): each "
+            "confirmation may wait for a server, and a queue is not taken over from an owner that hangs without "
+            "letting go of its lock",
+            "A local disk is faster and safer where one machine hosts all queues",
+            "dask worker ADDRESS --resources dq-queue=1",
+        )
+    free = min((probe.free for probe in usable), default=LITTLE)
+    if free < LITTLE:
+        full = free < 2 * LogOptions().reserve_bytes
+        yield finding(
+            Severity.PROBLEM if full else Severity.WARNING,
+            f"{numbers.size(free)} are free for store {store.directory}: {'no' if full else 'soon no'} new message is "
+            "taken in",
+            "Delete files, drop runs that are finished, and compact",
+            "lab.gc()",
+            free=free,
+        )
+    ours = {(each.host, each.pid) for each in facts.processes}
+    alone = facts.scheduler is None
+    hung = {queue for worker in facts.workers if worker.silence for queue in facts.hosting(worker.address)}
+    for shard in store.shards:
+        name, holder = f"shard {shard.index} of queue {shard.queue}", shard.holder
+        if shard.error:
+            text = f"{name} cannot be read: {shard.error.removesuffix('.')}"
+            yield finding(Severity.PROBLEM, text, "See what it has", f"dqlab fsck {shard.directory}")
+        # A process that does not answer may be the holder, and `answers` names it.
+        elif not alone and (facts.registry is None or shard.queue in hung):
+            continue
+        elif holder is not None and holder.held and (holder.host, holder.pid) not in ours:
+            text = f"{name} is open in process {holder.pid} on {holder.host}"
+            text += "" if alone else ", which is not a process of this cluster"
+            advice = "Only that process can use the queue; to share it, connect to its cluster. What it is"
+            yield finding(Severity.NOTE, text, advice, f"ps -fp {holder.pid}", host=holder.host, pid=holder.pid)
