@@ -157,13 +157,9 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
             raise _Invalid(f"is a JSON {type(values).__name__}, not an object with names{whole}")
         return values
     try:
-        cells, is_open = _cells(text, form)
+        cells = next(csv.reader(io.StringIO(text, newline="\n"), delimiter=form[0], strict=True), [])
     except csv.Error as error:
-        why = "it has a carriage return outside of quotes, which ends no line" if b"\r" in found else str(error)
-        raise _Invalid(f"is not CSV: {why}") from error
-    if is_open:
-        taken = many(text.count("\n") + 1, "line")
-        raise _Invalid(f"has a quote without an end, which takes {taken} up to the end of the file")
+        raise _Invalid(_not_csv(str(error), text)) from error
     if len(cells) != len(names):
         raise _Invalid(f"has {many(len(cells), 'cell')}, and the first line of the file {len(names):,}")
     return dict(zip(names, cells, strict=True))
@@ -181,14 +177,15 @@ def in_another_encoding(found: str, record: Record, form: str) -> bool:
     return False
 
 
-def _cells(text: str, form: str) -> tuple[list[str], bool]:
-    """Return the cells of a record, and whether the last one has an unclosed quote."""
-    quoted = '"' in text
-    # The parser accepts an unclosed quote at the end of its input. An extra line shows it: it becomes a second row, or
-    # continues the open cell.
-    behind = "\n." if quoted else ""
-    rows = list(csv.reader(io.StringIO(text + behind, newline="\n"), delimiter=form[0]))
-    return rows[0] if rows else [], quoted and len(rows) == 1
+def _not_csv(said: str, text: str) -> str:
+    """Return why a record is not CSV, from what its parser said."""
+    if "end of data" in said:
+        taken = many(text.count("\n") + 1, "line")
+        return f"has a quote without an end, which takes {taken} up to the end of the file"
+    if "expected after" in said:
+        return f"has a quote that ends before its cell does. {_WITH_QUOTES}"
+    why = "it has a carriage return outside of quotes, which ends no line" if "\r" in text else said
+    return f"is not CSV: {why}"
 
 
 def version_of_record(found: bytes, header: Header) -> str:
@@ -220,15 +217,14 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
     for record in records(stream, form, len(stream.read(excel.end() if excel else 0)), where):
         if record.cells is _BROKEN:
             lone = b"\r" in record.raw
-            reason = "its lines end with a carriage return alone" if lone else "its first line is not CSV"
-            raise FileUnreadable(where=where, form="CSV", reason=reason, hint=_WITH_NEWLINES if lone else _WITH_NAMES)
+            reason = (
+                "its lines end with a carriage return alone" if lone else "the quotes in its first line do not pair up"
+            )
+            raise FileUnreadable(where=where, form="CSV", reason=reason, hint=_WITH_NEWLINES if lone else _WITH_QUOTES)
         first = record.raw.removeprefix(BOM_UTF8).decode(form[1:], "replace").removeprefix("\ufeff")
         if in_another_encoding(first, record, form):
             reason, hint = f"its first line is not text in {form[1:]}", f"Name the encoding it has: {_WITH_ENCODING}"
             raise FileUnreadable(where=where, form="CSV", reason=reason, hint=hint)
-        if '"' in first and _cells(first, form)[1]:
-            reason = "its first line has a quote without an end"
-            raise FileUnreadable(where=where, form="CSV", reason=reason, hint=_WITH_QUOTE)
         return Header(_column_names(record.cells or []), record.stop, blake2b(record.raw, digest_size=8), form)
     raise FileUnreadable(
         where=where, form="CSV", reason="it is empty, and has no first line with names", hint=_WITH_NAMES
@@ -254,7 +250,10 @@ _ONE_DOCUMENT = re.compile(rb"\s*[\[{][ \t\r]*\n")
 _WHOLE = "Read it as a whole: dq.Documents.from_frame(pd.read_json({where})), or map the list that json.load returns"
 _WITH_NEWLINES = "Convert its line ends to newlines, for example with tr '\\r' '\\n' < old.csv > new.csv"
 _WITH_ENCODING = "from_csv(..., encoding='latin-1')"
-_WITH_QUOTE = "Close the quote, or leave the file out of the pattern"
+_WITH_QUOTES = (
+    "CSV doubles quotes within quotes. For a file with backslashes before them, or with quotes that quote nothing: "
+    "dq.Documents.from_frame(pd.read_csv(PATH, escapechar='\\\\', doublequote=False)), or quoting=csv.QUOTE_NONE"
+)
 _WITH_NAMES = "Give it a first line with the names of its columns, or leave it out of the pattern"
 
 
@@ -316,7 +315,8 @@ def _csv_records(stream: BinaryIO, form: str, at: int) -> Iterator[Record]:
             # Do not raise here: a record in another encoding fails alone, when a function reads it.
             yield line.decode(encoding, "replace")
 
-    reader = csv.reader(lines(), delimiter=form[0])
+    # Strict, or a quote that does not end where its cell does would change the cell, or join rows, in silence.
+    reader = csv.reader(lines(), delimiter=form[0], strict=True)
     while True:
         try:
             cells = next(reader, None)

@@ -291,12 +291,32 @@ def test_a_quote_without_an_end_takes_the_rest_and_fails_alone(tmp_path: Path, e
     path.write_bytes(b"id,n\na,1\nb," + end)
     first, second = dq.Documents.from_csv(path, key="id")
 
-    assert (first["n"], second.key) == ("1", "b")
+    assert (first["n"], second.key) == ("1", "a.csv:1")
     with pytest.raises(RecordInvalid, match=r"has a quote without an end, which takes [\d,]+ lines? up to the end"):
         second.row  # noqa: B018
 
 
-@pytest.mark.parametrize("cell", ['"2"', '"2""x"', 'a"b', 'a"', '"2"x', '"2\n"', '""', '"a\n\n\n"'])
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param('1\t"a\n2\t"b\n3\tc\n', id="quotes that quote nothing"),
+        pytest.param('1\t"say \\"hi\\""\n2\t"a\t\\"b\\" c"\n3\tc\n', id="backslashes"),
+        pytest.param('1\t"a" \n3\tc\n', id="a space behind a quote"),
+    ],
+)
+def test_a_quote_that_ends_before_its_cell_fails_its_row(tmp_path: Path, table: str) -> None:
+    """Databases and Spark write such files: cells lost their quotes, two rows became one, and all in silence."""
+    (tmp_path / "a.tsv").write_text("id\ttext\n" + table)
+    *others, last = dq.Documents.from_csv(tmp_path / "a.tsv", delimiter="\t")
+
+    assert last.row == {"id": "3", "text": "c"}
+    assert others
+    for each in others:
+        with pytest.raises(RecordInvalid, match=r"a quote that ends before its cell does.*pd\.read_csv"):
+            each["text"]
+
+
+@pytest.mark.parametrize("cell", ['"2"', '"2""x"', 'a"b', 'a"', '"2\n"', '""', '"a\n\n\n"'])
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
 def test_a_last_row_with_quotes_is_read_as_pythons_own_reader_does(tmp_path: Path, cell: str, end: str) -> None:
     path = tmp_path / "a.csv"
@@ -460,7 +480,7 @@ def test_csv_files_say_what_is_wrong_with_their_first_line(tmp_path: Path) -> No
         dq.Documents.from_csv(path)
     for first in ('id,"x\n1,2\n3,4\n', '\ufeff"id,x\n1,2\n'):
         path.write_text(first)
-        with pytest.raises(FileUnreadable, match=r"its first line has a quote without an end.*Close the quote"):
+        with pytest.raises(FileUnreadable, match=r"the quotes in its first line do not pair up.*doubles quotes"):
             dq.Documents.from_csv(path)
     path.write_text("id,x\n")
     assert list(dq.Documents.from_csv(path, key="id")) == []
