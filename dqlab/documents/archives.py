@@ -12,6 +12,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import shutil
 import stat
 import struct
@@ -73,6 +74,8 @@ _PIECE = 1 << 18
 _ENCRYPTED = 0x1
 _METHODS: dict[int, str] = cast(Any, zipfile).compressor_names
 _UNZIP = "7z to unpack the archive, and list the files with from_glob or pack them again"
+_FOLDER_OF_DUMP = b"D"
+_ACCESSED = re.compile(r"\A[0-7]{11}/")
 _GONE = "is not in the archive any more"
 
 
@@ -93,7 +96,11 @@ def compression_in(stream: BinaryIO) -> str | None:
 def decompressor(stream: BinaryIO, kind: str) -> BinaryIO:
     """Return a stream of the decompressed bytes, whose `close` leaves the given stream open."""
     library: Any = load_zstandard() if kind == "zstd" else {"gzip": gzip, "bzip2": bz2, "xz": lzma}[kind]
-    return cast(BinaryIO, library.open(stream))
+    opened = library.open(stream)
+    if kind in ("bzip2", "xz"):
+        # Python would take a damaged stream behind the first, as pbzip2 writes many, for the end of the file.
+        opened._buffer.raw._trailing_error = ()
+    return cast(BinaryIO, opened)
 
 
 def unpacked(reference: Reference, stream: BinaryIO) -> BinaryIO:
@@ -282,7 +289,7 @@ class _Tar:
             raise DocumentChanged(document=reference.key, was=reference.version, now=self.stamp.version)
         with self._lock:
             info = self._header(member.offset)
-            if info.name != member.name:
+            if not info.name.endswith(member.name):  # that of a dump has the time before it, see `_headers`
                 raise DocumentChanged(document=reference.key, was=reference.version, now=_GONE)
             if info.islnk():
                 info = self._target(reference, info)
@@ -356,7 +363,11 @@ def _headers(where: str, warn: Callable[[str], None]) -> Iterator[tarfile.TarInf
     """Yield the headers of a tar, raise if it is truncated, and warn if it has no end, or two."""
     with open_binary(where) as below, _decompressed(below, compression_in(below)) as stream:
         tar = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115 - it owns nothing but the stream
+        is_dump = False
         while (info := tar.next()) is not None:
+            # In an incremental dump of GNU tar, tarfile takes the time of the last access for the start of the name.
+            is_dump = is_dump or info.type == _FOLDER_OF_DUMP
+            info.name = _ACCESSED.sub("", info.name) if is_dump else info.name
             # tarfile would keep every header, a kilobyte each.
             cast(Any, tar).members.clear()
             yield info

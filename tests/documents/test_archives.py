@@ -272,6 +272,22 @@ def test_sparse_members_and_long_names_of_a_tar_are_read(tmp_path: Path) -> None
         ]
 
 
+def test_names_in_an_incremental_dump_are_those_of_its_files(tmp_path: Path) -> None:
+    """tar --listed-incremental has times where others have the start of long names: keys began with a number."""
+    accessed, blocks = b"15302530220\0", []
+    for kind, name, link in ((b"D", "t/", ""), (b"0", "t/a", ""), (b"1", "t/hard", "t/a")):
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname, info.size = kind, link, 3 if kind == b"0" else 0
+        head = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+        head[345:357], head[148:156] = accessed, b" " * 8
+        head[148:156] = b"%06o\0 " % sum(head)
+        blocks += [bytes(head), *([b"abc".ljust(512, b"\0")] if kind == b"0" else [])]
+    (tmp_path / "dump.tar").write_bytes(b"".join([*blocks, bytes(1024)]))
+
+    found = [(document.key, document.bytes()) for document in Documents.from_archive(tmp_path / "dump.tar")]
+    assert found == [("t/a", b"abc"), ("t/hard", b"abc")]
+
+
 # --- Damage.
 
 
