@@ -149,7 +149,7 @@ def _of_scalar(value: Any, numpy: Any) -> Any:
         return value if isinstance(made, numpy.generic | tuple) else made
     if numpy.isnat(value):
         return None
-    if value.dtype == "m8":  # without a unit
+    if value.dtype.kind == "m" and numpy.datetime_data(value.dtype)[0] in ("generic", "Y", "M"):  # of no one length
         return value
     exact = value.astype(f"{value.dtype.kind}8[us]")
     made = exact.item() if exact == value else None

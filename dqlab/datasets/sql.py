@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -28,9 +29,8 @@ _ALL = re.compile(r"(?<!\()\*")
 """Matches ``*`` for all columns, but not ``count(*)``."""
 _WORD = r"(?<!\w){}(?!\w)"
 _RESULTS, _SOURCE = (re.compile(rf"\b{name}\b", re.IGNORECASE) for name in ("results", "source"))
-_WIDE = frozenset({"HUGEINT", "UHUGEINT"})
-"""Types of whole numbers in DuckDB that pandas lacks."""
-_DECIMAL = "DECIMAL("
+_WIDE = re.compile(r"(?:(?P<whole>U?HUGEINT)|DECIMAL\(\d+,\d+\))(?P<lists>(?:\[\d*\])*)")
+"""Types of numbers in DuckDB that pandas lacks, also in lists."""
 _MISSING = re.compile(r"Table with name (?P<table>\S+) does not exist|[Cc]olumn \"(?P<column>[^\"]+)\"")
 _SHOWN = 12
 """Columns of a table that an error lists."""
@@ -197,16 +197,25 @@ def _frame(found: Any, run: str) -> Any:
         reason, hint = "it returns no rows", " Write one that does: select ... from results."
         raise QueryError(run=run, reason=reason, hint=hint, known="results")
     # DuckDB turns decimals and 128-bit whole numbers, such as sums, into floats for pandas: fetch these as text.
-    kinds = [str(kind) for kind in found.types]
-    wide = [at for at, kind in enumerate(kinds) if kind in _WIDE or kind.startswith(_DECIMAL)]
-    if not wide:
+    kinds = [_WIDE.fullmatch(str(kind)) for kind in found.types]
+    if not any(kinds):
         return found.df()
     names = ['"' + name.replace('"', '""') + '"' for name in found.columns]
-    as_text = [f"#{at + 1}" if at not in wide else f"#{at + 1}::varchar" for at in range(len(names))]
+    as_text = [f"#{at}::varchar{kind['lists']}" if kind else f"#{at}" for at, kind in enumerate(kinds, 1)]
     frame = found.project(", ".join(f"{value} as {name}" for value, name in zip(as_text, names, strict=True))).df()
-    for at in wide:
-        frame.isetitem(at, (_whole if kinds[at] in _WIDE else _decimals)(frame.iloc[:, at]))
+    for at, kind in enumerate(kinds):
+        if kind and kind["lists"]:
+            frame.isetitem(at, frame.iloc[:, at].map(partial(_listed, int if kind["whole"] else Decimal)))
+        elif kind:
+            frame.isetitem(at, (_whole if kind["whole"] else _decimals)(frame.iloc[:, at]))
     return frame
+
+
+def _listed(make: Callable[[str], Any], texts: Any) -> Any:
+    """Return lists of texts as lists of numbers."""
+    if isinstance(texts, str):
+        return make(texts)
+    return [_listed(make, each) for each in texts] if isinstance(texts, Iterable) else None
 
 
 def _decimals(texts: Any) -> Any:

@@ -157,6 +157,7 @@ def test_values_of_libraries_and_classes_are_what_they_stand_for(
         (NOON, np.datetime64("2026-07-01T00:00:00.000000001"), "2026-07-01T00:00:00.000000001"),
         (datetime.timedelta(1), pd.Timedelta(1, "ns"), "0 days 00:00:00.000000001"),
         (datetime.timedelta(1), np.timedelta64(1, "ns"), "1 nanoseconds"),
+        (datetime.timedelta(1), np.timedelta64(5, "M"), "5 months"),
         ([1], ["a"], ["a"]),
         ([1], [1, "a"], [1, "a"]),
         ([1], 1, 1),

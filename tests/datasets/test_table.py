@@ -288,6 +288,18 @@ def test_a_query_rounds_no_decimal() -> None:
     assert (found.e.dtype, found.e[0], found.half.tolist()) == ("float64", 1.1, [0.5, 1.0])
 
 
+def test_a_query_rounds_no_number_in_a_list() -> None:
+    """DuckDB makes floats of decimals and sums there, too; what made them exact failed for lists."""
+    long = decimal.Decimal("12345678901234567.89")
+    table = table_of([{"d": [long, None], "e": [[decimal.Decimal("1.10")]]}, {"d": None, "e": []}])
+
+    found = table.query(f"select d, e, [sum({LARGE})::hugeint] as s from results group by d, e, _key order by _key")
+
+    assert found.d.tolist() == [[long, None], None]
+    assert found.e.tolist() == [[[decimal.Decimal("1.10")]], []]
+    assert found.s.tolist() == [[LARGE], [LARGE]]
+
+
 def test_a_query_warns_of_columns_that_sql_does_not_tell_apart() -> None:
     """Words of a text, counted in dicts: "the" had the numbers of "The"."""
     table = table_of([{"The": 1, "the": 2, "": 3, "other": 4}])
