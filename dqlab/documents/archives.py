@@ -74,7 +74,6 @@ _PIECE = 1 << 18
 _ENCRYPTED = 0x1
 _METHODS: dict[int, str] = cast(Any, zipfile).compressor_names
 _UNZIP = "7z to unpack the archive, and list the files with from_glob or pack them again"
-_FOLDER_OF_DUMP = b"D"
 _ACCESSED = re.compile(r"\A[0-7]{11}/")
 _GONE = "is not in the archive any more"
 
@@ -200,6 +199,7 @@ class _Zip:
 
     def __init__(self, where: str, stream: BinaryIO, stamp: Stamp) -> None:
         self.where, self.stamp = where, stamp
+        self._begins = head_of(stream).startswith(b"PK\3\4")  # with a member
         # Pass an open file, not a name: zipfile closes a file that it opened when its count of users, which is not
         # thread-safe, reaches 0. With a file, each member has its own position, so slots can read side by side.
         self._zip = zipfile.ZipFile(stream)
@@ -207,6 +207,9 @@ class _Zip:
 
     def members(self) -> Iterator[FoundMember]:
         left_out: list[str] = []
+        # A program before a zip is usual, a member that the directory lacks is not.
+        if self._begins and (before := min((each.header_offset for each in self._zip.infolist()), default=0)):
+            _warn(_SECOND.format(where=self.where, before=many(before, "byte")))
         for info in self._zip.infolist():
             if info.is_dir() or stat.S_ISLNK(info.external_attr >> 16):
                 continue
@@ -365,8 +368,9 @@ def _headers(where: str, warn: Callable[[str], None]) -> Iterator[tarfile.TarInf
         tar = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115 - it owns nothing but the stream
         is_dump = False
         while (info := tar.next()) is not None:
-            # In an incremental dump of GNU tar, tarfile takes the time of the last access for the start of the name.
-            is_dump = is_dump or info.type == _FOLDER_OF_DUMP
+            # In an incremental dump of GNU tar, whose folders have type D, tarfile takes the time of the last access
+            # for the start of the name.
+            is_dump = is_dump or info.type == b"D"
             info.name = _ACCESSED.sub("", info.name) if is_dump else info.name
             # tarfile would keep every header, a kilobyte each.
             cast(Any, tar).members.clear()
@@ -394,6 +398,12 @@ _ENDLESS = (
 _MORE = (
     "tar {where!r} has {behind} behind its end mark{another}. Like tar, dqlab does not list "
     "members there. Unpack it with tar --extract --ignore-zeros, and list the files with from_glob."
+)
+
+
+_SECOND = (
+    "zip {where!r} begins with {before} that its directory does not name, as where another zip stands before it. "
+    "Like unzip, dqlab does not list members there. If it was joined from several, list those."
 )
 
 

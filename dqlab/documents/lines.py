@@ -217,9 +217,7 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
     for record in records(stream, form, len(stream.read(excel.end() if excel else 0)), where):
         if record.cells is _BROKEN:
             lone = b"\r" in record.raw
-            reason = (
-                "its lines end with a carriage return alone" if lone else "the quotes in its first line do not pair up"
-            )
+            reason = "its lines end with a carriage return alone" if lone else "quotes in its first line do not pair up"
             raise FileUnreadable(where=where, form="CSV", reason=reason, hint=_WITH_NEWLINES if lone else _WITH_QUOTES)
         first = record.raw.removeprefix(BOM_UTF8).decode(form[1:], "replace").removeprefix("\ufeff")
         if in_another_encoding(first, record, form):

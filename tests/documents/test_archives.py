@@ -713,6 +713,17 @@ def test_tar_that_goes_on_behind_its_end_mark_is_listed_with_a_warning(
         assert caught[0].filename == __file__
 
 
+def test_zip_behind_another_is_listed_with_a_warning(tmp_path: Path) -> None:
+    """The members of the first one were missing, and nothing said so; a tar warns of that."""
+    first, second = (pack(tmp_path / f"{name}.zip", [name]) for name in ("a.txt", "b.txt"))
+    (tmp_path / "both.zip").write_bytes(first.read_bytes() + second.read_bytes())
+
+    with pytest.warns(
+        DqlabWarning, match=rf"begins with {first.stat().st_size} bytes that its directory does not name"
+    ):
+        assert [document.key for document in Documents.from_archive(tmp_path / "both.zip")] == ["b.txt"]
+
+
 def test_names_of_any_kind_are_keys_and_open(tmp_path: Path) -> None:
     """All are there, as `_rels/.rels` in a docx; in a pattern, hidden ones match a dot, as on disk."""
     odd = ["line\nbreak.txt", "back\\slash.txt", "tr ail ", "\U0001f600.txt", "l" * 4_000, "C:/x.txt", "%2e%2e/x"]

@@ -480,7 +480,7 @@ def test_csv_files_say_what_is_wrong_with_their_first_line(tmp_path: Path) -> No
         dq.Documents.from_csv(path)
     for first in ('id,"x\n1,2\n3,4\n', '\ufeff"id,x\n1,2\n'):
         path.write_text(first)
-        with pytest.raises(FileUnreadable, match=r"the quotes in its first line do not pair up.*doubles quotes"):
+        with pytest.raises(FileUnreadable, match=r"quotes in its first line do not pair up.*doubles quotes"):
             dq.Documents.from_csv(path)
     path.write_text("id,x\n")
     assert list(dq.Documents.from_csv(path, key="id")) == []
