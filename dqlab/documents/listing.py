@@ -611,8 +611,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
             As for `from_jsonl`. Columns are named as pandas names them: the second "a" is "a.1", a
             first one without a name is "Unnamed: 0". Cells in quotes may hold line ends. A row with
             more or fewer cells than the first line, in another encoding, or with a quote that does
-            not end fails with `RecordInvalid` when its values are read; others continue. If a key is
-            not in the encoding, the row has its position as key.
+            not end, or ends before its cell, fails with `RecordInvalid` when its values are read;
+            others continue. If a key cannot be read, the row has its position as key.
 
         Raises
         ------
