@@ -245,7 +245,7 @@ class ActorGone(DqlabError):
     text = "{name!r} is gone: {reason}. {left}"
     UNKNOWN = (
         "If it was transient, its messages and results are lost; if it was durable, they are in its store. Connect "
-        "again, with lab = dq.connect() or %dq connect -o lab, and map or attach again."
+        "again, with lab = dq.connect(store=...), or dq.connect() if it had no store, and map or attach again."
     )
     """What is left of the queue, where no more is known."""
     NO_FILES = (
