@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tests.chaos import truth
-from tests.chaos.causes import hangs_for_good
 from tests.chaos.history import CellEnd, Closing, Unrest
 from tests.chaos.plan import BRIEF, CELLS, CLIENTS, Act, Load
 from tests.chaos.remote import Call
@@ -77,19 +76,13 @@ def _unrest_without_workers(scene: Scene) -> None:
         scene.unrest.append(Unrest(time.monotonic()))
 
 
-def _ends_workers(scene: Scene, by: str, pid: int = 0) -> None:
-    """Note that Dask is told to end a worker, or some of its own choice."""
-    truth.taken("workers", "-", pid, by, where=scene.where)
-
-
 @_act(*(f"{verb} {whom}" for verb in SIGNALS for whom in ("queue", "consumer")))
 def _signal(scene: Scene, act: Act) -> str:
     victim = _victim(scene, act)
     if victim is None:
         return "there is none"
     verb = act.kind.split()[0]
-    by = "hang" if verb == "stop" and hangs_for_good(act.seconds) else verb
-    scene.hit(victim, SIGNALS[verb], by)
+    scene.hit(victim, SIGNALS[verb], verb)
     if verb == "stop":
         scene.stopped.add(victim["pid"])
         _hold(act.seconds)
@@ -106,7 +99,6 @@ def _retire(scene: Scene, act: Act) -> str:
         return f"{victim} is being retired already"
     scene.retiring.add(victim["pid"])
     client = CLIENTS[act.which % 2]
-    _ends_workers(scene, "retire", victim["pid"])
     _unrest_until_answered(scene, scene.order(client, "retire", addresses=[victim["address"]]))
     scene.retired += 1
     _unrest_without_workers(scene)
@@ -116,15 +108,12 @@ def _retire(scene: Scene, act: Act) -> str:
 @_act("restart")
 def _restart(scene: Scene, act: Act) -> str:
     client = CLIENTS[act.which % 2]
-    _ends_workers(scene, "restart")
     _unrest_until_answered(scene, scene.order(client, "restart"))
     return f"{client} restarts all workers"
 
 
 @_act("scale")
 def _scale(scene: Scene, act: Act) -> str:
-    if act.n < scene.wanted:
-        _ends_workers(scene, "scale")
     scene.wanted = act.n
     _unrest_without_workers(scene)
     scene.heed(scene.town.start("scale", deadline=PATIENCE, n=act.n))
@@ -133,7 +122,6 @@ def _scale(scene: Scene, act: Act) -> str:
 
 @_act("scale to nothing")
 def _scale_to_nothing(scene: Scene, act: Act) -> str:
-    _ends_workers(scene, "scale")
     scene.wanted = scene.plan.workers
     scene.heed(scene.town.start("scale", deadline=PATIENCE, n=0))
     _hold(act.seconds)
@@ -144,7 +132,6 @@ def _scale_to_nothing(scene: Scene, act: Act) -> str:
 @_act("adapt")
 def _adapt(scene: Scene, act: Act) -> str:
     minimum = min(act.n, scene.plan.workers)
-    _ends_workers(scene, "adapt")
     scene.wanted = max(scene.wanted, scene.plan.workers)
     scene.heed(scene.town.start("adapt", deadline=PATIENCE, minimum=minimum, maximum=scene.plan.workers))
     return f"adapts from {minimum} to {scene.plan.workers}"

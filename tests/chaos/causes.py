@@ -1,28 +1,18 @@
-"""What excuses what: which acts may cost a transient queue its messages, and when an error may be an answer."""
+"""What excuses what: when messages may go with their queue or its town, and when an error may be an answer."""
 
 from __future__ import annotations
 
-import math
-
 from tests.chaos.history import Closing, History, Refusal
 from tests.chaos.plan import BRIEF
-from tests.chaos.truth import PROCESS, REGISTRY, Confirmed, Taking
+from tests.chaos.truth import Confirmed
 
-__all__ = ["HEARD", "LIMIT", "dropped_by_closing", "hangs_for_good", "is_fair", "may_lose"]
+__all__ = ["HEARD", "LIMIT", "dropped_by_closing", "is_fair", "went_with_town"]
 
-HUNG = 15.0
-"""Seconds that a worker with a transient shard may be silent before dqlab ends it."""
 LIMIT = 40.0
 """Seconds after an act within which calls may still fail: the longest that a call waits for a worker that is gone."""
 
 HEARD = 5.0
 """Seconds after which a client has certainly heard what was confirmed to it."""
-
-_ENDS_WITHIN = {
-    **dict.fromkeys(("kill", "terminate", "hang", "restart", "retire", "scale"), 60.0),
-    "adapt": math.inf,
-}
-"""Acts that really end processes, and the seconds within which they do."""
 
 FAIR = {"QueueFull", "RunNotFound"}
 """Errors with which an order may be answered at any time: a queue may be paused for good, a run not be mapped yet."""
@@ -39,24 +29,9 @@ FAIR_WITHOUT_TOWN = {"ConnectFailed", "NothingListens", "LabClosed", "SchedulerG
 """The same once a town was killed."""
 
 
-def hangs_for_good(seconds: float) -> bool:
-    """Return whether a worker that is stopped for so long has to be ended, whatever it holds."""
-    return seconds > HUNG
-
-
-def may_lose(history: History, queue: str) -> bool:
-    """Return whether an act ended a process that held a shard of a transient queue.
-
-    That the process has ended is known from the system, who ended it from the acts; dqlab's registry is asked only
-    which shards were there. What it took from a process that lives, or that no act ended, it has lost by itself.
-    """
-    if history.queue(queue).durable:
-        return False
-    if any(one.what == "town" for one in history.takings):
-        return True
-    held = {one.pid for one in history.takings if (one.what, one.queue, one.by) == ("shard", queue, REGISTRY)}
-    ended = [one for one in history.takings if one.what == PROCESS and one.pid in held]
-    return any(_ended(act, process) for act in history.takings if act.by in _ENDS_WITHIN for process in ended)
+def went_with_town(history: History, queue: str) -> bool:
+    """Return whether a transient queue may have ended with its whole cluster; nothing less costs it a message."""
+    return not history.queue(queue).durable and any(one.what == "town" for one in history.takings)
 
 
 def dropped_by_closing(history: History, confirmed: Confirmed) -> bool:
@@ -64,11 +39,6 @@ def dropped_by_closing(history: History, confirmed: Confirmed) -> bool:
     return not history.queue(confirmed.queue).durable and any(
         one.queue == confirmed.queue and confirmed.at <= one.ended + HEARD for one in history.closed
     )
-
-
-def _ended(act: Taking, process: Taking) -> bool:
-    """Return whether an act was on that process, or on whichever Dask would choose, and in time."""
-    return act.pid in (0, process.pid) and act.at <= process.at <= act.at + _ENDS_WITHIN[act.by]
 
 
 def is_fair(history: History, refusal: Refusal) -> bool:
@@ -83,9 +53,9 @@ def is_fair(history: History, refusal: Refusal) -> bool:
         return any(one.began <= refusal.at for one in history.unrest)
     if not any(one.began <= refusal.at <= one.ended + LIMIT for one in history.unrest):
         return False
-    if refusal.name == "ActorGone":  # a shard is gone for good only of a transient queue
+    if refusal.name == "ActorGone":  # a shard is gone for good only with a transient queue
         gone = [puts.queue.name for puts in history.puts if f"queue/{puts.queue.name}/" in refusal.text]
-        return any(may_lose(history, queue) for queue in gone)
+        return any(went_with_town(history, queue) for queue in gone)
     town_died = any(one.what == "town" for one in history.takings)
     return refusal.name in FAIR_IN_UNREST | FAIR_OF_DASK or (town_died and refusal.name in FAIR_WITHOUT_TOWN)
 

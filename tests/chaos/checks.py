@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from dqlab.rules.states import State
-from tests.chaos.causes import dropped_by_closing, is_fair, may_lose
+from tests.chaos.causes import dropped_by_closing, is_fair, went_with_town
 from tests.chaos.functions import answer, told, trait_of
-from tests.chaos.history import History, PutsEnd, RunEnd
+from tests.chaos.history import History, PutsEnd
 from tests.chaos.plan import Load
 from tests.chaos.truth import Execution
 
@@ -21,9 +21,6 @@ HELD = 10.0
 """Seconds that a consumer may still have in hand what it was given by a shard before that was taken."""
 SPARE_DESCRIPTORS = 16
 """Descriptors that a client may keep for good: its loops' own, and connections that wait to be closed."""
-
-SAYS_LOSS = {"DocumentsLost", "MessagesLost"}
-"""Errors that say what was lost; others say nothing of it, and excuse nothing."""
 
 Check = Callable[[History], Iterator[str]]
 CHECKS: list[Check] = []
@@ -41,27 +38,20 @@ def _check(check: Check) -> Check:
 
 @_check
 def every_confirmed_message_ends_exactly_once(history: History) -> Iterator[str]:
-    """As a result or as a dead letter: of durable queues, always; of others, unless they said that it is lost."""
+    """As a result or as a dead letter; what a transient queue had goes only with its queue or its town."""
     for run in history.runs:
         ends = Counter(ordinal for ordinal, _ in run.results) + Counter(run.dead)
-        wanted = range(run.load.documents) if not run.said else range(0)
-        yield from _ends(run.load.run, ends, set(wanted) | _confirmed(history, run), run.load.documents)
-        if not run.said and sorted(run.stream) != sorted(run.results):
+        yield from _ends(run.load.run, ends, set(range(run.load.documents)), run.load.documents)
+        if sorted(run.stream) != sorted(run.results):
             yield f"{run.load.run}: results by sequence and by stream are not the same"
         if run.rows is not None and sorted(run.rows) != sorted(run.results):
             yield f"{run.load.run}: its sink has {len(run.rows)} rows, which are not its {len(run.results)} results"
     for puts in history.puts:
         ends = Counter(number for number, _ in puts.results) + Counter(puts.dead)
-        safe = not may_lose(history, puts.queue.name)
+        safe = not went_with_town(history, puts.queue.name)
         known = [one for one in history.confirmed if one.source == puts.source and safe]
         known = [one for one in known if not dropped_by_closing(history, one)]
         yield from _ends(puts.source, ends, {n for one in known for n in range(one.lo, one.hi)}, puts.given)
-
-
-def _confirmed(history: History, run: RunEnd) -> set[int]:
-    if not history.queue(run.load.queue).durable:
-        return set()
-    return {n for one in history.confirmed if one.source == run.load.run for n in range(one.lo, one.hi)}
 
 
 def _ends(source: str, ends: Counter[int], wanted: set[int], given: int) -> Iterator[str]:
@@ -99,29 +89,6 @@ def only_what_is_broken_is_dead(history: History) -> Iterator[str]:
     for puts in history.puts:
         for number in puts.dead:
             yield f"{puts.source}:{number} is dead"
-
-
-@_check
-def losses_are_said_and_have_a_cause(history: History) -> Iterator[str]:
-    """What a transient queue lost is counted, said by an error that is about it, and was taken by an act."""
-    lost_at = int(State.LOST)
-    for run in history.runs:
-        queue = history.queue(run.load.queue)
-        lost = run.counts[lost_at] if run.counts else 0
-        if (run.said or lost) and queue.durable:
-            yield f"{run.load.run} is durable, and has lost {lost}: {run.said}"
-        if run.said and run.said not in SAYS_LOSS:
-            yield f"{run.load.run} ended with {run.said}, which does not say what is lost"
-        if bool(run.said) != bool(lost):
-            yield f"{run.load.run} counts {lost} as lost, and says {run.said or 'nothing'}"
-        if (run.said or lost) and not queue.durable and not may_lose(history, queue.name):
-            yield f"{run.load.run} says that {lost} are lost ({run.said}), and no act ended who held them"
-        if run.counts and len(run.results) + len(run.dead) + lost != run.load.documents:
-            yield f"{run.load.run}: {len(run.results)} results, {len(run.dead)} dead and {lost} lost are not all"
-    for puts in history.puts:
-        lost = puts.counts[lost_at] if puts.counts else 0
-        if lost and not may_lose(history, puts.queue.name):
-            yield f"queue {puts.queue.name} counts {lost} as lost, and no act ended who held them"
 
 
 @_check
@@ -179,7 +146,6 @@ def counters_agree(history: History) -> Iterator[str]:
             continue
         expected = [0] * len(State)
         expected[State.ACKED], expected[State.DEAD] = len(run.results), len(run.dead)
-        expected[State.LOST] = run.counts[State.LOST]
         if run.counts != expected:
             yield f"{run.load.run} counts {run.counts}, and there are {expected}"
         if run.shown != run.counts:
@@ -192,8 +158,6 @@ def counters_agree(history: History) -> Iterator[str]:
         acked = len(puts.results) + _went_with_cells(history, puts)
         by_queue[puts.queue.name].update({int(State.ACKED): acked, int(State.DEAD): len(puts.dead)})
         there = [by_queue[puts.queue.name][state] for state in range(len(State))]
-        if not puts.queue.durable:  # what was put by hand may be lost too
-            there[State.LOST] = max(there[State.LOST], puts.counts[State.LOST])
         if puts.counts != there:
             yield f"queue {puts.queue.name} counts {puts.counts}, and there are {there}"
         if puts.shown != puts.counts:
@@ -227,10 +191,11 @@ def cells_that_were_interrupted_get_all_when_they_are_run_again(history: History
 
 @_check
 def nothing_is_left_behind(history: History) -> Iterator[str]:
-    """Processes, keys on the scheduler, threads and descriptors of clients, damaged files."""
+    """Processes, keys on the scheduler, transient logs, threads and descriptors of clients, damaged files."""
     left = history.left
     yield from (f"process {one} still runs" for one in left.processes)
     yield from (f"key {key} is still on the scheduler" for key in left.keys)
+    yield from (f"logs of transient queues are still in {place}" for place in left.logs)
     yield from (f"a client still has threads: {names}" for names in left.threads)
     if left.descriptors > SPARE_DESCRIPTORS:
         yield f"a client has {left.descriptors} descriptors more than before it connected"

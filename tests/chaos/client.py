@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import dqlab as dq
-from dqlab.errors import CallTimeout, DocumentsLost, PutTimeout, RunStalled, SubmissionIncomplete
+from dqlab.errors import CallTimeout, PutTimeout, RunStalled, SubmissionIncomplete
 from dqlab.runs.puts import PutResult
 from dqlab.testing import Footprint
 from tests.chaos import ends, truth
@@ -239,11 +239,10 @@ class Customer:
 
     # --- the end ----------------------------------------------------------------------------
 
-    def finish(self, load: dict[str, Any], patience: float, *, durable: bool) -> dict[str, Any]:
+    def finish(self, load: dict[str, Any], patience: float) -> dict[str, Any]:
         """Wait for the end of a run, mapping it again where that is what its errors say; return how it ended.
 
-        A loss that is said ends a run on a queue that is not durable. "again" has the errors before that, and when
-        they came.
+        "again" has the errors before that, and when they came.
         """
         name, deadline = load["run"], time.monotonic() + patience
         again: list[tuple[str, str, float]] = []
@@ -261,10 +260,6 @@ class Customer:
                 sys.stderr.write(f"{name} is mapped again after {error!r}\n")
                 time.sleep(LOOK_EVERY)
                 self._runs.pop(name, None)
-            except DocumentsLost as error:
-                if durable:
-                    raise
-                return ends.of_lost_run(self._runs[name], error) | {"again": again}
 
     def _came(self, name: str) -> float:
         """Return when an error came that is heard now: a submission may have failed long ago."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.errors import DocumentsLost
 from dqlab.frame import NO_ID
 from dqlab.rules.states import State
 from dqlab.runs.failures import DeadLetter
@@ -15,7 +14,7 @@ from dqlab.runs.results import open_settlements
 from dqlab.stats import Counts
 from tests.chaos.functions import ordinal_of, told
 
-__all__ = ["of_lost_run", "of_puts", "of_run", "results", "states", "stream"]
+__all__ = ["of_puts", "of_run", "results", "states", "stream"]
 
 LOOK_AT_LEAST = 0.5
 """Seconds after which counts are asked again, though the statistics have not changed."""
@@ -28,7 +27,13 @@ def states(counts: Counts) -> tuple[int, ...]:
 
 def of_run(run: dq.Run) -> dict[str, Any]:
     """Return results, as a sequence and as a stream, dead ordinals and counts."""
-    return _kept(run) | {"stream": sorted(stream(run)), "rows": _rows(run), "said": ""}
+    return {
+        "results": results(run),
+        "dead": sorted(_dead(run, letter) for letter in run.failures()),
+        "counts": list(run.counts.values()),
+        "stream": sorted(stream(run)),
+        "rows": _rows(run),
+    }
 
 
 def results(run: dq.Run, timeout: float | None = None) -> list[tuple[int, str]]:
@@ -39,14 +44,6 @@ def results(run: dq.Run, timeout: float | None = None) -> list[tuple[int, str]]:
 def stream(run: dq.Run, timeout: float | None = None) -> list[tuple[int, str]]:
     """Return the same as it comes."""
     return [_one(run, key, value) for key, value in run.as_completed(timeout=timeout)]
-
-
-def _kept(run: dq.Run) -> dict[str, Any]:
-    return {
-        "results": results(run),
-        "dead": sorted(_dead(run, letter) for letter in run.failures()),
-        "counts": list(run.counts.values()),
-    }
 
 
 def _one(run: dq.Run, key: int | str, value: object) -> tuple[int, str]:
@@ -68,11 +65,6 @@ def _dead(run: dq.Run, letter: DeadLetter) -> int:
     """Return the ordinal of a dead letter; -1 where its key is another document's."""
     same = letter.key is None or ordinal_of(letter.key, run.name) == letter.ordinal
     return letter.ordinal if same else -1
-
-
-def of_lost_run(run: dq.Run, error: DocumentsLost) -> dict[str, Any]:
-    """Return what is left of a run that lost something, and the error that reported it."""
-    return _kept(run) | {"stream": [], "said": type(error).__name__}
 
 
 def of_puts(lab: dq.Lab, pool: dq.QueuePool, patience: float) -> dict[str, Any]:

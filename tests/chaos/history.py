@@ -27,8 +27,6 @@ class RunEnd:
         The same as the statistics say.
     rows : list of (int, str)
         Results as the files of the run's sink have them.
-    said : str
-        The error by which a loss was said.
     """
 
     load: Load
@@ -38,7 +36,6 @@ class RunEnd:
     counts: list[int] = field(default_factory=list)
     shown: list[int] | None = None
     rows: list[tuple[int, str]] | None = None
-    said: str = ""
 
 
 @dataclass
@@ -70,6 +67,8 @@ class Left:
     keys: list[str] = field(default_factory=list)
     threads: list[str] = field(default_factory=list)
     descriptors: int = 0
+    logs: list[str] = field(default_factory=list)
+    """Directories of towns with logs of transient queues."""
     findings: list[str] = field(default_factory=list)
     """What a check of the store's files finds."""
 

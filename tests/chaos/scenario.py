@@ -88,8 +88,6 @@ def _end(scene: Scene) -> History:
     for puts in history.puts:
         puts.passing = scene.passing[puts.queue.name]
     scene.go_on()
-    if scene.wanted > scene.plan.workers:
-        truth.taken("workers", "-", 0, "scale", where=scene.where)
     whole = {"deadline": PATIENCE, "n": scene.plan.workers, "patience": PATIENCE / 2}
     scene.town.ask("whole", **whole)
     scene.heed_orders()
@@ -118,8 +116,7 @@ def _end(scene: Scene) -> History:
 def _ends(scene: Scene, history: History) -> None:
     scene.say("waiting for the end of all runs")
     for load in scene.mapped:
-        durable = history.queue(load.queue).durable
-        asked = {"load": asdict(load), "patience": PATIENCE / 2, "durable": durable}
+        asked = {"load": asdict(load), "patience": PATIENCE / 2}
         end = scene.clients[load.client].ask("finish", deadline=PATIENCE, **asked)
         for error, text, at in end.pop("again"):
             scene.say(f"{load.run} was mapped again after {error}: {text}")
@@ -176,6 +173,7 @@ def _leave(scene: Scene) -> Left:
         scene.clients[name].release(PATIENCE)
     scene.town.ask("down", deadline=PATIENCE)
     scene.town.release(PATIENCE)
+    left.logs = [str(place) for place in (scene.where / truth.SCRATCH).glob("dqlab-*/*")]
     left.processes = _until_none(lambda: [f"{one.pid} {one.name()}" for one in scene.processes()])
     return left
 

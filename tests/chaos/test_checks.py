@@ -13,7 +13,7 @@ from tests.chaos.checks import CHECKS, violations
 from tests.chaos.functions import answer, told, trait_of
 from tests.chaos.history import CellEnd, Closing, History, PutsEnd, Refusal, RunEnd, Unrest
 from tests.chaos.plan import Load, QueuePlan
-from tests.chaos.truth import PROCESS, REGISTRY, SYSTEM, Confirmed, Execution, Taking
+from tests.chaos.truth import REGISTRY, Confirmed, Execution, Taking
 
 MAIN, PASSING = QueuePlan("main"), QueuePlan("passing", durable=False)
 DOCUMENTS, GIVEN, WORKER = 20, 4, 71
@@ -21,18 +21,9 @@ HOST = 72
 """The process that held the shard of the transient queue."""
 
 
-def taken_by(*acts: Taking) -> list[Taking]:
-    """What is seen when a process with a shard of the transient queue has ended, and who did what before that."""
-    return [*acts, Taking(PROCESS, "-", HOST, 5.1, SYSTEM), Taking("shard", "passing", HOST, 5.2, REGISTRY)]
-
-
-def _killed() -> list[Taking]:
-    return taken_by(Taking("shard", "passing", HOST, 5.0, "kill"))
-
-
-def _counts(acked: int, dead: int = 0, lost: int = 0) -> list[int]:
+def _counts(acked: int, dead: int = 0) -> list[int]:
     counts = [0] * len(State)
-    counts[State.ACKED], counts[State.DEAD], counts[State.LOST] = acked, dead, lost
+    counts[State.ACKED], counts[State.DEAD] = acked, dead
     return counts
 
 
@@ -42,27 +33,28 @@ def value_of(source: str, number: int) -> str:
 
 
 def good_history() -> History:
-    """A round in which nothing is wrong: a run with a dead document, puts, and a transient run that lost some."""
+    """A round in which nothing is wrong: a run with a dead document, puts, and a transient run whose worker died."""
     alive = [n for n in range(DOCUMENTS) if trait_of(n) != "broken"]
     results = [(n, value_of("run", n)) for n in alive]
     run = RunEnd(Load("run", "main", "anna", DOCUMENTS, 0.0), results, list(results))
     run.dead = [n for n in range(DOCUMENTS) if n not in alive]
     run.counts = run.shown = _counts(len(alive), len(run.dead))
-    kept = [(0, value_of("short", 0))]
-    short = RunEnd(Load("short", "passing", "bruno", 3, 0.0), kept, kept, said="DocumentsLost")
-    short.counts = short.shown = _counts(1, lost=2)
+    kept = [(n, value_of("short", n)) for n in range(3)]
+    short = RunEnd(Load("short", "passing", "bruno", 3, 0.0), kept, list(kept))
+    short.counts = short.shown = _counts(3)
     puts = PutsEnd(MAIN, GIVEN, [(n, value_of("by-hand-main", n)) for n in range(GIVEN)])
     puts.counts = puts.shown = _counts(len(alive) + GIVEN, len(run.dead))
     none = PutsEnd(PASSING)
-    none.counts = none.shown = _counts(1, lost=2)
-    keys = [f"run:{n}" for n in range(DOCUMENTS)] + [f"by-hand-main:{n}" for n in range(GIVEN)] + ["short:0"]
+    none.counts = none.shown = _counts(3)
+    keys = [f"run:{n}" for n in range(DOCUMENTS)] + [f"by-hand-main:{n}" for n in range(GIVEN)]
+    keys += [f"short:{n}" for n in range(3)]
     executions = [Execution(key, WORKER, 1, at, at + 0.5, well=True) for at, key in enumerate(keys)]
     return History(
         runs=[run, short],
         puts=[puts, none],
         executions=executions,
         confirmed=[Confirmed("main", "run", 0, DOCUMENTS), Confirmed("main", "by-hand-main", 0, GIVEN)],
-        takings=_killed(),
+        takings=[Taking("shard", "passing", HOST, 5.0, "kill")],
         unrest=[Unrest(5.0, 5.5)],
     )
 
@@ -84,7 +76,6 @@ def _lose_put(history: History) -> None:
 def _lose_transient_put(history: History) -> None:
     history.confirmed.append(Confirmed("passing", "by-hand-passing", 0, 1))
     history.puts[1].given = 1
-    history.takings = [Taking("shard", "main", 72, 5.0, "kill")]
 
 
 def _double_result(history: History) -> None:
@@ -145,67 +136,10 @@ def _dead_put(history: History) -> None:
     history.puts[0].dead.append(GIVEN - 1)
 
 
-def _durable_loss(history: History) -> None:
-    history.runs[0].said = "DocumentsLost"
-
-
-def _loss_of_nobody(history: History) -> None:
-    history.takings = [Taking("shard", "main", 72, 5.0, "kill")]
-
-
-def _loss_of_nobody_that_only_the_run_counts(history: History) -> None:
-    history.takings = []
-    history.puts[1].counts = history.puts[1].shown = _counts(1)
-
-
-def _loss_that_only_dqlab_saw(history: History) -> None:
-    history.takings = [Taking("shard", "passing", HOST, 5.2, REGISTRY)]
-
-
-def _loss_with_a_process_that_nobody_ended(history: History) -> None:
-    history.takings = taken_by()
-
-
-def _loss_by_an_act_elsewhere(history: History) -> None:
-    history.takings = taken_by(Taking("consumer", "-", WORKER, 5.0, "kill"))
-
-
-def _loss_by_a_short_stop(history: History) -> None:
-    history.takings = taken_by(Taking("shard", "passing", HOST, 5.0, "stop"))
-
-
-def _loss_by_a_retirement_that_was_refused(history: History) -> None:
-    history.takings = [one for one in taken_by(Taking("workers", "-", HOST, 5.0, "retire")) if one.what != PROCESS]
-
-
-def _loss_long_after_the_act(history: History) -> None:
-    history.takings = taken_by(Taking("workers", "-", 0, 5.0 - 61, "restart"))
-
-
-def _loss_before_the_act(history: History) -> None:
-    history.takings = taken_by(Taking("workers", "-", 0, 6.0, "scale"))
-
-
-def _loss_said_by_a_timeout(history: History) -> None:
-    history.runs[1].said = "WaitTimeout"
-
-
-def _loss_said_by_a_queue_that_is_gone(history: History) -> None:
-    short = history.runs[1]
-    short.said, short.counts, short.shown = "ActorGone", [], None
-
-
-def _loss_that_is_not_said(history: History) -> None:
-    history.runs[1].said = ""
-
-
-def _put_lost_by_nobody(history: History) -> None:
-    history.runs.pop()
-    history.takings = []
-
-
-def _silent_loss(history: History) -> None:
-    history.runs[1].counts = history.runs[1].shown = _counts(1, lost=1)
+def _loss_with_a_process(history: History) -> None:
+    history.runs[1].results.pop()
+    history.runs[1].stream.pop()
+    history.runs[1].counts = history.runs[1].shown = _counts(2)
 
 
 def _second_call(history: History) -> None:
@@ -271,6 +205,10 @@ def _leave_descriptors(history: History) -> None:
     history.left.descriptors = 40
 
 
+def _leave_logs(history: History) -> None:
+    history.left.logs.append("scratch/dqlab-0/Scheduler-1")
+
+
 def _damage(history: History) -> None:
     history.left.findings.append("a segment is missing")
 
@@ -300,8 +238,7 @@ def _durable_shard_gone(history: History) -> None:
     history.refused.append(Refusal("pause", "ActorGone", "'queue/main/0' is gone", True, 5.2))
 
 
-def _transient_shard_gone_by_nobody(history: History) -> None:
-    history.takings = []
+def _transient_shard_gone_with_its_process(history: History) -> None:
     history.refused.append(Refusal("pause", "ActorGone", "'queue/passing/0' is gone", True, 5.2))
 
 
@@ -329,7 +266,6 @@ def _lose_transient_put_after_its_queue_was_closed(history: History) -> None:
     history.confirmed.append(Confirmed("passing", "by-hand-passing", 0, 1, at=5.4 + HEARD))
     history.closed.append(Closing("passing", 5.0, 5.3))
     history.puts[1].given = 1
-    history.takings = []
 
 
 def _cell(history: History, what: str = "results") -> CellEnd:
@@ -383,6 +319,7 @@ FAULTS = {
         _lose_document,
         _lose_put,
         _lose_transient_put,
+        _loss_with_a_process,
         _double_result,
         _double_put,
         _double_in_stream,
@@ -401,23 +338,6 @@ FAULTS = {
         _cell_gets_a_neighbours_value,
     ),
     "only_what_is_broken_is_dead": (_sound_and_dead, _dead_put),
-    "losses_are_said_and_have_a_cause": (
-        _durable_loss,
-        _loss_of_nobody,
-        _loss_of_nobody_that_only_the_run_counts,
-        _loss_that_only_dqlab_saw,
-        _loss_with_a_process_that_nobody_ended,
-        _loss_by_an_act_elsewhere,
-        _loss_by_a_short_stop,
-        _loss_by_a_retirement_that_was_refused,
-        _loss_long_after_the_act,
-        _loss_before_the_act,
-        _loss_said_by_a_timeout,
-        _loss_said_by_a_queue_that_is_gone,
-        _loss_that_is_not_said,
-        _silent_loss,
-        _put_lost_by_nobody,
-    ),
     "no_message_runs_twice_at_a_time": (_second_call, _unended_call),
     "nothing_ran_that_was_not_put": (_stranger_ran,),
     "counters_agree": (
@@ -437,7 +357,7 @@ FAULTS = {
         _cell_gets_one_twice,
         _cell_gets_a_stranger,
     ),
-    "nothing_is_left_behind": (_leave_process, _leave_key, _leave_thread, _leave_descriptors, _damage),
+    "nothing_is_left_behind": (_leave_process, _leave_key, _leave_thread, _leave_descriptors, _leave_logs, _damage),
     "errors_are_of_the_kinds_that_are_promised": (
         _odd_error,
         _late_timeout,
@@ -445,7 +365,7 @@ FAULTS = {
         _early_stall,
         _incomplete_though_nobody_was_hurt,
         _durable_shard_gone,
-        _transient_shard_gone_by_nobody,
+        _transient_shard_gone_with_its_process,
         _scheduler_gone_in_a_town_that_lives,
         _queue_gone_that_nobody_closed,
         _queue_closed_long_ago,
@@ -476,6 +396,14 @@ def test_what_a_transient_queue_held_may_go_when_it_is_closed() -> None:
     history.confirmed.append(Confirmed("passing", "by-hand-passing", 0, 1, at=4.0))
     history.closed.append(Closing("passing", 5.0, 5.3))
     history.refused.append(Refusal("map passing", "ActorGone", "'queue/passing/0' is gone", True, 5.2))
+    assert violations(history) == []
+
+
+def test_what_a_transient_queue_held_may_go_with_its_town() -> None:
+    history = good_history()
+    history.puts[1].given = 1
+    history.confirmed.append(Confirmed("passing", "by-hand-passing", 0, 1))
+    history.takings.append(Taking("town", "-", 0, 5.0, "kill"))
     assert violations(history) == []
 
 
@@ -511,5 +439,5 @@ def test_a_message_may_run_twice_when_its_shard_or_consumer_was_taken_meanwhile(
 def test_what_was_taken_elsewhere_excuses_nothing(taking: Taking) -> None:
     history = good_history()
     _second_call(history)
-    history.takings = [*_killed(), taking]
+    history.takings.append(taking)
     assert [found for found in violations(history) if found.startswith("no_message_runs_twice_at_a_time:")]

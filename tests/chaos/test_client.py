@@ -1,4 +1,4 @@
-"""A client at the end: it goes on where errors say so, counts them, and passes on those that say nothing of a loss."""
+"""A client at the end: it goes on where errors say so, counts them, and passes on all others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.chaos.remote import Hung, Refused
 from tests.chaos.scenario import what_broke
 
 LOAD = Load("run", "main", "anna", 3, 0.0)
-LOST = DocumentsLost(run="run", lost=1, total=3, how="its worker died", first="", ranges=((0, 1),))
+LOST = DocumentsLost(run="run", lost=1, total=3, how="its file is damaged", first="", ranges=((0, 1),))
 CALL_TIMEOUT = CallTimeout(name="queue/main/0", call="progress", seconds=30)
 STALLED = RunStalled(run="run", queue="main", waiting=1, seconds=5)
 TIMEOUT = WaitTimeout(run="run", seconds=75, left=1, why="")
@@ -30,10 +30,9 @@ GONE = ActorGone(name="queue/main/0", reason="its worker died")
 def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Finish a run whose waits answer with these errors, one after another, and then with its end."""
     monkeypatch.setenv(truth.DIRECTORY, str(tmp_path))
-    monkeypatch.setattr(ends, "of_run", lambda run: {"said": ""})
-    monkeypatch.setattr(ends, "of_lost_run", lambda run, error: {"said": type(error).__name__})
+    monkeypatch.setattr(ends, "of_run", lambda run: {})
 
-    def finish(*errors: DqlabError, durable: bool = False, submitter: Any = None) -> dict[str, Any]:
+    def finish(*errors: DqlabError, submitter: Any = None) -> dict[str, Any]:
         left = list(errors)
 
         def wait(timeout: float) -> None:
@@ -43,24 +42,17 @@ def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dic
         customer = Customer()
         run: Any = SimpleNamespace(wait=wait, submitter=submitter, queue="main")
         monkeypatch.setattr(customer, "map", lambda load, hurried: customer._runs.update(run=run))
-        return customer.finish(asdict(LOAD), 60.0, durable=durable)
+        return customer.finish(asdict(LOAD), 60.0)
 
     return finish
 
 
-@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
-@pytest.mark.parametrize("error", [TIMEOUT, GONE], ids=lambda error: type(error).__name__)
-def test_what_says_nothing_of_a_loss_is_no_end(
-    finish: Callable[..., dict[str, Any]], error: DqlabError, durable: bool
+@pytest.mark.parametrize("error", [TIMEOUT, GONE, LOST], ids=lambda error: type(error).__name__)
+def test_an_error_that_does_not_say_map_it_again_is_no_end(
+    finish: Callable[..., dict[str, Any]], error: DqlabError
 ) -> None:
     with pytest.raises(type(error)):
-        finish(error, durable=durable)
-
-
-def test_a_loss_ends_a_run_of_a_transient_queue_and_no_other(finish: Callable[..., dict[str, Any]]) -> None:
-    assert finish(LOST)["said"] == "DocumentsLost"
-    with pytest.raises(DocumentsLost):
-        finish(LOST, durable=True)
+        finish(error)
 
 
 def test_each_error_after_which_a_run_is_mapped_again_is_counted_with_its_time(

@@ -17,7 +17,6 @@ from distributed.core import Status
 
 from tests.chaos import truth
 from tests.chaos.serving import serve
-from tests.waiting import is_alive
 
 __all__ = ["Town"]
 
@@ -41,6 +40,7 @@ class Town:
     def up(self, workers: int) -> dict[str, Any]:
         """Start; return the scheduler's address."""
         dask.config.set({"distributed.worker.profile.enabled": False, "dqlab.views": []})
+        dask.config.set({"temporary-directory": str(truth.directory() / truth.SCRATCH)})
         self.cluster = LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -144,14 +144,9 @@ class Town:
         return self._known[name][1] if name in self._known else 0
 
     async def _witness(self) -> None:
-        """Note each process that has ended, each shard that was recreated and each consumer that is gone, for ever."""
-        running: set[int] = set()
+        """Note each shard that was recreated and each consumer that is gone, for ever."""
         while True:
             pids = self._pids()
-            running |= set(pids.values())
-            for pid in [pid for pid in running if not is_alive(pid)]:
-                running.discard(pid)
-                truth.taken(truth.PROCESS, "-", pid, truth.SYSTEM)
             here = {
                 name: (entry.key, pids.get(entry.address) or self._pid_of(name), entry.made.is_set())
                 for name, entry in self._entries().items()

@@ -13,9 +13,8 @@ from pathlib import Path
 
 __all__ = [
     "DIRECTORY",
-    "PROCESS",
     "REGISTRY",
-    "SYSTEM",
+    "SCRATCH",
     "Begun",
     "Confirmed",
     "Execution",
@@ -38,10 +37,10 @@ DIRECTORY = "DQLAB_CHAOS_DIRECTORY"
 
 EXECUTIONS, CONFIRMED, TAKINGS, FAULTS = "executions", "confirmed", "takings", "faults"
 
-REGISTRY, SYSTEM = "registry", "system"
-"""Who saw something taken, when it was no act: dqlab's registry, or the operating system."""
-PROCESS = "process"
-"""What the system saw taken: a worker's process that has ended."""
+SCRATCH = "scratch"
+"""Dask's temporary directory of a town, with the logs of transient queues."""
+REGISTRY = "registry"
+"""Who saw something taken, when it was no act: dqlab's registry."""
 
 
 @dataclass
@@ -76,12 +75,11 @@ class Taking:
     Attributes
     ----------
     what : str
-        A "shard" of a queue, a "consumer" in some process, a worker's "process", whichever "workers" Dask chooses,
-        or all ("town").
+        A "shard" of a queue, a "consumer" in some process, or all ("town").
     pid : int
         Of the process that held it, or that was hit; 0: whichever.
     by : str
-        The act that took it; `REGISTRY` or `SYSTEM`, when these saw it gone.
+        The act that took it; `REGISTRY`, when that saw it gone.
     """
 
     what: str
