@@ -3,8 +3,7 @@
 ::
 
     /tmp/dqlab-1000/               of one user, in Dask's `temporary-directory`, or on a file system that workers share
-    └── Scheduler-9d0c…/           one cluster
-        ├── alive                  locked by each process of the cluster on this machine
+    └── Scheduler-9d0c…/           one cluster, locked by each of its processes on this machine
         ├── scheduler              there if the scheduler is one of them
         └── pages-2/               the second queue that was opened under any name
             └── 000/               log of shard 0
@@ -12,6 +11,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import shutil
@@ -24,10 +24,11 @@ from dqlab.config import entry
 from dqlab.errors import BadOption
 from dqlab.platforms import problem_with
 
-__all__ = ["ClusterDirectory", "delete_log", "log_directory", "private_directory"]
+__all__ = ["ClusterDirectory", "delete_logs", "log_directory", "private_directory"]
 
-_ALIVE, _SCHEDULER = "alive", "scheduler"
+_SCHEDULER = "scheduler"
 _DAY = 86_400.0
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def private_directory(within: str = "") -> Path:
@@ -48,11 +49,10 @@ def log_directory(scratch: str, index: int) -> Path:
     return private_directory() / scratch / f"{index:03}"
 
 
-def delete_log(directory: Path) -> None:
-    """Delete the log of a shard, and its queue's directory with the last one."""
-    shutil.rmtree(directory, ignore_errors=True)
-    with suppress(OSError):
-        directory.parent.rmdir()
+async def delete_logs(scratch: str) -> bool:
+    """Delete the logs of a transient queue that is closed, given its place as `log_directory` gets it."""
+    await asyncio.to_thread(shutil.rmtree, private_directory() / scratch, ignore_errors=True)
+    return True
 
 
 class ClusterDirectory:
@@ -62,13 +62,19 @@ class ClusterDirectory:
         root = private_directory(within)
         self.path = root / cluster
         self.path.mkdir(mode=0o700, exist_ok=True)
-        self._descriptor = os.open(self.path / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # The directory, not a file in it: systemd-tmpfiles deletes nothing old below a directory that is locked.
+        self._descriptor = os.open(self.path, _DIRECTORY)
         with suppress(OSError):  # without locks, nobody sweeps this directory either
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)
         if scheduler:
             (self.path / _SCHEDULER).touch(mode=0o600)
         if not within:  # on a file system of several machines, a lock may be seen on its own machine alone
             _sweep(root, cluster)
+
+    def touch(self) -> None:
+        """Keep the directory for another day, though all workers here may end and be replaced."""
+        with suppress(OSError):  # somebody has deleted it
+            os.utime(self.path)
 
     def close(self, *, delete: bool) -> None:
         """Let the directory go, and delete it at the end of its cluster."""
@@ -88,9 +94,9 @@ def _sweep(root: Path, mine: str) -> None:
 
 def _is_over(place: Path) -> bool:
     try:
-        descriptor = os.open(place / _ALIVE, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(place, _DIRECTORY)
     except OSError:
-        return False  # it is being made, or is none of ours
+        return False  # it is none of ours, or was deleted a moment ago
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Where only workers of a cluster are, all may be restarting at this moment.

@@ -120,7 +120,7 @@ def test_a_run_that_is_held_up_does_not_hold_up_others() -> None:
         await hold(actor, RUN, "consumer/q/0", "")
         assert await leases(actor, "c#9") == RUN
         assert not await hold(actor, b"x" * 16, "consumer/q/0", "full")  # of a run that was dropped nothing is wanted
-        await actor.close(pack({}))
+        await actor.hand_over(pack({}))
 
     asyncio.run(scenario())
 
@@ -137,7 +137,7 @@ def test_the_hold_of_a_dead_consumer_ends_with_it() -> None:
         await actor.release(pack({"consumers": ["consumer/q/0"]}))
 
         assert await leases(actor, "c#1") == RUN
-        await actor.close(pack({}))
+        await actor.hand_over(pack({}))
 
     asyncio.run(scenario())
 
@@ -154,6 +154,6 @@ def test_a_hold_that_is_not_repeated_ends(monkeypatch: pytest.MonkeyPatch) -> No
         assert await leases(actor, "c#0") is None
         await asyncio.sleep(0.15)
         assert await leases(actor, "c#1") == RUN
-        await actor.close(pack({}))
+        await actor.hand_over(pack({}))
 
     asyncio.run(scenario())

@@ -123,7 +123,7 @@ async def bench(
         yield here
     finally:
         await here.slot.stop()
-        await actor.close(pack({}))
+        await actor.hand_over(pack({}))
 
 
 async def until(condition: Callable[[], Any]) -> None:

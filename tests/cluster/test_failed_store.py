@@ -270,7 +270,7 @@ def test_outcomes_that_a_store_refuses_are_settled_when_it_takes_them(
         await here.until(State.ACKED, 3)
         values = await here.values()
         await slot.stop()
-        await actor.close(pack({}))
+        await actor.hand_over(pack({}))
         return ran, values
 
     ran, values = asyncio.run(scenario())

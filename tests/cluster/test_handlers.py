@@ -19,6 +19,7 @@ from dqlab.cluster.shard import durable
 from dqlab.cluster.statistics.collector import Statistics
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.cluster.worker.vitals import WorkerVitals
+from dqlab.store.transient import delete_logs
 
 SOURCES = Path(dqlab.__file__).parent
 GIVEN_BY_CALLERS = {"call", "timeout", "limit", "scheduler", "address", "op"}
@@ -70,6 +71,7 @@ def handlers() -> dict[str, list[Callable[..., Any]]]:
         ("dq_report", DqlabWorkerPlugin.report_due),
         ("dq_keep", durable.keep),
         ("dq_stored", durable.list_stored),
+        ("dq_delete", delete_logs),
         ("dq_vitals", WorkerVitals.look),
         ("dq_missing", WorkerVitals.missing),
     ]

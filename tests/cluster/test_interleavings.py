@@ -103,6 +103,8 @@ class World:
             raise WorkerLost(worker=address, call=call, reason="it died")
         if call == "dq_keep":
             return {"shards": asked["shards"], "options": asked["options"]}
+        if call == "dq_delete":
+            return True
         assert call == "dq_spawn"
         key = asked["key"]
         name = key.removeprefix("dq-").rpartition("-")[0]

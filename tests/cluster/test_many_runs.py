@@ -104,7 +104,7 @@ def on_stage(play: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
         stage = Stage()
         await stage.begin()
         await play(stage)
-        await stage.actor.close(pack({}))
+        await stage.actor.hand_over(pack({}))
 
     asyncio.run(perform())
 

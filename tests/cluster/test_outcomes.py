@@ -423,7 +423,7 @@ def test_shard_refuses_a_settlement_out_of_order_before_it_changes_anything() ->
         with pytest.raises(FrameCorrupt, match="stand behind"):
             await actor.settle(pack({"consumer": "c#0"}, bytes(blob)))
         counts = list(actor.shard.lanes[NO_ID].counts)
-        await actor.close(pack({}))
+        await actor.hand_over(pack({}))
         return counts
 
     counts = asyncio.run(scenario())

@@ -418,7 +418,7 @@ def test_recreated_shard_leases_nothing_to_consumers_of_its_own_process_while_ot
         served = far.done()
         meta, _ = unpack(await asyncio.wait_for(near, 5))  # none has come in their place
         await far
-        await actor.close(pack({}))
+        await actor.hand_over(pack({}))
         return held, served, len(meta["lease"]["firsts"])
 
     assert asyncio.run(scenario()) == (False, True, 1)

@@ -244,7 +244,7 @@ def test_failures_that_are_purged_while_a_page_is_read_are_left_out_of_it(tmp_pa
         answer, parts = unpack(await actor.dead(pack({"run": NO_ID, "after": -1, "limit": 12, "classes": []})))
         assert [row[0] for row in answer["rows"]] == [0, 1, *range(6, 12)]
         assert len(parts) == 2 * 8
-        await actor.close(b"")
+        await actor.hand_over(b"")
 
     asyncio.run(part())
 
@@ -268,7 +268,7 @@ def test_what_is_cancelled_as_it_is_leased_leaves_the_lease_empty(op: str) -> No
         await asyncio.gather(putting, ordering)
         actor.shard.invariants()
         assert not actor.shard.leases
-        await actor.close(b"")
+        await actor.hand_over(b"")
 
     asyncio.run(part())
 
@@ -286,6 +286,6 @@ def test_as_many_results_come_with_one_call_as_the_caller_takes(size: int, most:
             await desk.finish(actor, await desk.lease(actor, "c", 16), [b"x" * size] * 16)
         _, parts = unpack(await actor.stream(pack({"run": NO_ID, "cursor": 0, "wait": 0.0, "most": most})))
         assert sum(Settlement.decode(part).count for part in parts) == comes
-        await actor.close(pack({}))
+        await actor.hand_over(b"")
 
     asyncio.run(play())

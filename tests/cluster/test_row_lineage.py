@@ -76,7 +76,7 @@ class Noting(Scene):
     async def restart(self) -> None:
         """Have the shard end, and another one open its log."""
         if self.log is not None:
-            await self.actor.close(pack({}))
+            await self.actor.hand_over(pack({}))
             self.actor = await opened(self.log)
 
     async def compact(self) -> None:
@@ -132,7 +132,7 @@ async def play(sink: Any, seed: int, steps: int, count: int, log: Path | None) -
     assert set(columns["_code"]) <= {"code0", "code1"}
     for made, row in zip(columns["_at"], rows, strict=True):
         assert abs(made.timestamp() - row["at"]) <= FAR_APART / 2 + 0.01
-    await scene.actor.close(pack({}))
+    await scene.actor.hand_over(pack({}))
 
 
 @pytest.mark.long

@@ -234,7 +234,7 @@ async def play(sink: Any, seed: int, steps: int, count: int) -> None:
             found[ordinal] = row[0]["n"]
         assert [settlement.key(at) for at in range(settlement.count)] == [f"k{n}" for n in settlement.ordinals()]
     assert found == {n: n for n in range(count)}
-    await actor.close(pack({}))
+    await actor.hand_over(pack({}))
 
 
 @pytest.mark.long

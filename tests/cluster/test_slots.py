@@ -64,7 +64,7 @@ def test_shard_gets_the_end_of_a_chunk_that_has_nothing_left_to_settle(cancelled
         await benches[0].until(State.ACKED, 3)
         await slot.stop()
         for actor in actors:
-            await actor.close(pack({}))
+            await actor.hand_over(pack({}))
         return [here.counts()[State.ACKED] for here in benches]
 
     assert asyncio.run(scenario()) == [3, 1, 1]

@@ -176,11 +176,23 @@ def test_a_queue_that_another_client_closed_is_gone_for_its_old_clients_and_begi
     again.close(force=True)
 
 
+def test_a_queue_that_is_closed_while_its_worker_is_dead_leaves_no_log(hurt: Client, name: str) -> None:
+    """Its actor, which nobody has made again yet, cannot delete it."""
+    hurt.wait_for_workers(4, timeout=30)
+    pool = dq.QueuePool(hurt, name=name, served=True)
+    assert pool.submit(double, 1).results(timeout=30) == [2]
+    before = logs_of(hurt)
+    os.kill(host_of(pool)[1], signal.SIGKILL)
+    pool.close(force=True)
+    assert sorted(set(before) - set(logs_of(hurt))) == [next(log for log in before if log.startswith(name))]
+
+
 def test_a_queue_whose_machine_is_lost_says_what_it_held_and_opens_empty_again(
     hurt: Client, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one machine all workers see its log: here they count as being elsewhere."""
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.HOPELESS_AFTER", 0.2)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.RESOLVE_WAIT", 0.3)
     monkeypatch.setattr("dqlab.cluster.scheduler.state.ClusterState.addresses_of", lambda self, host: [])
     pool = dq.QueuePool(hurt, name=name, served=True)
     put = pool.submit(double, 1)
@@ -241,7 +253,6 @@ def test_the_logs_of_a_cluster_end_with_it_and_those_of_a_killed_one_when_the_ne
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         left = private_directory() / "Scheduler-killed"
         left.mkdir()
-        (left / "alive").touch()
         (left / "scheduler").touch()
         with dq.connect(n=1, name="ends") as lab:
             assert list(lab.map(double, range(10)).results(timeout=30)) == [2 * x for x in range(10)]

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from dqlab.cluster.transport.errands import ask_worker
 from dqlab.cluster.transport.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
 from dqlab.cluster.transport.ref import RESOLVE_WAIT
 from dqlab.cluster.transport.sealed import open_value, seal_value
-from dqlab.errors import CallTimeout, QueueClosed
+from dqlab.errors import CallTimeout, DqlabError, QueueClosed
 from dqlab.log import LogError
 from dqlab.rules.states import State
 from dqlab.texts import said_by
@@ -275,19 +276,30 @@ class Actors:
         return lost
 
     async def close_shards(self, shards: Collection[Entry]) -> None:
-        """Close shards and release them."""
+        """Close the shards of a queue, release them, and delete transient logs."""
         await asyncio.gather(*(self.close(entry) for entry in shards))
         for entry in shards:
             if self._state.entries.get(entry.name) is entry:  # else a queue opened since has a shard of that name
                 del self._state.entries[entry.name]
         unpin(self._state.scheduler, [entry.key for entry in shards])
+        await self._delete_logs({entry.machine: entry for entry in shards if not entry.durable}.values())
+
+    async def _delete_logs(self, transient: Iterable[Entry]) -> None:
+        """Delete a queue's logs, given one of its shards on each machine."""
+        # Not with its actors: one that died, or could not be made again, has left its log.
+        for entry in transient:
+            for worker in self._state.hosts_for(entry)[:1]:
+                ask = ask_worker(self._state.scheduler, worker, "dq_delete", scratch=entry.args[3]["scratch"])
+                with suppress(DqlabError, TimeoutError):  # they go with the cluster
+                    await asyncio.wait_for(ask, CLOSE_TIMEOUT)
 
     async def close(self, entry: Entry, patience: float = 0.0) -> Any:
         """Close an actor and return its packed answer, None if it did not answer."""
         if not await entry.standing(OPEN_TIMEOUT if entry.reads and entry.asked else SPAWN_TIMEOUT):
             logger.warning("event=close_failed name=%s reason=never_made", entry.name)
             return None
-        return None if entry.gone is not None else await self._ask_to_end(entry, CloseCall(patience))
+        call = HandOverCall() if entry.is_shard else CloseCall(patience)
+        return None if entry.gone is not None else await self._ask_to_end(entry, call)
 
     async def _ask_to_end(self, entry: Entry, call: HandOverCall | CloseCall) -> Any:
         patience = call.patience if isinstance(call, CloseCall) else 0.0

@@ -49,7 +49,7 @@ from dqlab.rules.shard import Put, described, holding
 from dqlab.rules.states import State, Verdict
 from dqlab.stats import QueueState
 from dqlab.store.directories import StoredQueue, shard_directory
-from dqlab.store.transient import delete_log, log_directory
+from dqlab.store.transient import log_directory
 from dqlab.store.values import Compacted
 
 __all__ = ["SWITCH_S", "QueueActor"]
@@ -136,14 +136,14 @@ class QueueActor:
         # its log lies relative to `private_directory`, until the queue is closed.
         self._durable = store is not None
         if store is None:
-            self._directory = log_directory(scratch, index)
+            directory = log_directory(scratch, index)
         else:
             store = dict(store)
-            self._directory = shard_directory(Path(store.pop("directory")), index)
+            directory = shard_directory(Path(store.pop("directory")), index)
         patience = RETURN_S if self._returning else 0.0
         takeover = epoch > 1  # the last owner may be alive but unreachable
         stored, self._store = await open_log_of(
-            name, index, rules, self._directory, store, self._clock, takeover=takeover, patience=patience
+            name, index, rules, directory, store, self._clock, takeover=takeover, patience=patience
         )
         self._store.maxsize = None if self._durable else maxsize
         self.ledger, self._upkeep = stored.ledger, Upkeep(stored)
@@ -446,15 +446,8 @@ class QueueActor:
         self._dispatch()
         return calls.ReleaseAnswer(returned).pack()
 
-    async def close(self, body: bytes) -> bytes:
-        """End: calls that wait are answered, later ones find no actor, and a transient log is deleted."""
-        answer = await self.hand_over(body)
-        if self._begun and not self._durable:
-            await asyncio.to_thread(delete_log, self._directory)
-        return answer
-
     async def hand_over(self, body: bytes) -> bytes:
-        """Release the log for the next epoch, which waiting and later calls must look up."""
+        """End and release the log; calls that wait, and later ones, must look up the next epoch."""
         # `closed` first, so that `_dispatch` changes nothing more. The store last: the upkeep still writes to it.
         self.closed = True
         if not self._begun:  # `start` sees `closed`, and closes what it opened

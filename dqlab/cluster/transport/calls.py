@@ -664,22 +664,22 @@ class ResendCall(Call[Done]):
 
 @dataclass(slots=True)
 class HandOverCall(Call[Done]):
-    """Release the log, so that the next epoch of a shard can open it elsewhere."""
+    """End a shard and release its log, so that the next epoch can open it elsewhere."""
 
     method = "hand_over"
 
 
+# --- calls to consumers -------------------------------------------------------------------------------------------
+
+
 @dataclass(slots=True)
 class CloseCall(Call[Done]):
-    """End an actor."""
+    """End a consumer."""
 
-    # A consumer answers with its last `ConsumerReport`, which the scheduler forwards unopened.
+    # It answers with its last `ConsumerReport`, which the scheduler forwards unopened.
     method = "close"
     patience: float = 0.0
-    """Seconds that a consumer's running messages may still take."""
-
-
-# --- calls to consumers -------------------------------------------------------------------------------------------
+    """Seconds that its running messages may still take."""
 
 
 @dataclass(slots=True)

@@ -41,12 +41,13 @@ from dqlab.cluster.transport.wire import Apart
 from dqlab.cluster.worker.shared_client import SharedClient
 from dqlab.cluster.worker.sigterm import on_sigterm
 from dqlab.cluster.worker.vitals import WorkerVitals
-from dqlab.store.transient import ClusterDirectory
+from dqlab.store.transient import ClusterDirectory, delete_logs
 
 __all__ = ["BEAT_EVERY", "DqlabWorkerPlugin"]
 
 logger = logging.getLogger("dqlab.worker")
 
+_HANDLERS = ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_delete", "dq_vitals", "dq_missing")
 _ENDS = {"consumer": "close", "queue": "hand_over"}
 """The method that ends an actor of each kind with its worker. Consumers first: they give back what they hold, and
 settle with shards that may live here."""
@@ -104,6 +105,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         worker.handlers["dq_report"] = self.report_due
         worker.handlers["dq_keep"] = answering(keep)
         worker.handlers["dq_stored"] = answering(list_stored)
+        worker.handlers["dq_delete"] = answering(delete_logs)
         vitals = WorkerVitals(worker)
         worker.handlers["dq_vitals"] = vitals.look
         worker.handlers["dq_missing"] = vitals.missing
@@ -129,7 +131,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         await closing
         self._directory.close(delete=False)  # other workers of this machine may go on with its logs
         # Not `CALL`: actors that still live here may be called.
-        for handler in ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_vitals", "dq_missing"):
+        for handler in _HANDLERS:
             worker.handlers.pop(handler, None)
 
     async def greet(self) -> dict[str, object]:
@@ -216,6 +218,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         """Send heartbeats from the event loop while shards live here or an actor is being made."""
         while self._begins or actors_here(self._worker, "queue"):
             report(self._worker, "dq-beat")
+            self._directory.touch()
             await asyncio.sleep(BEAT_EVERY)
         self._beating = None
 
