@@ -16,6 +16,7 @@ from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.shard import Shard
+from tests.rules.memory_journal import MemoryJournal
 
 __all__ = ["rules"]
 
@@ -64,7 +65,8 @@ def _decode() -> float:
 
 def _put_lease_settle() -> float:
     """Return the seconds the rules took; frames and settlements are decoded outside the measured time."""
-    shard = Shard("bench", 0, epoch=1, options=QueueOptions(), clock=SystemClock(), random=random.Random(0))
+    options, clock, journal = QueueOptions(), SystemClock(), MemoryJournal()
+    shard = Shard("bench", 0, epoch=1, options=options, clock=clock, random=random.Random(0), journal=journal)
     shard.open_lane(RUN)
     frame = Frame.decode(_frame(0))
     start = time.perf_counter()

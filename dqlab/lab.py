@@ -618,7 +618,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return f"{self._what_becomes(*found[0])}{so_too}"
 
     def _keeps(self, run: Run) -> Path | None:
-        """Return the store in which a run is kept, or None for a run in memory."""
+        """Return the store in which a run is kept, or None for a run of a transient queue."""
         pool = self.session.pools.get(run.queue)
         durable = pool is not None and pool.durability is Durability.DURABLE
         return (stored_in(pool.options) or self.store) if pool is not None and durable else None
@@ -634,7 +634,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             they = "they" if not undone.results else f"they and its {many(undone.results, 'result')}"
             they += " are in the store; they go" if store is not None else " are lost"
         if store is None:
-            lost = f"{what}; {they}, for queue {run.queue!r} was in memory"
+            lost = f"{what}; {they}, for queue {run.queue!r} was transient"
             if steps:
                 return f"{lost}; the run was paused, and waiting would not have ended. Before you close, {steps}."
             return f"{lost}: call run.wait() first, or connect with store= to go on later."

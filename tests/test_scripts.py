@@ -201,7 +201,7 @@ def test_a_script_that_ends_before_its_run_says_what_was_not_done(tmp_path: Path
     next_step = (
         "they and its 3 results are in the store; they go on when you connect to the store again: dq.connect(store="
         if store
-        else "they and its 3 results are lost, for queue 'default' was in memory: call run.wait() first"
+        else "they and its 3 results are lost, for queue 'default' was transient: call run.wait() first"
     )
     assert said.count(sentence) == said.count(next_step) == (0 if quiet else 1), said
     assert "Traceback" not in said

@@ -107,7 +107,7 @@ class _Placed:
     """What sinks of files in a folder have in common."""
 
     store = ""
-    """The directory of the run's queue where that is known; "" for a queue in memory."""
+    """The directory of the run's queue where that is known; "" for a transient queue."""
     path: Any
     storage_options: Any
     _where: str
@@ -366,7 +366,7 @@ class Owner(NamedTuple):
     dropped: bool = False
     """Whether its files are being deleted; a consumer deletes what it writes from now on."""
     store: str = ""
-    """The directory of its queue, "" for a queue in memory and for a folder of an earlier version."""
+    """The directory of its queue, "" for a transient queue and for a folder of an earlier version."""
 
 
 def owner_of(target: Target) -> Owner | None:

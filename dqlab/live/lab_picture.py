@@ -162,7 +162,7 @@ def queue_view(
     consumers = details.consumers(snapshot, queue.consumers)
     slow = consumers.troubles if consumers is not None else ""
     about = [many(queue.shards, "shard"), ", ".join(part for part in (many(queue.consumers, "consumer"), slow) if part)]
-    about += ["in memory" if queue.disk is None else f"durable{f', {snapshot.store}' if snapshot.store else ''}"]
+    about += ["transient" if queue.disk is None else f"durable{f', {snapshot.store}' if snapshot.store else ''}"]
     first = Button(Command.RESUME, "Resume", primary=True) if row.paused else Button(Command.PAUSE, "Pause")
     return QueuesView(
         one_line(queue.name),
@@ -420,7 +420,7 @@ def _dead(amount: int, where: str) -> Figure:
 def _on_disk(snapshot: Snapshot, queue: QueueStats) -> Figure:
     if queue.disk is None:
         amount, _, unit = numbers.size(queue.nbytes).partition(" ")
-        return Figure("In memory", amount, unit, "payloads that wait")
+        return Figure("Waiting", amount, unit, "payloads that wait")
     amount, _, unit = numbers.size(queue.disk).partition(" ")
     storage = snapshot.storage
     garbage = f"{numbers.share(storage.garbage_share, places=0)} garbage, {numbers.size(storage.garbage)}"

@@ -21,7 +21,7 @@ from dqlab.frame import NO_ID, Frame, Settlement
 from dqlab.rules.deliveries import Settled, Settling, end_lease
 from dqlab.rules.ids import END, first_id
 from dqlab.rules.invariants import check
-from dqlab.rules.journal import Journal, MemoryJournal
+from dqlab.rules.journal import Journal
 from dqlab.rules.lane import Activity, Lane
 from dqlab.rules.lanes.producers import Producers
 from dqlab.rules.lanes.trouble import StoredLetter
@@ -66,7 +66,7 @@ class Shard:
         clock: Clock,
         random: Random,
         first_sequence: int = 0,
-        journal: Journal | None = None,
+        journal: Journal,
     ) -> None:
         self.name = name  # the queue's name, for errors
         self.index = index  # the shard's number in its queue, 0-255
@@ -78,7 +78,7 @@ class Shard:
         self.paused = False
         self.draining = False
         self.effects: deque[Revoked] = deque()  # for the shell to empty after each call
-        self.journal = journal if journal is not None else MemoryJournal()  # keeps the frames; in memory by default
+        self.journal = journal  # keeps the frames
         self.leases = Leases(epoch)  # the live ones
         self.activity = Activity()  # which lanes are active, so that idle lanes cost no time
         # By run; lane 0, `NO_ID`, is always there.

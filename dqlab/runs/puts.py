@@ -239,7 +239,7 @@ class PutResult(IsNoSequence, SuggestsAttributes):
     def durability(self) -> str:
         """Which failures these messages survive once they are confirmed.
 
-        "transient": none, since they are in the memory of one process. "always": the end of every process, and a power
+        "transient": the end of every worker, but not of the cluster. "always": the end of every process, and a power
         cut. "interval": the same, except for the last 50 ms before a power cut. "os": the end of every process.
         """
         self._ranges()
@@ -265,8 +265,6 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             Some messages succeeded, and `QueuePool.forget` freed their results.
         ResultUnreadable
             A result cannot be unpickled in this process.
-        MessagesLost
-            Some messages were in the memory of a worker that died, or of a queue that was closed and opened again.
         WaitTimeout
             The timeout has expired; the messages stay queued.
         RunStalled

@@ -25,7 +25,6 @@ from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules.deliveries import Settled
-from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.result_index import Stretch
@@ -35,6 +34,7 @@ from dqlab.rules.states import State
 from dqlab.testing import FakeClock
 from tests.cluster.test_parking import lease as parked_lease
 from tests.cluster.test_parking import opened, put
+from tests.rules.memory_journal import MemoryJournal
 from tests.sampled import examples
 
 TIMEOUT = 60.0

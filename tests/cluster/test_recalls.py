@@ -15,6 +15,7 @@ from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.shard import Shard
 from dqlab.testing import FakeClock
+from tests.rules.memory_journal import MemoryJournal
 
 
 class Floor:
@@ -22,7 +23,9 @@ class Floor:
 
     def __init__(self, clock: FakeClock, *, cost: float) -> None:
         self.clock, self.lot, self.recalls = clock, ParkingLot(), Recalls()
-        self.shard = Shard("q", 0, epoch=1, options=QueueOptions(), clock=clock, random=Random(0))
+        self.shard = Shard(
+            "q", 0, epoch=1, options=QueueOptions(), clock=clock, random=Random(0), journal=MemoryJournal()
+        )
         self.shard.fairness.learn(NO_ID, cost * 1000, 1000)
 
     def hold(self, consumer: str, n: int) -> int:

@@ -11,13 +11,13 @@ import pytest
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules.deliveries import Settled
-from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Put, Shard
 from dqlab.rules.states import State
 from dqlab.testing import FakeClock
+from tests.rules.memory_journal import MemoryJournal
 
 RUN = b"run-of-the-tests"
 PRODUCER = b"one-producer-id."
@@ -143,6 +143,7 @@ def make_desk() -> Callable[..., Desk]:
             clock=clock,
             random=Random(0),
             first_sequence=first_sequence,
+            journal=MemoryJournal(),
         )
         shard.open_lane(RUN)
         return Desk(shard, clock)

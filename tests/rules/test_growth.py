@@ -13,6 +13,7 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 from dqlab.testing import FakeClock
+from tests.rules.memory_journal import MemoryJournal
 
 RUN = b"r" * 16
 MANY = 50
@@ -20,7 +21,7 @@ MANY = 50
 
 @pytest.fixture
 def shard() -> Shard:
-    return Shard("q", 0, epoch=1, options=QueueOptions(), clock=FakeClock(), random=Random(0))
+    return Shard("q", 0, epoch=1, options=QueueOptions(), clock=FakeClock(), random=Random(0), journal=MemoryJournal())
 
 
 def put(shard: Shard, run: bytes, sequence: int) -> None:

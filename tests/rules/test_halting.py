@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Outcome
-from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
@@ -19,6 +18,7 @@ from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 from dqlab.testing import FakeClock
 from tests.rules.conftest import FUNCTION, RUN, Desk
+from tests.rules.memory_journal import MemoryJournal
 
 NEWER = b"function-v2-----"
 FAILURE = Failure("KeyError", "'total'", "", "", "d2c81e07", None, "", "c", "w", 0.0, 0.0).to_bytes()

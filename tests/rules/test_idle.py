@@ -6,10 +6,10 @@ from random import Random
 from typing import Any
 
 from dqlab.frame import NO_ID
-from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.shard import Shard
+from tests.rules.memory_journal import MemoryJournal
 
 RUN = b"r" * 16
 

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.frame import NO_ID
-from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.lane import Lane
 from dqlab.rules.lanes.rows import Row
 from dqlab.rules.options import QueueOptions
+from tests.rules.memory_journal import MemoryJournal
 
 RUN = b"run-of-the-tests"
 stretches = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(0, 9)), min_size=1, max_size=12)

@@ -16,13 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules.batches import share
-from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked
 from dqlab.testing import FakeClock
+from tests.rules.memory_journal import MemoryJournal
 from tests.rules.model import (
     ALIVE,
     BACKOFF,
@@ -69,7 +69,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.next_id = 0
 
     def make_shard(self) -> Shard:
-        return Shard("q", 0, epoch=EPOCH, options=OPTIONS, clock=self.clock, random=Random(0))
+        return Shard("q", 0, epoch=EPOCH, options=OPTIONS, clock=self.clock, random=Random(0), journal=MemoryJournal())
 
     def now(self) -> float:
         return self.clock.monotonic()

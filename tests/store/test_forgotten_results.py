@@ -8,7 +8,6 @@ import pytest
 
 from dqlab.frame import NO_ID, Piece
 from dqlab.rules.book import Book
-from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.lane import Lane
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.result_index import ResultIndex, Stretch
@@ -16,6 +15,7 @@ from dqlab.rules.states import State
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.journal import needed_by
 from dqlab.store.repair import _forget as leave_out
+from tests.rules.memory_journal import MemoryJournal
 from tests.store.test_functions import Desk
 
 

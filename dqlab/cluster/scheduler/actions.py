@@ -225,8 +225,6 @@ class Actions:
         return count, f"{_subject(action)}: {many(count, f'{action.state} message')} thrown away."
 
     async def _compact(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        if queue.promise == TRANSIENT:
-            return None, f"{_subject(action)} is kept in memory: there is no disk space to give back."
         self._mark("compact", queue)
         return None, f"{_subject(action)} is compacted: {await queue_calls.compact(queue)}."
 

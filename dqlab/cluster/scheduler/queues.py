@@ -33,7 +33,7 @@ class Queues:
     """Opens and closes queues, one call at a time for each name."""
 
     # A vacant queue has no client, and nothing that an owner may come back for after a weekend: no messages, dead
-    # letters, lost documents or results.
+    # letters, damaged documents or results.
 
     def __init__(
         self,

@@ -239,7 +239,7 @@ def merged_failures(parts: Sequence[Failures]) -> Failures:
 
 
 def storage_of(reports: Sequence[ShardReport], write_rate: float | None) -> StorageStats:
-    """Return the disk use of shards, all zero for shards in memory."""
+    """Return the disk use of shards, all zero for transient ones."""
     found = [report.storage for report in reports if report.storage]
     if not found:
         return StorageStats()

@@ -27,7 +27,7 @@ class Handle(QueueCalls):
     def __init__(
         self, link: Link, name: str, shards: int, promise: str = TRANSIENT, store: str = "", opening: str = ""
     ) -> None:
-        # promise: what a confirmed message survives. "transient" is nothing; the others are those of `LogOptions.sync`.
+        # promise: what a confirmed message survives. "transient": the end of workers; others as in `LogOptions.sync`.
         self.link, self.name, self.promise = link.named(f"queue {name!r}", f"lab.queue({name!r})"), name, promise
         self.link.store = store
         self.opening = opening

@@ -91,7 +91,7 @@ class Link:
         # `lab` is the lab's name in errors. `embedded`: the cluster ends with the lab.
         self.lab, self.embedded = self.address, False
         self.store = ""
-        """Directory of the lab's or queue's store; "": in memory."""
+        """Directory of the lab's or queue's store; "": transient."""
         self.up = ("", "")
         """For a cluster of `dqlab up`: the command that starts it again, and the call that connects to it."""
         self.again = ""

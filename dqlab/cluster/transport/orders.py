@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 TRANSIENT = "transient"
-"""Promise of a queue in memory."""
+"""Promise of a queue without a store."""
 
 Message = dict[str, Any]
 

@@ -45,7 +45,7 @@ class QueueCalls(ABC):
 
     name: str
     promise: str
-    """What a confirmed message survives. "transient" is nothing; the others are those of `LogOptions.sync`."""
+    """What a confirmed message survives. "transient": the end of workers; the others as in `LogOptions.sync`."""
 
     @property
     @abstractmethod

@@ -321,5 +321,5 @@ def _consumers(scene: Scene) -> Figure:
 def _disk(scene: Scene) -> Figure:
     storage, label = scene.snapshot.storage, f"On disk{_queues(scene)}"
     if not storage.total:
-        return label, UNKNOWN, "", "in memory", ""
+        return label, UNKNOWN, "", "transient", ""
     return label, *unit(size(storage.total)), f"{share(storage.garbage_share, places=0)} garbage", ""

@@ -76,7 +76,7 @@ class StoragePanel:
             places = (Caption(each.at, f"\N{MINUS SIGN}{size(each.freed)}", duration(each.seconds)) for each in seen)
             show(self._above, text=strip(places, scene.start, scene.end))
         else:
-            show(self._above, text='<div class="strip"><i class="empty">Queues here are in memory</i></div>')
+            show(self._above, text='<div class="strip"><i class="empty">Queues here are transient</i></div>')
         show(self._values, text=self._values_html(scene, top))
         show(self._facts, text=_facts(scene))
 

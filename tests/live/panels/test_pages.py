@@ -127,7 +127,7 @@ def test_an_empty_lab_has_axes_and_one_sentence_in_each_panel(open_page: Open, f
         "No consumer works here",
         "No message has failed in this window",
         "Nothing has been mapped here yet",
-        "Queues here are in memory",
+        "Queues here are transient",
     ):
         assert sentence in said
     assert not lines_of(caplog)
