@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import shutil
 import tempfile
@@ -25,6 +26,8 @@ from dqlab.errors import BadOption
 from dqlab.platforms import problem_with
 
 __all__ = ["ClusterDirectory", "delete_logs", "log_directory", "private_directory"]
+
+logger = logging.getLogger(__name__)
 
 _SCHEDULER = "scheduler"
 _DAY = 86_400.0
@@ -59,29 +62,38 @@ class ClusterDirectory:
     """The directory of one cluster on this machine, held by this process until `close`."""
 
     def __init__(self, cluster: str, *, within: str = "", scheduler: bool = False) -> None:
-        root = private_directory(within)
-        self.path = root / cluster
-        self.path.mkdir(mode=0o700, exist_ok=True)
+        self.path: Path | None = None
+        self._descriptor = -1
+        try:
+            self._hold(private_directory(within), cluster, scheduler=scheduler, sweep=not within)
+        except (BadOption, OSError) as error:  # durable queues need none, and opening a transient one fails with it
+            logger.warning("event=no_directory_for_transient_queues error=%r", error)
+
+    def _hold(self, root: Path, cluster: str, *, scheduler: bool, sweep: bool) -> None:
+        place = root / cluster
+        place.mkdir(mode=0o700, exist_ok=True)
         # The directory, not a file in it: systemd-tmpfiles deletes nothing old below a directory that is locked.
-        self._descriptor = os.open(self.path, _DIRECTORY)
+        self._descriptor = os.open(place, _DIRECTORY)
+        self.path = place
         with suppress(OSError):  # without locks, nobody sweeps this directory either
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)
         if scheduler:
-            (self.path / _SCHEDULER).touch(mode=0o600)
-        if not within:  # on a file system of several machines, a lock may be seen on its own machine alone
+            (place / _SCHEDULER).touch(mode=0o600)
+        if sweep:  # on a file system of several machines, a lock may be seen on its own machine alone
             _sweep(root, cluster)
 
     def touch(self) -> None:
         """Keep the directory for another day, though all workers here may end and be replaced."""
-        with suppress(OSError):  # somebody has deleted it
-            os.utime(self.path)
+        if self.path is not None:
+            with suppress(OSError):  # somebody has deleted it
+                os.utime(self.path)
 
     def close(self, *, delete: bool) -> None:
         """Let the directory go, and delete it at the end of its cluster."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-        if delete:
+        if delete and self.path is not None:
             shutil.rmtree(self.path, ignore_errors=True)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import dask
 import pytest
 
+from dqlab.errors import BadOption
 from dqlab.store.transient import ClusterDirectory, private_directory
 
 DAY = 86_400.0
@@ -86,3 +87,15 @@ def test_what_was_deleted_but_for_a_part_is_deleted_by_the_next() -> None:
     ClusterDirectory("mine", scheduler=True).close(delete=True)
 
     assert not other.path.exists()
+
+
+def test_a_cluster_without_a_directory_for_transient_queues_still_begins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / f"dqlab-{os.getuid()}").write_text("no directory")
+
+    ClusterDirectory("mine", scheduler=True).close(delete=True)
+
+    assert "event=no_directory_for_transient_queues" in caplog.text
+    with pytest.raises(BadOption, match="temporary-directory"):
+        private_directory()
