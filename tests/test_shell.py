@@ -14,7 +14,7 @@ import pytest
 import dqlab as dq
 from dqlab import clusters_here
 from dqlab.cli.command import OF_NOTEBOOKS, main
-from dqlab.cli.shell import COMMANDS_OF_SHELL, _in_words_of_a_shell
+from dqlab.cli.shell import COMMANDS_OF_SHELL, in_words_of_a_shell
 from dqlab.clusters_here import Announcement
 from dqlab.live.style import Span, TextStyle, paint, spelled_by
 
@@ -178,7 +178,7 @@ def test_a_live_view_in_a_shell_names_commands_of_a_shell(
 @pytest.mark.parametrize("command", [*OF_NOTEBOOKS, "doctor"])
 def test_each_command_that_a_shell_has_is_named_as_it_has_it(command: str) -> None:
     """ "and 1 more: %dq doctor" stood below `dqlab status`."""
-    with spelled_by(_in_words_of_a_shell):
+    with spelled_by(in_words_of_a_shell):
         style = TextStyle.detect(Screen(), {})
 
     assert paint([Span(f"and 1 more: %dq {command}")], style) == f"and 1 more: dqlab {command}"
