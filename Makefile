@@ -53,7 +53,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # What running needs is installed by itself: who came to look waits for nothing that only developers need, nor for
-# bytecode of all packages, of which running needs an eighth. The extension is built before the packages are installed,
+# bytecode of all packages, while running needs an eighth of it. The extension is built before the packages are installed,
 # which would build it too, and print nothing meanwhile.
 $(RUNS): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "2 of 4: installing Node and what builds with it into $(VENV), some seconds, most of it download."

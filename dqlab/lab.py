@@ -537,8 +537,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def doctor(self, timeout: float | str = "10s") -> Checkup:
         """Examine the cluster, its queues and its store; report what is wrong and what to do about it.
 
-        It asks all processes at once and changes nothing. The checkup has findings, of which those that do not answer
-        come first, and a table of all processes.
+        It asks all processes at once and changes nothing. The checkup lists findings, processes that do not answer
+        first, and a table of all processes.
 
         Parameters
         ----------

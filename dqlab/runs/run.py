@@ -316,8 +316,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             Other documents were mapped under the run's name, and this variable refers to them: nothing was dropped.
             ``lab.attach(name).drop()`` drops the existing run.
         RowsNotDeleted
-            With `data`: the files could not be deleted, for example because they belong to another store, of which this
-            one is a copy. The run was not dropped, so you can call this again.
+            With `data`: the files could not be deleted, for example because this store is a copy of the one that
+            they belong to. The run was not dropped, so you can call this again.
         """
         with self._dropping:
             self._drop(data=data)
@@ -1065,7 +1065,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         PartError
             A part cannot be read; the part stays as it is.
         SinkUnreachable
-            The folder belongs to another run, or to this run in another store, of which this one is a copy. Nothing was
+            The folder belongs to another run, or to this run in the store that this one was copied from. Nothing was
             merged or deleted.
 
         Examples
