@@ -420,7 +420,7 @@ def _dead(amount: int, where: str) -> Figure:
 def _on_disk(snapshot: Snapshot, queue: QueueStats) -> Figure:
     if queue.disk is None:
         amount, _, unit = numbers.size(queue.nbytes).partition(" ")
-        return Figure("Waiting", amount, unit, "payloads that wait")
+        return Figure("Payloads", amount, unit, "of messages that wait")
     amount, _, unit = numbers.size(queue.disk).partition(" ")
     storage = snapshot.storage
     garbage = f"{numbers.share(storage.garbage_share, places=0)} garbage, {numbers.size(storage.garbage)}"
