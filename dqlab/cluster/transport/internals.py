@@ -15,7 +15,7 @@ import socket
 import traceback
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import dask
 import distributed
@@ -30,6 +30,7 @@ from distributed.scheduler import WorkerState
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 from distributed.utils import LoopRunner
 from tornado.ioloop import PeriodicCallback
+from tornado.util import TimeoutError as TornadoTimeout
 
 from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import ClosesUndisturbed
@@ -175,17 +176,16 @@ def with_event_loop(make: Callable[[], T]) -> T:
                 raise
             runner._stop_event.set()  # the late thread ends once it begins
         else:
-            loop: Any = made.loop
-            loop.asyncio_loop.set_exception_handler(_report_until_closed)
+            cast(Any, made.loop).asyncio_loop.set_exception_handler(_report)
             return made
     raise TimeoutError(f"the thread of its event loop did not begin, in {LOOP_STARTS} tries of 10 s")
 
 
-def _report_until_closed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report an error that nobody caught, as asyncio does, unless the loop has ended."""
-    # Tornado's timer of a sender that Dask left open may fire in the loop's last step, and nobody
-    # can catch its TimeoutError then: it stood beside the sentence about a Ctrl-C.
-    if not loop.is_closed():
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report an error that nobody caught, as asyncio does, unless it is a timer's."""
+    # Of a sender that Dask leaves open: where its timer fires while the loop ends, and cancels what waits for it,
+    # nobody can catch its error, which stood beside the sentence about a Ctrl-C. A task's error is another matter.
+    if not isinstance(context.get("exception"), TornadoTimeout) or isinstance(context.get("future"), asyncio.Task):
         loop.default_exception_handler(context)
 
 
