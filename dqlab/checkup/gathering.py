@@ -92,7 +92,7 @@ class Gathering:
     # --- the scheduler ----------------------------------------------------------------------
 
     async def _scheduler(self) -> tuple[Process, Registered | None, list[Process]]:
-        """Return the scheduler, its registry's view, and workers of which nothing else is known yet."""
+        """Return the scheduler, its registry's view, and workers that are known by name alone so far."""
         rpc = scheduler_rpc(self._link.client)
         base: dict[str, Any] = {"name": "the scheduler", "address": self._link.address}
         limit = self._limit * _FIRST
