@@ -69,7 +69,7 @@ _OURS = b"+"
 
 _one_at_a_time = threading.RLock()
 """Held while this process is the one to which children of others fall; a mother may be forked from another."""
-_prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
+_prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
 
 
 class Forks(Protocol):

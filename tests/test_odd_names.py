@@ -18,7 +18,7 @@ from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.testing import Gate
 from dqlab.texts import shown
 from tests.cells import of_a_cell
-from tests.cluster.test_control_route import Route
+from tests.cluster.scheduler.test_control_route import Route
 
 NUMBERS = range(20)
 

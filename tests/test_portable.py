@@ -29,8 +29,8 @@ WITHOUT = Path(__file__).parent / "portable"
 ROOT = WITHOUT.parents[1]
 PATIENCE = 20.0
 NOT_PROMISED = [
-    "tests/cluster/test_slot_process.py::test_process_ends_with_the_one_that_started_it",
-    "tests/cluster/test_processes.py::test_killed_worker_leaves_no_process",
+    "tests/cluster/consumer/test_slot_process.py::test_process_ends_with_the_one_that_started_it",
+    "tests/cluster/consumer/test_processes.py::test_killed_worker_leaves_no_process",
 ]
 """Native code that holds the GIL outlives a killed parent, where the system does not end it."""
 
@@ -300,10 +300,16 @@ def test_run_with_a_crash_ends_without_linux(tmp_path: Path) -> None:
     [
         pytest.param(["log", "store"], id="log and store"),
         pytest.param(
-            ["cluster/test_slot_process.py", "cluster/test_pipes.py", "cluster/test_processes.py"], id="slots"
+            [
+                "cluster/consumer/test_slot_process.py",
+                "cluster/consumer/test_pipes.py",
+                "cluster/consumer/test_processes.py",
+            ],
+            id="slots",
         ),
         pytest.param(
-            ["cluster/test_supervisor.py", "cluster/test_death.py", "cluster/test_durable.py"], id="supervision"
+            ["cluster/scheduler/test_supervisor.py", "cluster/test_death.py", "cluster/shard/test_durable.py"],
+            id="supervision",
         ),
         pytest.param(["test_scripts.py", "test_sockets.py", "test_store_held.py"], id="scripts"),
     ],

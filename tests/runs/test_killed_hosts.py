@@ -23,7 +23,7 @@ from dqlab.errors import ActorGone, QueueLost, RunFailed, SubmissionIncomplete, 
 from dqlab.runs.session import Session
 from dqlab.store.transient import private_directory
 from tests import waiting
-from tests.runs.test_cut_off import double
+from tests.runs.submit.test_cut_off import double
 
 pytestmark = pytest.mark.cluster
 

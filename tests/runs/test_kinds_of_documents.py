@@ -31,7 +31,7 @@ from tests import forking
 from tests.cells import of_a_cell
 from tests.hugging_face import Dataset
 from tests.pdfs import encrypted_pdf, make_pdf
-from tests.runs.test_cut_off import ROOT, all_there
+from tests.runs.submit.test_cut_off import ROOT, all_there
 from tests.runs.test_killed_hosts import host_of, kill
 from tests.s3_server import serving_s3
 from tests.sampled import mostly_slow

@@ -20,11 +20,11 @@ from dqlab.errors import CallTimeout, RunExists, SubmissionIncomplete
 from tests import forking
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCRIPT = """
     import sys
     import dqlab as dq
-    from tests.runs.test_cut_off import double
+    from tests.runs.submit.test_cut_off import double
 
     def documents():
         yield from range(3000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.reports import lane_report
-from tests.cluster.test_collector import Hall, counts, kinds
+from tests.cluster.statistics.test_collector import Hall, counts, kinds
 
 
 @pytest.fixture

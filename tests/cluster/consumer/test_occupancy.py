@@ -22,7 +22,7 @@ from dqlab.cluster.consumer.slot import Slot
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.frame import Frame, Kind
 from dqlab.rules.states import State
-from tests.cluster.test_coroutines import Bench, bench, until
+from tests.cluster.consumer.test_coroutines import Bench, bench, until
 
 
 def test_chunks_run_beside_each_other_and_one_that_is_to_be_alone_waits_for_them() -> None:

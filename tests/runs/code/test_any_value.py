@@ -13,7 +13,7 @@ import pytest
 import dqlab as dq
 from dqlab.errors import NotPicklable
 from dqlab.runs.code.versions import code_version, exact_version, fingerprint
-from tests.runs.test_code import cell
+from tests.runs.code.test_code import cell
 
 MODULES = """
 abc array ast asyncio builtins code collections collections.abc concurrent.futures configparser contextlib

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.cluster.reports import lane_report
-from tests.cluster.test_collector import Hall, counts
+from tests.cluster.statistics.test_collector import Hall, counts
 
 
 @pytest.fixture

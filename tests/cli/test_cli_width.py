@@ -11,7 +11,7 @@ import pytest
 
 from dqlab.cli.command import main
 
-STORE = Path(__file__).parent / "golden" / "store-v1"
+STORE = Path(__file__).parents[1] / "golden" / "store-v1"
 
 
 @pytest.fixture

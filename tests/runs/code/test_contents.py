@@ -12,7 +12,7 @@ import pytest
 
 from dqlab.runs.code.contents import WHOLE
 from dqlab.runs.code.versions import CodeVersion, code_version
-from tests.runs.test_code import cell
+from tests.runs.code.test_code import cell
 from tests.sampled import mostly_slow
 
 PREPARE = """
@@ -306,7 +306,7 @@ def test_open_things_are_uncertain_and_are_not_touched() -> None:
 
 
 SCRIPT = """
-from tests.runs.test_contents import PAIRS, version
+from tests.runs.code.test_contents import PAIRS, version
 for one, other in PAIRS:
     print(version(one).hash, version(other).hash)
 """

@@ -7,7 +7,7 @@ import pytest
 from dqlab.stats import RunState, Severity
 from dqlab.stats.eta import Effort
 from tests.cluster.reports import lane_report
-from tests.cluster.test_collector import Hall, counts, kinds
+from tests.cluster.statistics.test_collector import Hall, counts, kinds
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from dqlab.frame import NO_ID
 from dqlab.log import DiskFull, LogFailed
 from dqlab.log.files import Files
 from dqlab.rules.states import State
+from tests.cluster.consumer.test_coroutines import ORIGIN, Bench, NearRef, until
 from tests.cluster.desk import DeskActor, finish, lease, opened, put
-from tests.cluster.test_coroutines import ORIGIN, Bench, NearRef, until
 
 RUN = b"a-run-of-a-store"
 WAITS: dict[str, Callable[[DeskActor], Awaitable[bytes]]] = {

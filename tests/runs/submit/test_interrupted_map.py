@@ -18,7 +18,7 @@ from dqlab.runs import run_book
 from dqlab.runs.run_book import RunBook
 from dqlab.runs.submit import comparison
 from dqlab.runs.submit.mapping import Submitter
-from tests.runs.test_cut_off import double
+from tests.runs.submit.test_cut_off import double
 
 OUT_OF_REACH = CallTimeout(name="q", call="control", seconds=1)
 

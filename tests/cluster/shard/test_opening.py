@@ -18,7 +18,7 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State
 from dqlab.store.directories import shard_directory
 from dqlab.store.durable_shard import DurableShard
-from tests.cluster.test_many_runs import OPTIONS
+from tests.cluster.statistics.test_many_runs import OPTIONS
 
 
 async def opened(directory: Path) -> tuple[DurableShard, LogStore]:

@@ -14,8 +14,8 @@ from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.wire import pack
 from dqlab.rules.states import State
-from tests.cluster.test_coroutines import ORIGIN, Bench, NearRef
-from tests.cluster.test_parking import DeskActor, options
+from tests.cluster.consumer.test_coroutines import ORIGIN, Bench, NearRef
+from tests.cluster.transport.test_parking import DeskActor, options
 
 
 class Lingering(Slot):

@@ -18,8 +18,8 @@ from dqlab.frame import NO_ID
 from dqlab.rules.states import State
 from dqlab.testing import Gate
 from dqlab.texts import as_name
-from tests.cluster.test_control_route import Route
-from tests.cluster.test_coroutines import Bench, bench, until
+from tests.cluster.consumer.test_coroutines import Bench, bench, until
+from tests.cluster.scheduler.test_control_route import Route
 
 pytestmark = pytest.mark.lowest
 

@@ -11,7 +11,7 @@ import dqlab as dq
 from dqlab.runs.code.changes import changes
 from dqlab.runs.code.sealing import ChangesACopy
 from dqlab.runs.code.versions import version_and_values
-from tests.runs.test_code import cell
+from tests.runs.code.test_code import cell
 
 BEFORE = """
 from collections import Counter, OrderedDict, defaultdict, deque

@@ -18,7 +18,7 @@ from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Settlement
 from dqlab.rules.states import State
-from tests.cluster.test_parking import DeskActor, options
+from tests.cluster.transport.test_parking import DeskActor, options
 
 pytestmark = pytest.mark.lowest
 

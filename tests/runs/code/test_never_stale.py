@@ -15,10 +15,10 @@ import dqlab as dq
 from dqlab.errors import RunExists
 from dqlab.runs.code import versions
 from dqlab.testing import Tally
+from tests.runs.code.test_code import cell
 from tests.runs.never_stale import ATTACHES, CASES, NEW, REFUSES, REFUSES_INPUT, Case
-from tests.runs.test_code import cell
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "never-stale.md"
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "never-stale.md"
 SAID = {
     ATTACHES: "attaches: nothing is run again",
     REFUSES: "is refused at once, and the run is left as it is",

@@ -32,8 +32,8 @@ from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 from dqlab.testing import FakeClock
-from tests.cluster.test_parking import lease as parked_lease
-from tests.cluster.test_parking import opened, put
+from tests.cluster.transport.test_parking import lease as parked_lease
+from tests.cluster.transport.test_parking import opened, put
 from tests.rules.memory_journal import MemoryJournal
 from tests.sampled import examples
 

@@ -8,7 +8,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import BadOption
-from tests.runs.test_code import cell
+from tests.runs.code.test_code import cell
 
 SOURCE = """
 import math

@@ -21,7 +21,7 @@ from dqlab.cluster.transport.sealed import named_in, open_value
 from dqlab.runs.code import contents
 from dqlab.runs.code.sealing import function_bytes
 from dqlab.runs.code.versions import code_version, fingerprint
-from tests.runs.test_code import cell
+from tests.runs.code.test_code import cell
 
 pytestmark = pytest.mark.cluster
 

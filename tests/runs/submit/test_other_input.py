@@ -15,7 +15,7 @@ from distributed import Client
 import dqlab as dq
 from dqlab.errors import RunCancelled, RunExists, SubmissionIncomplete
 from dqlab.testing import Tally
-from tests.runs.test_cut_off import all_there, held_up
+from tests.runs.submit.test_cut_off import all_there, held_up
 from tests.sampled import mostly_slow
 
 

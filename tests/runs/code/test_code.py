@@ -596,7 +596,7 @@ print(found.hash, found.cell, repr(found.source), found.uncertain, found.name)
 
 
 def run(script: Path, **environment: str) -> str:
-    path = str(Path(__file__).parents[2])
+    path = str(Path(__file__).parents[3])
     done = subprocess.run(
         [sys.executable, str(script)],
         env={**os.environ, "PYTHONPATH": path, **environment},
@@ -641,7 +641,7 @@ def test_version_of_a_script_is_the_same_however_it_is_run(tmp_path: Path, way: 
         said = subprocess.run(
             [sys.executable, *words],
             stdin=given,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
             capture_output=True,
             text=True,
             timeout=60,

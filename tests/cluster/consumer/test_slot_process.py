@@ -463,10 +463,10 @@ def test_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
-from tests.cluster.test_slot_process import ORIGIN, chunk_of, note_and_hang, packed
+from tests.cluster.consumer.test_slot_process import ORIGIN, chunk_of, note_and_hang, packed
 SlotProcess(ORIGIN).run(chunk_of([{str(tmp_path)!r}]), packed(note_and_hang))
 """
-    worker = forking.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
+    worker = forking.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[3])
     noted = Tally(tmp_path, "pids")
     until(lambda: len(noted) == 1)
     [pid] = noted.seen()

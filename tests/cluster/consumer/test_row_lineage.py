@@ -27,8 +27,8 @@ from dqlab.datasets.sinks import claim
 from dqlab.frame import Frame, Kind
 from dqlab.rules.states import State
 from dqlab.runs.results import open_settlements
+from tests.cluster.consumer.test_sink_deliveries import RUN, Scene
 from tests.cluster.desk import DeskActor, opened
-from tests.cluster.test_sink_deliveries import RUN, Scene
 from tests.sampled import examples
 
 COUNT = 40
