@@ -66,7 +66,7 @@ GROUPS = [
     Group(
         "Sinks",
         "Where consumers write the results of a run, as `sink=` of `map`.",
-        [("dq", [dq.Parquet, dq.JSONL, dq.Files])],
+        [("dq", [dq.Parquet, dq.Files])],
     ),
     Group(
         "Documents",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dqlab.cluster.consumer.message import Message
     from dqlab.cluster.consumer.running.execution import cancelled
     from dqlab.connecting import connect
-    from dqlab.datasets.sinks import JSONL, Files, Parquet
+    from dqlab.datasets.sinks import Files, Parquet
     from dqlab.documents import Document, Documents
     from dqlab.errors import DqlabError, Reject, RunFailed
     from dqlab.lab import Lab
@@ -44,7 +44,6 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Documents",
     # where results are written
     "Files",
-    "JSONL",
     "Parquet",
     # queues and runs
     "Durability",
@@ -78,7 +77,6 @@ _HOMES = {
     "Durability": "dqlab.runs.session",
     "Files": "dqlab.datasets.sinks",
     "GeneralConsumer": "dqlab.runs.consumers",
-    "JSONL": "dqlab.datasets.sinks",
     "Lab": "dqlab.lab",
     "Later": "dqlab.rules.retry",
     "Message": "dqlab.cluster.consumer.message",

@@ -28,7 +28,7 @@ from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw, without_way
 from dqlab.config import check_name, option, seconds
-from dqlab.datasets.sinks import JSONL, Files, OwnSink, Parquet
+from dqlab.datasets.sinks import Files, OwnSink, Parquet
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.keywords import (
     IsNoSequence,
@@ -450,7 +450,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         memory: int | str | None = None,
         max_messages_per_process: int | None = None,
         stop_if: int | None = 100,
-        sink: Parquet | JSONL | Files | OwnSink | str | os.PathLike[str] | None = None,
+        sink: Parquet | Files | OwnSink | str | os.PathLike[str] | None = None,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
     ) -> Run:

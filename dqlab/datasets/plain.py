@@ -186,36 +186,30 @@ def keys_behind(names: Iterable[tuple[Any, str]]) -> dict[str, Any]:
     return found
 
 
-def json_of(values: Mapping[str, Any], *, floats: str = "") -> str:
+def json_of(values: Mapping[str, Any]) -> str:
     """Return values by name as JSON (see `parted`), or raise `ResultNotStorable` if JSON cannot represent one."""
-    made, opaque = parted(values, floats=floats)
+    made, opaque = parted(values)
     for column, kind in opaque.items():
         raise ResultNotStorable(column=column, type=kind)
     return made
 
 
-def parted(values: Mapping[str, Any], *, floats: str = "") -> tuple[str, dict[str, str]]:
+def parted(values: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     """Return values by name as JSON, "" if there is none, and by name the class of those that it cannot represent."""
     # Times are ISO 8601, `Decimal` its digits, NaN and the infinities "NaN", "Infinity" and "-Infinity", bytes
-    # ``{"base64": ...}``. Users' files have these forms: keep them. With `floats`, values that contain such texts for
-    # numbers are there once more under this name, as JSON that only Python reads.
+    # ``{"base64": ...}``. Users' files have these forms: keep them.
     try:
         return _encoded({name: _jsonable(value) for name, value in values.items()}), {}
     except (ValueError, RecursionError):  # find out below which value is not finite, too deep, or no plain data
         pass
-    made, exact, opaque = dict[str, Any](), dict[str, Any](), dict[str, str]()
+    made, opaque = dict[str, Any](), dict[str, str]()
     for name, value in values.items():
         try:
-            each = _jsonable(value)
-            _encoded(worded := _worded(each))
+            _encoded(worded := _worded(_jsonable(value)))
         except (ValueError, RecursionError) as error:
             opaque[name] = error.args[0] if isinstance(error, _Opaque) else type(value).__name__
         else:
             made[name] = worded
-            if floats and worded != each:
-                exact[name] = each
-    if exact:
-        made[floats] = json.dumps(exact)
     return _encoded(made) if made else "", opaque
 
 

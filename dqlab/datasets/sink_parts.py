@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, overload
 import msgpack
 
 from dqlab.datasets.alike import Alike
-from dqlab.datasets.lineage import BARE, CODE, KEY, LINEAGE, NOTHING, ORDINAL, REST, ROW_LINEAGE
-from dqlab.datasets.plain import InRest, json_of, keys_behind, name_of, plain, row_of
+from dqlab.datasets.lineage import BARE, CODE, KEY, NOTHING, ORDINAL, REST, ROW_LINEAGE
+from dqlab.datasets.plain import InRest, json_of, name_of, row_of
 from dqlab.datasets.sink_targets import NameRefused, Target
 from dqlab.datasets.sinks import (
     CLAIM,
-    JSONL,
     Files,
     Own,
     Parquet,
@@ -267,9 +266,7 @@ def writer_of(sink: Sink, run: str, id: str, here: str, *, durable: bool = True)
     target = _Claimed(sink, id, here, flushed=durable)
     if isinstance(sink, Files):
         return _FileWriter(target, sink)
-    if isinstance(sink, JSONL):
-        return _PartWriter(target, ".jsonl", sink.rows, _jsonl, zlib.crc32)
-    return _PartWriter(target, ".parquet", sink.rows, partial(_parquet, run=run, id=id), _digest_of, by_column=True)
+    return _PartWriter(target, sink.rows, partial(_parquet, run=run, id=id))
 
 
 class _Claimed:
@@ -305,20 +302,12 @@ class _Claimed:
 
 
 class _PartWriter:
-    """Writes a part as one file, and finds the rows that its format cannot hold."""
+    """Writes a part as one Parquet file, and finds the rows that it cannot hold."""
 
-    def __init__(
-        self,
-        target: _Claimed,
-        suffix: str,
-        most: int,
-        pack: Callable[..., bytes | memoryview],
-        digest: Callable[[bytes | memoryview], int],
-        *,
-        by_column: bool = False,
-    ) -> None:
-        self._target, self._suffix, self._most, self._pack, self._digest = target, suffix, most, pack, digest
-        self.by_column = by_column
+    by_column = True
+
+    def __init__(self, target: _Claimed, most: int, pack: Callable[..., memoryview]) -> None:
+        self._target, self._most, self._pack = target, most, pack
 
     def write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool = False) -> list[bytes | Exception]:
         if len(rows) <= self._most:
@@ -329,33 +318,35 @@ class _PartWriter:
     def _write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool) -> list[bytes | Exception]:
         try:
             data = self._pack(rows, hurried=hurried)
-        except Exception as error:  # noqa: BLE001 - the messages of rows that the format cannot hold fail with it
-            return [error] if len(rows) == 1 else self._write_some(part, rows)
+        except Exception as error:  # noqa: BLE001 - the messages of rows that are no plain data fail with their error
+            refused = _refused(rows)
+            if not refused:  # they are plain data, and cannot be written together: none of them would ever be
+                return [error] * len(rows)
+            kept = [row for at, row in enumerate(rows) if at not in refused]
+            references = iter(self._write(part, kept, hurried=False) if kept else ())
+            return [refused[at] if at in refused else next(references) for at in range(len(rows))]
         return refer_all(self._put(part, data), len(rows))
 
     def _put(self, part: str, data: bytes | memoryview) -> str:
         """Write a file, and return its name."""
         # With a digest of the bytes in the name, each reference to the part has it, too.
-        name = f"{part}.{self._digest(data):08x}{self._suffix}"
+        name = f"{part}.{_digest_of(data):08x}.parquet"
         self._target.write(name, data)
         self._target.close_part([name])
         return name
 
-    def _write_some(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
-        """Write the rows that are plain data, as several parts if the format cannot hold them together."""
-        refused: dict[int, Exception] = {}
-        for at, row in enumerate(rows):
-            try:
-                _line(row)
-            except Exception as error:  # noqa: BLE001 - reading a value runs users' code
-                refused[at] = error
-        if refused:
-            kept = [row for at, row in enumerate(rows) if at not in refused]
-            references = iter(self._write(part, kept, hurried=False) if kept else ())
-            return [refused[at] if at in refused else next(references) for at in range(len(rows))]
-        half = len(rows) // 2
-        halves = (f"{part}-a", rows[:half]), (f"{part}-b", rows[half:])
-        return [each for name, piece in halves for each in self._write(name, piece, hurried=False)]
+
+def _refused(rows: Sequence[SinkRow]) -> dict[int, Exception]:
+    """Return, by position, why rows are no plain data."""
+    refused: dict[int, Exception] = {}
+    for at, row in enumerate(rows):
+        try:
+            values = row_of(row.value)
+            for raw, each in ({"value": row.value} if values is None else values).items():
+                json_of({name_of(raw): each})
+        except Exception as error:  # noqa: BLE001 - reading a value runs users' code
+            refused[at] = error
+    return refused
 
 
 class _FileWriter:
@@ -489,11 +480,11 @@ def _digest_of(data: bytes | memoryview) -> int:
     )
 
 
-def _check_digest(name: str, data: bytes, digest: Callable[[bytes], int]) -> None:
+def _check_digest(name: str, data: bytes) -> None:
     """Raise `ValueError` if a part has other bytes than were written."""
     named = _DIGEST.search(name)
     # Older parts have no digest in their name.
-    if named is not None and digest(data) != int(named[1], 16):
+    if named is not None and _digest_of(data) != int(named[1], 16):
         raise ValueError("it has other bytes than were written there")
 
 
@@ -544,35 +535,6 @@ def _raw_kind(value: Any) -> Any:
         return tuple(value)
     row = None if value is None else row_of(value)
     return NOTHING if value is None else BARE if row is None else tuple(row)
-
-
-def _jsonl(rows: Sequence[SinkRow], *, hurried: bool) -> bytes:
-    return b"".join(map(_line, rows))
-
-
-_BARE, _KEYS = _OF_LINES = "_bare", "_names"
-"""Fields of a line: whether its value is no row, and the keys of fields whose name differs from the key."""
-
-
-def _line(row: SinkRow) -> bytes:
-    made: dict[str, Any] = {KEY: _key_of(row), ORDINAL: row.ordinal}
-    values = row_of(row.value)
-    if values is None:
-        made["value"], made[_BARE] = row.value, True
-    else:
-        named, alike = list[tuple[Any, str]](), True
-        for raw, value in values.items():
-            name = name_of(raw)
-            while name in made or name in LINEAGE or name in _OF_LINES:
-                name += "_"
-            made[name] = value
-            alike = alike and name == raw
-            named.append((raw, name))
-        if not alike and (keys := keys_behind(named)):
-            made[_KEYS] = keys
-    made |= {name: plain(value) for name, value in row.lineage.items()}
-    # A user's column never has the name of the rest.
-    return json_of(made, floats=REST).encode() + b"\n"
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -685,42 +647,6 @@ class _Table:
         return self._table.take(list(at))
 
 
-class _Lines:
-    """A part in lines of JSON."""
-
-    def __init__(self, data: bytes, *, keyed: bool) -> None:
-        self._keyed = keyed  # False for an older part, in which "_names" is a user's own field
-        self._lines = data.splitlines()  # JSON escapes line ends inside texts
-        if data and not data.endswith(b"\n"):
-            raise ValueError("it is cut off in its last line")
-        self.nbytes = len(data)
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def whose(self) -> tuple[list[Any], list[int]]:
-        rows = [json.loads(line) for line in self._lines]
-        return [row[KEY] for row in rows], [row[ORDINAL] for row in rows]
-
-    def rows(self, at: Sequence[int], ordinals: Sequence[int] | None = None, *, marked: bool = False) -> list[Found]:
-        _check_there(at, len(self))
-        lines = [json.loads(self._lines[each]) for each in at]
-        _check_ordinals([line[ORDINAL] for line in lines], ordinals)
-        return list(map(self._row, lines))
-
-    def _row(self, made: dict[str, Any]) -> Found:
-        made |= json.loads(made.pop(REST, "{}"))
-        lineage = {name: made.pop(name, None) for name in ROW_LINEAGE}
-        if lineage["_at"]:
-            lineage["_at"] = datetime.datetime.fromisoformat(lineage["_at"])
-        for name in (KEY, ORDINAL):
-            made.pop(name, None)
-        keys = made.pop(_KEYS, {}) if self._keyed else {}
-        if made.pop(_BARE, False):
-            return made["value"], lineage
-        return ({keys.get(name, name): value for name, value in made.items()} if keys else made), lineage
-
-
 class _Values:
     """A part of a user's own sink."""
 
@@ -813,7 +739,7 @@ class Reader:
 
     def columns(self, references: Sequence[bytes], ordinals: Sequence[int] | None = None) -> Columns | None:
         """Return rows as Arrow columns, or None if `find` must read them one by one, or report why it cannot."""
-        if not isinstance(self.sink, Parquet) or isinstance(self.sink, JSONL):
+        if not isinstance(self.sink, Parquet):
             return None
         import pyarrow as pa
 
@@ -938,10 +864,7 @@ class Reader:
             return _Values(self._own.read(part))
         assert self._target is not None
         data = self._target.read(part)
-        if isinstance(self.sink, JSONL):
-            _check_digest(part, data, zlib.crc32)
-            return _Lines(data, keyed=_DIGEST.search(part) is not None)
-        _check_digest(part, data, _digest_of)
+        _check_digest(part, data)
         table = _Table(data)
         if table.id != self._id:
             raise ValueError("it is of another run")
@@ -1006,6 +929,3 @@ def is_moved(name: str, id: str) -> bool:
 def is_merged(name: str, id: str) -> bool:
     """Return whether a file is a part of a run that others were merged into."""
     return name.startswith(f"{prefix_of(id)}m-") and not name.endswith(".json")
-
-
-assert issubclass(JSONL, Parquet), "a part of one is told from a part of the other by its class"

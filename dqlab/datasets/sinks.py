@@ -25,7 +25,6 @@ from dqlab.texts import one_line
 
 __all__ = [
     "CLAIM",
-    "JSONL",
     "Files",
     "OwnSink",
     "Owner",
@@ -197,28 +196,6 @@ class Parquet(_Placed):
 
 
 @dataclass(frozen=True, repr=False)
-class JSONL(Parquet):
-    """Rows as lines of JSON in files of a folder; values that JSON lacks become text, as in ``_rest``.
-
-    NaN and the infinities are texts in the file, and numbers in results and tables.
-
-    Parameters
-    ----------
-    path : str or path
-        See `Parquet`.
-    rows : int, default 100,000
-        Maximum lines of a file.
-    storage_options : dict or str, optional
-        See `Parquet`.
-    """
-
-    kind = "jsonl"
-
-    def check(self) -> None:
-        """Do nothing, because no package is needed."""
-
-
-@dataclass(frozen=True, repr=False)
 class Files(_Placed):
     """Each result, a text or bytes, as a separate file, named after its document; others fail their document.
 
@@ -313,11 +290,16 @@ class Own:
 
 Sink: TypeAlias = Parquet | Files | Own
 # Records of runs contain these kinds and the fields of `record`, so keep their names.
-_KINDS: dict[str, type[Any]] = {each.kind: each for each in (Parquet, JSONL, Files, Own)}
+_KINDS: dict[str, type[Any]] = {each.kind: each for each in (Parquet, Files, Own)}
 
 
 def sink_of(record: Mapping[str, Any]) -> Sink:
-    """Return the sink of a run's record."""
+    """Return the sink of a run's record, or raise `UsageError` for a kind that this version does not have."""
+    if record["kind"] not in _KINDS:
+        raise UsageError(
+            reason=f"the rows of this run are {record['kind']} files in {record.get('where', '')}, which only an "
+            "earlier version of dqlab reads. They are unchanged; any program that reads this format can read them"
+        )
     made: Sink = _KINDS[record["kind"]].of(record)
     return made
 
@@ -331,7 +313,7 @@ def as_sink(given: Any, seal: Any) -> Sink:
     missing = [name for name in ("open", "write", "commit") if not callable(getattr(given, name, None))]
     if missing or isinstance(given, type):
         problem = "is a class; pass an instance." if isinstance(given, type) else f"has no {missing[0]}()."
-        ways = "A sink is a folder, a URL, dq.Parquet, dq.JSONL, dq.Files, or an object with open, write and commit."
+        ways = "A sink is a folder, a URL, dq.Parquet, dq.Files, or an object with open, write and commit."
         raise BadOption(option="sink", value=one_line(repr(type(given)), 80), problem=f"{problem} {ways}")
     return Own(seal(given), type(given).__name__)
 

@@ -93,21 +93,27 @@ class Reference(Protocol):
     """A `Document` as its readers see it."""
 
     @property
-    def key(self) -> str | int: ...  # noqa: D102
+    def key(self) -> str | int:
+        """Its name among the documents of its input."""
 
     @property
-    def version(self) -> str: ...  # noqa: D102
+    def version(self) -> str:
+        """What changes when its contents do."""
 
     @property
-    def where(self) -> str: ...  # noqa: D102
+    def where(self) -> str:
+        """The path or URL of its file."""
 
     @property
-    def size(self) -> int | None: ...  # noqa: D102
+    def size(self) -> int | None:
+        """Bytes, if they are known."""
 
     @property
-    def part(self) -> Part | None: ...  # noqa: D102
+    def part(self) -> Part | None:
+        """The part of the file that it is, or None for the whole."""
 
-    def open(self) -> BinaryIO: ...  # noqa: D102
+    def open(self) -> BinaryIO:
+        """Return its contents as a stream."""
 
 
 def file_name(reference: Reference) -> str:

@@ -19,7 +19,7 @@ from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import seal_or_explain
 from dqlab.config import MOST, check_count, check_directory, check_name, option, seconds, seconds_or_none
-from dqlab.datasets.sinks import JSONL, Files, OwnSink, Parquet, as_sink
+from dqlab.datasets.sinks import Files, OwnSink, Parquet, as_sink
 from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
 from dqlab.errors import BadOption, DqlabError, DqlabWarning, QueueClosed, QueueInUse
@@ -251,7 +251,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         memory: int | str | None = None,
         max_messages_per_process: int | None = None,
         stop_if: int | None = 100,
-        sink: Parquet | JSONL | Files | OwnSink | str | os.PathLike[str] | None = None,
+        sink: Parquet | Files | OwnSink | str | os.PathLike[str] | None = None,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
     ) -> Run:
@@ -291,9 +291,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             `wait` and `results` then raise `AllFailed`. Documents that consumers already hold still run: with a fast
             function these may be some hundred more, or even all, and then the run is done. Each shard of a queue counts
             its own documents and pauses only once: after ``resume`` or ``retry`` the run continues. None = never.
-        sink : Parquet, JSONL, Files, str, path or object, optional
+        sink : Parquet, Files, str, path or object, optional
             Where consumers write the results, which then do not pass through the queue: ``dq.Parquet("out/")``, or just
-            a folder or a URL; ``dq.JSONL("out/")``; ``dq.Files("txt/{key}.txt")``; or your own object with ``open``,
+            a folder or a URL; ``dq.Files("txt/{key}.txt")``; or your own object with ``open``,
             ``write`` and ``commit``, see `dqlab.datasets.sinks.OwnSink`. The folder must be empty or new, and belongs
             to the run until ``run.drop(data=True)``; the run reads its results and tables from this folder.
         consumers : {"auto"} or None

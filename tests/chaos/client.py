@@ -288,12 +288,11 @@ class Customer:
         os._exit(0)
 
 
-def _sink(load: Load) -> dq.Parquet | dq.JSONL | None:
+def _sink(load: Load) -> dq.Parquet | None:
     """Return where the results of a load go; None: they stay in its queue."""
     if load.kind not in SINKS:
         return None
-    where = truth.directory() / f"sink-{load.run}"
-    return dq.Parquet(where) if load.kind == "rows" else dq.JSONL(where)
+    return dq.Parquet(truth.directory() / f"sink-{load.run}")
 
 
 def _calm(number: int) -> str:

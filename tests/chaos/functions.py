@@ -24,11 +24,11 @@ Element: TypeAlias = tuple[str, int, str, float]
 
 Answer: TypeAlias = list[object] | dict[str, object]
 
-KINDS = ("thread", "process", "coroutine", "document", "large", "rows", "lines")
+KINDS = ("thread", "process", "coroutine", "document", "large", "rows")
 """Where a function runs (thread, process, event loop), that it takes documents with odd names, or returns much; or that
-its results go to a sink, as Parquet or as lines of JSON."""
+its results go to a sink."""
 
-SINKS = ("rows", "lines")
+SINKS = ("rows",)
 
 LARGE = 4_000_000
 """Characters of a large result: a dozen and a half of them are more than one record of a log holds."""
@@ -189,7 +189,6 @@ _FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "document": (work_document, mend_document),
     "large": (work_large, mend_large),
     "rows": (work_row, mend_row),
-    "lines": (work_row, mend_row),
 }
 
 

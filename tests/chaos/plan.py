@@ -151,7 +151,7 @@ def _load(rng: Random, queue: QueuePlan, client: str, documents: int) -> Load:
     load = Load(f"run-{queue.name}", queue.name, client, n, rng.choice((0.004, 0.01)))
     if rng.random() < 0.5:
         load = replace(load, trickle=rng.choice((0.002, 0.005)))
-    kinds = {"main": ("thread", "coroutine", "document", "rows"), "side": ("thread", "process", "document", "lines")}
+    kinds = {"main": ("thread", "coroutine", "document", "rows"), "side": ("thread", "process", "document", "rows")}
     return replace(load, kind=rng.choice(kinds.get(queue.name, ("thread", "coroutine"))))
 
 

@@ -99,24 +99,24 @@ def same(came: Any, went: Any) -> bool:
     return type(came) is type(went) and bool(came == went)
 
 
-def in_json(value: Any, *, floats: bool = False) -> Any:
-    """Return what the documentation says that a value is in the rest, or in lines of JSON, which have all `floats`."""
+def in_json(value: Any) -> Any:
+    """Return what the documentation says that a value is in the rest."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         told = "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
-        return value if floats or math.isfinite(value) else told
+        return value if math.isfinite(value) else told
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [in_json(each, floats=floats) for each in value]
+        return [in_json(each) for each in value]
     if isinstance(value, dict):
         names = {name if isinstance(name, str) else str(name) for name in value}
         if len(names) < len(value):
-            return [[in_json(name), in_json(each, floats=floats)] for name, each in value.items()]
-        return {str(name): in_json(each, floats=floats) for name, each in value.items()}
+            return [[in_json(name), in_json(each)] for name, each in value.items()]
+        return {str(name): in_json(each) for name, each in value.items()}
     if isinstance(value, decimal.Decimal | datetime.timedelta | uuid.UUID | complex):
         return str(value)
     assert isinstance(value, datetime.date | datetime.time), value

@@ -185,7 +185,7 @@ def test_pieces_of_a_settlement_have_their_own_rows() -> None:
 # --- parts ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL, dq.Files])
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.Files])
 def test_parts_have_attempts_and_one_from_before_has_nulls(tmp_path: Path, kind: Any) -> None:
     """Rows of a sink that an earlier version has written are read on."""
     sink = kind(tmp_path / ("out/{ordinal}.txt" if kind is dq.Files else "out"))

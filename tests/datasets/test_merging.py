@@ -92,10 +92,9 @@ def test_a_merge_leaves_nothing_behind_a_run_that_is_dropped_meanwhile(
     assert names_in(sink) == []
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
-def test_a_copy_of_a_store_reads_the_rows_and_deletes_none(tmp_path: Path, kind: Any) -> None:
+def test_a_copy_of_a_store_reads_the_rows_and_deletes_none(tmp_path: Path) -> None:
     """It knows no row that the other store got later; its compaction deleted their parts."""
-    original, copied = (sink_of(kind(tmp_path).record() | {"store": f"/{name}/q"}) for name in ("runs", "copy"))
+    original, copied = (sink_of(dq.Parquet(tmp_path).record() | {"store": f"/{name}/q"}) for name in ("runs", "copy"))
     assert claim(original, RUN, ID, "/runs/q")
     references = written(original, 4, 5)
     names = names_in(original)
@@ -115,10 +114,9 @@ def test_a_copy_of_a_store_reads_the_rows_and_deletes_none(tmp_path: Path, kind:
     assert let_go(original, ID)
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
-def test_rows_are_found_after_their_parts_were_merged_again_and_again(tmp_path: Path, kind: Any) -> None:
+def test_rows_are_found_after_their_parts_were_merged_again_and_again(tmp_path: Path) -> None:
     """The log of the queue keeps the references that it had."""
-    sink = kind(tmp_path, rows=50)
+    sink = dq.Parquet(tmp_path, rows=50)
     references = written(sink, 20, 7)
 
     said = compact(sink, RUN, ID, references, sweep=names_in(sink))
@@ -126,7 +124,7 @@ def test_rows_are_found_after_their_parts_were_merged_again_and_again(tmp_path: 
     assert said.after == 3
     check(sink, references)
 
-    more = kind(tmp_path, rows=1000)
+    more = dq.Parquet(tmp_path, rows=1000)
     said = compact(more, RUN, ID, references, sweep=names_in(sink))
     assert (said.before, said.after) == (3, 1)
     check(sink, references)
@@ -341,17 +339,14 @@ def test_a_part_that_is_gone_is_not_merged(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.parquet"))) == 2
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
 @pytest.mark.parametrize("damage", ["cut off", "of fewer rows", "empty", "of other bytes"])
-def test_a_damaged_part_is_named_and_nothing_of_it_is_merged(tmp_path: Path, kind: Any, damage: str) -> None:
+def test_a_damaged_part_is_named_and_nothing_of_it_is_merged(tmp_path: Path, damage: str) -> None:
     """A part that ended at a line's end was merged and deleted: its references stood for rows of its neighbours."""
-    sink = kind(tmp_path)
+    sink = dq.Parquet(tmp_path)
     references = written(sink, 3, 4)
     (path,) = tmp_path.glob("*-000001*")
     data = path.read_bytes()
-    if damage == "of fewer rows" and kind is dq.JSONL:
-        path.write_bytes(b"".join(data.splitlines(keepends=True)[:-2]))
-    elif damage == "of fewer rows":
+    if damage == "of fewer rows":
         table = pq.read_table(path)
         pq.write_table(table.slice(0, 2), path)
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 import random
 import tempfile
 from collections.abc import Iterator
@@ -145,11 +144,10 @@ MIXED: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
 @pytest.mark.parametrize("name", MIXED)
-def test_keys_that_are_named_alike_are_as_far_apart_as_without_a_sink(tmp_path: Path, kind: Any, name: str) -> None:
+def test_keys_that_are_named_alike_are_as_far_apart_as_without_a_sink(tmp_path: Path, name: str) -> None:
     """Names were chosen for each part, so columns of different parts had one name and other keys."""
-    values, sink = MIXED[name], kind(tmp_path)
+    values, sink = MIXED[name], dq.Parquet(tmp_path)
     fast, slow = pages_of(tmp_path, values, 5, 20, sink=sink)
 
     found = fast.reader.find(fast.references)
@@ -160,15 +158,14 @@ def test_keys_that_are_named_alike_are_as_far_apart_as_without_a_sink(tmp_path: 
     assert [table.select(columns).to_pydict() for table in tables[1:]] == [tables[0].select(columns).to_pydict()] * 2
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
-def test_keys_that_are_in_the_rest_of_a_part_come_back_as_they_were(tmp_path: Path, kind: Any) -> None:
+def test_keys_that_are_in_the_rest_of_a_part_come_back_as_they_were(tmp_path: Path) -> None:
     """Of a row with more keys than a table has columns; the same text may be that of another one in the next row."""
     words = {f"word{n}": n for n in range(1_200)}
     values = [words | {"_key": 1}, words | {"_key_": 2, "1": 3}, words | {1: 4, "_rest": [5], "_rest_": 6}, {7: 8}] * 3
 
-    fast, _ = pages_of(tmp_path, values, 5, 20, sink=kind(tmp_path))
+    fast, _ = pages_of(tmp_path, values, 5, 20, sink=dq.Parquet(tmp_path))
     assert [row[0] for row in fast.reader.find(fast.references) if isinstance(row, tuple)] == values
-    sink = kind(tmp_path)
+    sink = dq.Parquet(tmp_path)
     parts = {referred(each)[0]: 1 for each in fast.references}
     merge(sink, RUN, ID, parts)
     assert [row[0] for row in fast.reader.find(fast.references) if isinstance(row, tuple)] == values
@@ -177,10 +174,9 @@ def test_keys_that_are_in_the_rest_of_a_part_come_back_as_they_were(tmp_path: Pa
 def test_keys_of_types_that_json_does_not_have_are_texts_and_none_is_lost(tmp_path: Path) -> None:
     """A date is called as its text, whose column is another one where a row has both."""
     day = datetime.date(2024, 5, 1)
-    for sink in (dq.Parquet(tmp_path / "p"), dq.JSONL(tmp_path / "j")):
-        fast, _ = pages_of(tmp_path, [{day: 1, "2024-05-01": 2, np.int64(3): 4}], 0, 1, sink=sink)
-        ((value, _),) = (row for row in fast.reader.find(fast.references) if isinstance(row, tuple))
-        assert value == {"2024-05-01": 1, "2024-05-01_": 2, 3: 4}
+    fast, _ = pages_of(tmp_path, [{day: 1, "2024-05-01": 2, np.int64(3): 4}], 0, 1)
+    ((value, _),) = (row for row in fast.reader.find(fast.references) if isinstance(row, tuple))
+    assert value == {"2024-05-01": 1, "2024-05-01_": 2, 3: 4}
 
 
 def test_values_of_a_sink_that_are_null_in_a_stream_are_counted_in_a_warning(tmp_path: Path) -> None:
@@ -197,21 +193,6 @@ def test_values_of_a_sink_that_are_null_in_a_stream_are_counted_in_a_warning(tmp
         stream = RunTable(source).to_reader().read_all()
     assert stream["v"].null_count == 40
     assert source.fast == 5  # two of them for the schema
-
-
-def test_numbers_in_lines_stay_numbers_beside_one_that_json_does_not_have(tmp_path: Path) -> None:
-    """The text of a NaN came first in its column, so that all numbers after it were null."""
-    values = [{"x": each, "y": [each]} for each in (math.nan, 1.5, -math.inf, 2)]
-    pages, _ = pages_of(tmp_path, [*values, {"x": None, "y": "NaN"}], 3, 2, sink=dq.JSONL(tmp_path))
-
-    with pytest.warns(DqlabWarning, match=r"null there: 1 in y \(list<item: double>\)"):
-        table = RunTable(pages).to_arrow()
-    assert str(table.schema.field("x").type) == "double"
-    assert list(map(repr, table["x"].to_pylist())) == ["nan", "1.5", "-inf", "2.0", "None"]
-    assert list(map(repr, table["y"].to_pylist())) == ["[nan]", "[1.5]", "[-inf]", "[2.0]", "None"]
-    for path in tmp_path.glob("p*.jsonl"):  # other programs read lines of JSON without Python's names
-        for line in path.read_text().splitlines():
-            json.loads(line, parse_constant=pytest.fail)
 
 
 def without_nothing(value: Any) -> Any:

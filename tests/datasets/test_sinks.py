@@ -8,7 +8,6 @@ import decimal
 import fractions
 import importlib.util
 import json
-import math
 import os
 import pickle
 import random
@@ -49,7 +48,7 @@ from dqlab.datasets.sink_parts import (
 )
 from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, SinkTaken, SinkUnreachable, as_sink, claim, let_go, owner_of, sink_of
-from dqlab.errors import BadOption, PasswordInURL, ResultNotStorable, StorageRefused
+from dqlab.errors import BadOption, PasswordInURL, ResultNotStorable, StorageRefused, UsageError
 from tests.datasets.pages import in_json, same
 from tests.sampled import examples
 
@@ -114,14 +113,13 @@ EXACT: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
 @pytest.mark.parametrize("deep", [20, 60, 300])
-def test_a_deep_value_comes_back(tmp_path: Path, kind: Any, deep: int) -> None:
+def test_a_deep_value_comes_back(tmp_path: Path, deep: int) -> None:
     nested: Any = [1]
     for _ in range(deep):
         nested = [nested]
 
-    assert through(kind(tmp_path / "out"), [{"x": nested}, {"x": [2]}]) == [{"x": nested}, {"x": [2]}]
+    assert through(dq.Parquet(tmp_path / "out"), [{"x": nested}, {"x": [2]}]) == [{"x": nested}, {"x": [2]}]
 
 
 class Mine:
@@ -188,12 +186,12 @@ def documented(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | pd.Series) else value
 
 
-def is_back(came: Any, value: Any, *, lines: bool) -> bool:
-    """Return whether a value came back: as JSON has it, or exactly if a column of Parquet can hold it."""
-    if not lines and isinstance(value, dict):  # each column for itself; within one, a missing name is null
+def is_back(came: Any, value: Any) -> bool:
+    """Return whether a value came back: as JSON has it, or exactly if a column can hold it."""
+    if isinstance(value, dict):  # each column for itself; within one, a missing name is null
         names_came = isinstance(came, dict) and list(came) == list(value)
         return names_came and all(map(is_cell_back, came.values(), value.values()))
-    return repr(came) == repr(in_json(value, floats=True)) if lines else is_cell_back(came, value)
+    return is_cell_back(came, value)
 
 
 def is_cell_back(came: Any, value: Any) -> bool:
@@ -202,19 +200,19 @@ def is_cell_back(came: Any, value: Any) -> bool:
 
 @pytest.mark.long
 @settings(max_examples=examples(300))
-@given(st.lists(ANY, max_size=6), st.sampled_from([dq.Parquet, dq.JSONL]))
-@example([{"a": Paper("x", OPAQUE[0])}, Paper("x", 1), [OPAQUE[0]]], dq.Parquet)  # type: ignore[arg-type]
-@example([{"a": math.nan}, math.inf, [math.nan, "NaN"], {"a": {"b": -math.inf}}], dq.JSONL)
-def test_whatever_is_returned_comes_back_or_is_refused(values: list[Any], kind: Any) -> None:
+@given(st.lists(ANY, max_size=6))
+@example([{"a": Paper("x", OPAQUE[0])}, Paper("x", 1), [OPAQUE[0]]])  # type: ignore[arg-type]
+@example([{1: OPAQUE[0], "1": 2}, {"b": 1}])
+def test_whatever_is_returned_comes_back_or_is_refused(values: list[Any]) -> None:
     """A table, an object, a set were stored as the first 1,000 characters of their text; nothing warned."""
     with TemporaryDirectory() as folder:
-        found = through(kind(folder), values)
+        found = through(dq.Parquet(folder), values)
 
     for value, came in zip(values, found, strict=True):
         if is_opaque(value):
             assert isinstance(came, ResultNotStorable), (value, came)
         else:
-            assert is_back(came, documented(value), lines=kind is dq.JSONL), (value, came)
+            assert is_back(came, documented(value)), (value, came)
 
 
 @given(st.lists(ANY, max_size=4))
@@ -227,12 +225,11 @@ def test_files_take_texts_and_bytes_and_refuse_whatever_else_is_returned(values:
         assert came == value if isinstance(value, str | bytes) else isinstance(came, ResultNotStorable)
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
-def test_rows_beside_those_that_cannot_be_kept_are_written_as_one_part(tmp_path: Path, kind: Any) -> None:
+def test_rows_beside_those_that_cannot_be_kept_are_written_as_one_part(tmp_path: Path) -> None:
     """Which ones these are is found without a file for each."""
     bad = {1: {"n": 1, "x": [Mine()]}, 2: Raising(), 298: {"n": 298, "x": circle()}}
 
-    found = through(kind(tmp_path / "out"), [bad.get(n, {"n": n}) for n in range(300)])
+    found = through(dq.Parquet(tmp_path / "out"), [bad.get(n, {"n": n}) for n in range(300)])
 
     assert [each for n, each in enumerate(found) if n not in bad] == [{"n": n} for n in range(300) if n not in bad]
     assert [type(found[n]) for n in bad] == [ResultNotStorable, KeyError, ResultNotStorable]
@@ -240,14 +237,12 @@ def test_rows_beside_those_that_cannot_be_kept_are_written_as_one_part(tmp_path:
     assert len(list((tmp_path / "out").glob("abababab-*"))) == 1
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 @pytest.mark.parametrize("name", EXACT)
-def test_a_value_comes_back_from_its_part_as_it_was(tmp_path: Path, kind: str, name: str) -> None:
+def test_a_value_comes_back_from_its_part_as_it_was(tmp_path: Path, name: str) -> None:
     """Results of a run with a sink are its values, whatever they are."""
     values = EXACT[name]
-    sink = dq.Parquet(tmp_path / "out") if kind == "parquet" else dq.JSONL(tmp_path / "out")
 
-    found = through(sink, values)
+    found = through(dq.Parquet(tmp_path / "out"), values)
 
     assert list(map(repr, found)) == list(map(repr, values))
 
@@ -297,13 +292,9 @@ def test_lineage_of_a_row_is_in_its_part(tmp_path: Path) -> None:
 
 def test_names_of_columns_of_a_user_do_not_take_those_of_lineage(tmp_path: Path) -> None:
     """A user's column would be read as the key of the document."""
-    for sink in (dq.Parquet(tmp_path / "p"), dq.JSONL(tmp_path / "j")):
-        assert through(sink, [{"_key": 5, "_at": 1, 3: 4}]) == [{"_key": 5, "_at": 1, 3: 4}]
+    assert through(dq.Parquet(tmp_path / "p"), [{"_key": 5, "_at": 1, 3: 4}]) == [{"_key": 5, "_at": 1, 3: 4}]
     (part,) = (tmp_path / "p").glob("*.parquet")
     assert pq.read_table(part).column_names[2:5] == ["_key_", "_at_", "3"]
-    (part,) = (tmp_path / "j").glob("*.jsonl")
-    line = json.loads(part.read_text())
-    assert (line["_key"], line["_key_"], line["_names"]) == (0, 5, {"_key_": "_key", "_at_": "_at", "3": 3})
 
 
 # --- Files ---------------------------------------------------------------------------------------
@@ -327,11 +318,10 @@ def test_a_key_stays_in_its_folder_as_a_name(key: Any, name: str) -> None:
     assert file_name("{key}.txt", key, 5) == name
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
 @pytest.mark.parametrize("hurried", [False, True])
-def test_any_changed_bit_of_a_part_is_an_error_that_names_it(tmp_path: Path, kind: Any, hurried: bool) -> None:
+def test_any_changed_bit_of_a_part_is_an_error_that_names_it(tmp_path: Path, hurried: bool) -> None:
     """A third of them gave other values, and nothing was noticed."""
-    sink = kind(tmp_path)
+    sink = dq.Parquet(tmp_path)
     claim(sink, RUN, ID)
     values = [{"n": at * 1_234_567, "text": f"text {at} {at * 7919:x}"} for at in range(300)]
     references = writer_of(sink, RUN, ID, "here").write("abababab-c0-1-000000", rows_of(values), hurried=hurried)
@@ -365,15 +355,14 @@ def test_each_bit_and_the_order_of_slices_are_in_the_digest_of_a_part(size: int)
     assert _digest_of(memoryview(data)) == _digest_of(data) < 2**32
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_a_part_that_was_written_before_names_had_digests_is_read(tmp_path: Path, kind: str) -> None:
+def test_a_part_that_was_written_before_names_had_digests_is_read(tmp_path: Path) -> None:
     """Stores live longer than versions; what such a part can show of damage is whose its rows are."""
-    sink = dq.Parquet(tmp_path) if kind == "parquet" else dq.JSONL(tmp_path)
+    sink = dq.Parquet(tmp_path)
     values = [{"n": at} for at in range(9)]
     assert through(sink, values) == values
     (part,) = tmp_path.glob("abababab-*")
-    part.rename(tmp_path / f"old.{kind}")
-    references = [each for each in refer_all(f"old.{kind}", 9) if isinstance(each, bytes)]
+    part.rename(tmp_path / "old.parquet")
+    references = [each for each in refer_all("old.parquet", 9) if isinstance(each, bytes)]
 
     reader = Reader(sink, RUN, ID)
     found = reader.find(references, range(9))
@@ -492,27 +481,19 @@ def test_sinks_that_write_their_first_parts_at_the_same_time_refer_to_their_own_
     assert by_thread == {"one": list(range(40)), "other": list(range(50)), "later": list(range(90))}
 
 
-@pytest.mark.parametrize(("refused", "parts"), [(set(), 2), ({4}, 3)])
-def test_rows_that_cannot_stand_in_one_part_stand_in_several(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: set[int], parts: int
+def test_rows_that_no_file_can_hold_together_fail_their_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them can be written, so their run would stand still with them for ever."""
-    sink = dq.Parquet(tmp_path / "out")
-    pack = sink_parts._parquet
+    """None of them is refused by itself, so their run would stand still with them for ever."""
 
-    def picky(rows: Any, **how: Any) -> memoryview:
-        numbers = {row.ordinal for row in rows}
-        if {1, 6} <= numbers or numbers & refused:
-            raise ValueError("not these")
-        return pack(rows, **how)
+    def refuse(rows: Any, **how: Any) -> memoryview:
+        raise ValueError("not these")
 
-    monkeypatch.setattr(sink_parts, "_parquet", picky)
+    monkeypatch.setattr(sink_parts, "_parquet", refuse)
 
-    found = through(sink, list(range(8)))
+    found = through(dq.Parquet(tmp_path / "out"), list(range(8)))
 
-    assert [at for at, value in enumerate(found) if isinstance(value, ValueError)] == sorted(refused)
-    assert [value for value in found if not isinstance(value, ValueError)] == [n for n in range(8) if n not in refused]
-    assert len(list(tmp_path.glob("out/*.parquet"))) == parts
+    assert list(map(str, found)) == ["not these"] * 8
 
 
 def test_a_sink_of_ones_own_that_returns_too_few_values_is_named_with_how_many() -> None:
@@ -562,7 +543,7 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["notes.md"]
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL, lambda path: dq.Files(f"{path}/{{ordinal}}.txt")])
+@pytest.mark.parametrize("kind", [dq.Parquet, lambda path: dq.Files(f"{path}/{{ordinal}}.txt")])
 def test_a_part_that_is_written_while_its_run_is_dropped_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
@@ -606,13 +587,12 @@ def test_a_folder_whose_files_cannot_be_deleted_stays_that_of_its_run(
     assert let_go(sink, ID) == 1
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
 @pytest.mark.parametrize("step", range(6))
 def test_a_drop_that_is_killed_at_any_step_can_be_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, step: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """The folder was nobody's while its files were deleted: what was left then stayed, without an error."""
-    sink = kind(tmp_path / "out")
+    sink = dq.Parquet(tmp_path / "out")
     claim(sink, RUN, ID)
     writer = writer_of(sink, RUN, ID, "here")
     for part in range(3):
@@ -670,11 +650,16 @@ def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
 # --- what is gone --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sink", [dq.Parquet, dq.JSONL])
+def test_rows_in_a_format_of_an_earlier_version_are_named_with_their_place() -> None:
+    """A store may have runs whose rows are lines of JSON: their files are there, and nothing reads them here."""
+    with pytest.raises(UsageError, match="jsonl files in /data/out, which only an earlier version of dqlab reads"):
+        sink_of({"kind": "jsonl", "rows": 5, "where": "/data/out", "storage": ""})
+
+
 @pytest.mark.parametrize("harm", ["missing", "cut", "empty", "other bytes"])
-def test_a_part_that_is_gone_or_damaged_is_named(tmp_path: Path, sink: Any, harm: str) -> None:
+def test_a_part_that_is_gone_or_damaged_is_named(tmp_path: Path, harm: str) -> None:
     """A gap must never be silent: rows that were acked are there, or it is said where they should be."""
-    chosen = sink(tmp_path)
+    chosen = dq.Parquet(tmp_path)
     claim(chosen, RUN, ID)
     references = writer_of(chosen, RUN, ID, "here").write("abababab-c0-1-000000", rows_of([{"n": n} for n in range(9)]))
     (part,) = tmp_path.glob("abab*")
@@ -805,15 +790,12 @@ def test_a_part_that_functions_wait_for_is_written_faster_and_reads_the_same(tmp
     assert read[0].equals(read[1])
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
-def test_rows_of_a_durable_queue_alone_wait_for_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
-) -> None:
+def test_rows_of_a_durable_queue_alone_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What refers to rows of a queue in memory is gone with a machine that loses its power; flushes took a quarter."""
     flushed = list[int]()
     monkeypatch.setattr("os.fsync", flushed.append)
     for durable in (False, True):
-        sink = kind(tmp_path / str(durable))
+        sink = dq.Parquet(tmp_path / str(durable))
         claim(sink, RUN, ID)
         flushed.clear()
         writer_of(sink, RUN, ID, "here", durable=durable).write("abababab-c0-1-000000", rows_of([1, 2]))

@@ -195,7 +195,7 @@ def padded_or_not(n: int) -> str:
     return padded(n)
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL, lambda path: dq.Files(f"{path}/{{key}}.txt")])
+@pytest.mark.parametrize("kind", [dq.Parquet, lambda path: dq.Files(f"{path}/{{key}}.txt")])
 def test_a_table_reads_large_rows_a_few_at_a_time(
     queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
@@ -217,12 +217,11 @@ def test_a_table_reads_large_rows_a_few_at_a_time(
     assert run.table().to_arrow(["_ordinal", "_code"]).to_pylist() == whole.select(["_ordinal", "_code"]).to_pylist()
 
 
-@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
 def test_results_open_large_rows_a_few_at_a_time(
-    queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+    queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are read one after another: 16,000 of 140 kB at once are two gigabytes, for a loop that holds one."""
-    run = queue.map(padded, range(60), sink=kind(tmp_path / "out")).wait(timeout=30)
+    run = queue.map(padded, range(60), sink=dq.Parquet(tmp_path / "out")).wait(timeout=30)
     results, opened = run.results(), list[int]()
     find = Reader.find
 
@@ -479,7 +478,7 @@ def test_a_function_that_takes_long_leaves_few_parts(queue: dq.QueuePool, tmp_pa
 
 def test_lines_of_json(queue: dq.QueuePool, tmp_path: Path) -> None:
     """For what reads no Parquet."""
-    run = queue.map(square, range(100), sink=dq.JSONL(tmp_path / "out"))
+    run = queue.map(square, range(100), sink=dq.Parquet(tmp_path / "out"))
 
     assert list(run.results(timeout=30)) == [{"n": n, "square": n * n} for n in range(100)]
     assert run.table().to_arrow()["_seconds"].null_count == 0

@@ -143,7 +143,7 @@ def test_each_row_has_its_own_lineage_whatever_becomes_of_deliveries(
 ) -> None:
     """Seconds of a neighbour look as right as one's own: nobody would find out."""
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(play(dq.JSONL(Path(folder)) if sinks else None, seed, steps, count, None))
+        asyncio.run(play(dq.Parquet(Path(folder)) if sinks else None, seed, steps, count, None))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -245,7 +245,7 @@ def test_each_document_has_exactly_its_own_row_whatever_becomes_of_deliveries(
 ) -> None:
     """Settlements that are late, repeated or lost, consumers that die: parts that do not count are not seen."""
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(play(dq.JSONL(Path(folder)), seed, steps, count))
+        asyncio.run(play(dq.Parquet(Path(folder)), seed, steps, count))
 
 
 def test_the_same_in_parquet(tmp_path: Path) -> None:
