@@ -149,6 +149,9 @@ bench-quick: $(STAMP) $(BUILT) ## The same with fewer messages (90 seconds).
 bench-%: $(STAMP) $(BUILT)
 	$(BIN)/python -m benchmarks $* $(ARGS)
 
+profile-%: $(STAMP) $(BUILT) ## Draw where a room of benchmarks spends its time, process by process: profile-ROOM.svg.
+	$(BIN)/py-spy record --subprocesses --rate 200 --output profile-$*.svg -- $(BIN)/python -m benchmarks --quick $* $(ARGS)
+
 screenshots: $(STAMP) $(BUILT) ## Take the pictures of README.md again, in a real browser.
 	$(BIN)/python docs/screenshots.py
 
