@@ -1,30 +1,29 @@
 """The quickstart notebook, run from a shell: `dqlab demo`.
 
-Owns a kernel while the notebook runs, and prints the output of cells as it arrives. Knows the notebook only by the
+Owns a kernel while the notebook runs, and prints the output of each cell. Knows the notebook only by the
 names `docs`, `run` and `retried`, which it leaves behind, and by the tags of two cells: one closes the lab, and the run
 with it, so that figures are taken before; the other is for an audience, and the demo ends before it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-from dqlab.clock import Clock, SystemClock
 from dqlab.stats import RunStats
 
-__all__ = ["Narrator", "plain", "play"]
+__all__ = ["lines_of", "plain", "play"]
 
 
 class _Document(Protocol):
@@ -77,12 +76,7 @@ def tell(docs: Iterable[_Document], run: _Run, retried: int) -> None:
 
 
 MAX_LINES = 12
-"""Most lines printed of one display."""
-MAX_CHANGES = 3
-"""Most lines printed of one replacement of a display."""
-REDRAW = 1.0
-"""Least seconds between two printed replacements of one display."""
-
+"""Most lines printed of one output."""
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _BARE_OBJECT = re.compile(r"<[\w.]+ (object|at 0x)[^>]*>")
 
@@ -92,95 +86,19 @@ def plain(text: str) -> str:
     return _ESCAPE.sub("", text)
 
 
-class Narrator:
-    """Prints the messages of one cell after the other, indented under its title."""
-
-    def __init__(self, out: TextIO, clock: Clock | None = None) -> None:
-        self._out = out
-        self._clock = clock or SystemClock()
-        self._open = False
-        self._started = self._spoke = 0.0
-        self._partial = ""
-        self._shown: dict[str, tuple[str, float]] = {}
-        self._held: dict[str, str] = {}
-
-    def begin(self, title: str) -> None:
-        """Print a cell's title."""
-        self._open, self._started = True, self._clock.monotonic()
-        self._print(title)
-
-    def hear(self, kind: str, content: Mapping[str, Any]) -> None:
-        """Print one message of the kernel, laid out as the Jupyter protocol has it, if it has text for people."""
-        if kind == "stream":
-            self._stream(content["text"])
-        elif kind in ("display_data", "execute_result", "update_display_data"):
-            identity = (content.get("transient") or {}).get("display_id")
-            self._display(content["data"].get("text/plain", ""), identity)
-        elif kind == "error":
-            self._say(f"{content['ename']}: {content['evalue']}")
-
-    def end(self) -> None:
-        """Print what was held back and how long the cell took, or nothing when no cell is open."""
-        if not self._open:
-            return
-        self._say(self._partial)
-        for identity, text in self._held.items():
-            self._changes(identity, text)
-        self._held.clear()
-        self._partial = ""
-        self._say(f"{self._clock.monotonic() - self._started:.1f} s")
-        self._open = False
-
-    async def beat(self, silence: float) -> None:
-        """Print, until cancelled, that the cell still works whenever nothing was printed for `silence` seconds."""
-        while True:
-            await asyncio.sleep(silence / 4)
-            now = self._clock.monotonic()
-            if self._open and now - self._spoke >= silence:
-                self._say(f"... {now - self._started:.0f} s")
-
-    def _stream(self, text: str) -> None:
-        *lines, self._partial = (self._partial + text).split("\n")
-        for line in lines:
-            self._say(line.rstrip("\r").rpartition("\r")[2])  # the last state of a line that was drawn over itself
-
-    def _display(self, text: str, identity: str | None) -> None:
-        if not text or _BARE_OBJECT.fullmatch(text.strip()):
-            return
-        if identity is None or identity not in self._shown:
-            lines = text.splitlines()
-            for line in lines[:MAX_LINES]:
-                self._say(line)
-            if len(lines) > MAX_LINES:
-                self._say(f"... {len(lines) - MAX_LINES} more lines")
-            if identity is not None:
-                self._shown[identity] = text, self._clock.monotonic()
-        elif self._clock.monotonic() - self._shown[identity][1] >= REDRAW:
-            self._changes(identity, text)
-            self._held.pop(identity, None)
-        else:  # too soon; `end` prints the last one
-            self._held[identity] = text
-
-    def _changes(self, identity: str, text: str) -> None:
-        before = self._shown[identity][0].splitlines()
-        for line in [line for line in text.splitlines() if line not in before][:MAX_CHANGES]:
-            self._say(line)
-        self._shown[identity] = text, self._clock.monotonic()
-
-    def _say(self, text: str) -> None:
-        for line in plain(text).splitlines():
-            if line.strip():
-                self._print(f"      {line.rstrip()}")
-
-    def _print(self, line: str) -> None:
-        print(line, file=self._out, flush=True)
-        self._spoke = self._clock.monotonic()
+def lines_of(outputs: Iterable[nbformat.NotebookNode]) -> Iterator[str]:
+    """Yield the lines for people in the outputs of a cell, with the last state of what was drawn over itself."""
+    for output in outputs:
+        text = output.get("text") or output.get("data", {}).get("text/plain", "")
+        lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in plain(text).split("\n")]
+        lines = [line for line in lines if line and not _BARE_OBJECT.fullmatch(line)]
+        yield from lines[:MAX_LINES]
+        if len(lines) > MAX_LINES:
+            yield f"... {len(lines) - MAX_LINES} more lines"
 
 
 CELL_TIMEOUT = 900
 """Seconds after which a cell is aborted."""
-SILENCE = 10.0
-"""Seconds without a line after which a line reports that the cell still works."""
 INTERRUPTED = 130
 
 CLOSES_LAB = "closes-lab"
@@ -202,7 +120,7 @@ def play(notebook: Path, directory: Path | None = None) -> int:
     here, own = Path.cwd(), notebook.resolve().parent
     player = _Player(nb, counting, directory or (own if own.is_relative_to(here) else here))
     try:
-        figures = asyncio.run(player.play())
+        figures = player.play()
     except CellExecutionError as error:
         return _failed(player, f"{error.ename}: {plain(error.evalue)}", plain(error.traceback))
     except (CellTimeoutError, DeadKernelError) as error:
@@ -217,38 +135,24 @@ def play(notebook: Path, directory: Path | None = None) -> int:
 
 
 class _Player(NotebookClient):
-    """Executes the cells in order, and prints each message of the kernel as it arrives."""
+    """Executes the cells in order, and prints the title of each when it begins, and its outputs when it has ended."""
 
     def __init__(self, nb: nbformat.NotebookNode, counting: int, directory: Path) -> None:
         super().__init__(
-            nb,
-            timeout=CELL_TIMEOUT,
-            kernel_name="python3",
-            resources={"metadata": {"path": str(directory)}},
+            nb, timeout=CELL_TIMEOUT, kernel_name="python3", resources={"metadata": {"path": str(directory)}}
         )
         self.counting = counting
         self.titles = {index: title for index, title in _titles(nb.cells).items() if index != counting}
-        self.narrator = Narrator(sys.stdout)
-        self._at = -1
+        self._at, self._began = -1, 0.0
         self.on_cell_execute = self._begin
         self.on_cell_executed = self._end
 
-    async def play(self) -> Figures:
+    def play(self) -> Figures:
         """Execute every cell, with the cell that counts in its place."""
-        env = {"DQLAB_DISPLAY": "static", **os.environ}  # displays that are replaced as text, instead of widgets
-        beat = asyncio.create_task(self.narrator.beat(SILENCE))
-        try:
-            await self.async_execute(env=env)
-        finally:
-            beat.cancel()
+        # Displays that are replaced as text, instead of widgets.
+        self.execute(env={"DQLAB_DISPLAY": "static", **os.environ})
         said = "".join(output.get("text", "") for output in self.nb.cells[self.counting].outputs)
         return Figures(**json.loads(said.splitlines()[-1]))
-
-    def process_message(self, msg: dict[str, Any], cell: nbformat.NotebookNode, cell_index: int) -> Any:
-        """Print a message, then let nbclient keep it."""
-        if cell_index != self.counting:
-            self.narrator.hear(msg["msg_type"], msg["content"])
-        return super().process_message(msg, cell, cell_index)
 
     def where(self) -> str:
         """Return which cell is running, for a sentence."""
@@ -258,13 +162,15 @@ class _Player(NotebookClient):
         return "the cell that counts documents; the notebook leaves behind docs, run and retried"
 
     def _begin(self, *, cell_index: int, **_: Any) -> None:
-        self._at = cell_index
+        self._at, self._began = cell_index, time.monotonic()
         if cell_index in self.titles:
             number = list(self.titles).index(cell_index) + 1
-            self.narrator.begin(f"[{number}/{len(self.titles)}] {self.titles[cell_index]}")
+            print(f"[{number}/{len(self.titles)}] {self.titles[cell_index]}", flush=True)
 
-    def _end(self, **_: Any) -> None:
-        self.narrator.end()
+    def _end(self, *, cell: nbformat.NotebookNode, cell_index: int, **_: Any) -> None:
+        if cell_index in self.titles:
+            for line in [*lines_of(cell.outputs), f"{time.monotonic() - self._began:.1f} s"]:
+                print(f"      {line}", flush=True)
 
 
 def _before(tag: str, cells: list[nbformat.NotebookNode]) -> int:
@@ -292,7 +198,6 @@ def _titles(cells: list[nbformat.NotebookNode]) -> dict[int, str]:
 
 
 def _failed(player: _Player, reason: str, traceback: str) -> int:
-    player.narrator.end()
     if traceback:
         print(traceback, file=sys.stderr)
     print(f"demo: {player.where()} failed: {reason}", file=sys.stderr)

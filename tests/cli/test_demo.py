@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import nbformat
 import pytest
 
 from dqlab.cli import demo
-from dqlab.cli.demo import Narrator
-from dqlab.testing import FakeClock
+from dqlab.cli.demo import lines_of
 
 pytestmark = pytest.mark.cluster
 
@@ -124,36 +122,14 @@ def test_demo_leaves_out_the_run_that_is_there_to_be_watched(
 
 def test_line_drawn_over_itself_is_printed_once() -> None:
     """A progress bar of a hundred redraws is one line in a log: the last."""
-    out = io.StringIO()
-    narrator = Narrator(out, FakeClock())
+    drawn = nbformat.v4.new_output("stream", text="10 %\r20 %\r30 %\nended\n")
 
-    for text in ("10 %\r", "20 %\r", "30 %\n"):
-        narrator.hear("stream", {"name": "stdout", "text": text})
-
-    assert out.getvalue() == "      30 %\n"
+    assert list(lines_of([drawn])) == ["30 %", "ended"]
 
 
-def test_replaced_display_prints_only_what_changed() -> None:
-    """A live view of ten lines four times a second would bury every other line."""
-    out, clock = io.StringIO(), FakeClock()
-    narrator = Narrator(out, clock)
-    transient = {"display_id": "view"}
+def test_long_output_is_cut_and_says_by_how_much() -> None:
+    """A table of a thousand rows would bury every other line; an object without a text says nothing."""
+    long = nbformat.v4.new_output("display_data", data={"text/plain": "\n".join(map(str, range(20)))})
+    bare = nbformat.v4.new_output("execute_result", data={"text/plain": "<x.Y object at 0x7f>"})
 
-    narrator.hear("display_data", {"data": {"text/plain": "word-count\n10 of 30"}, "transient": transient})
-    clock.advance(2.0)
-    narrator.hear("update_display_data", {"data": {"text/plain": "word-count\n20 of 30"}, "transient": transient})
-
-    assert out.getvalue().split("\n") == ["      word-count", "      10 of 30", "      20 of 30", ""]
-
-
-def test_last_state_of_a_display_is_printed_at_the_end_of_its_cell() -> None:
-    """Replacements that come too fast are skipped, but never the one that says how it ended."""
-    out = io.StringIO()
-    narrator = Narrator(out, FakeClock())
-    narrator.begin("[1/1] Watch")
-
-    for text in ("1 of 3", "2 of 3", "3 of 3"):
-        narrator.hear("display_data", {"data": {"text/plain": text}, "transient": {"display_id": "view"}})
-    narrator.end()
-
-    assert [line.strip() for line in out.getvalue().splitlines()] == ["[1/1] Watch", "1 of 3", "3 of 3", "0.0 s"]
+    assert list(lines_of([bare, long])) == [*map(str, range(12)), "... 8 more lines"]
