@@ -108,10 +108,10 @@ def __getattr__(name: str) -> Any:
             # `from dqlab import config` asks here first, and imports the module only after an AttributeError.
             raise AttributeError(f"module 'dqlab' has no attribute {name!r}")
         from dqlab.errors import NoAttribute
-        from dqlab.keywords import instead, nearest
+        from dqlab.keywords import nearest
 
         near = nearest(name, __dir__())
-        hint = instead("dqlab", name) or (f"Did you mean {near}?" if near else "dir(dqlab) lists what it has.")
+        hint = f"Did you mean {near}?" if near else "dir(dqlab) lists what it has."
         raise NoAttribute(what="dqlab", attribute=name, hint=hint)
     globals()[name] = found  # the next access does not come here
     return found

@@ -38,7 +38,7 @@ from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
-from dqlab.keywords import checks_keywords, nearest
+from dqlab.keywords import nearest
 from dqlab.lab import Lab
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
@@ -114,8 +114,8 @@ class HostUnknown(ConnectFailed):
 
     text = (
         "no host is known as {host!r} here{hint}. Nothing was started. Check the name in {address!r}, or call "
-        "dq.connect() without an address for a cluster on this machine. A name that is about to be known is waited "
-        "for with timeout='30s'."
+        "dq.connect() without an address for a cluster on this machine. If the name will resolve soon, pass "
+        "timeout='30s'."
     )
 
 
@@ -158,7 +158,6 @@ _lock = threading.Lock()
 """Guards `_open` and `_turns`, and is never held across a wait; a turn is taken without it."""
 
 
-@checks_keywords
 def connect(
     target: Any = None,
     *,

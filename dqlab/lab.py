@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakSet
 
 from dqlab.cluster.embedded.sockets import PREFIX
@@ -31,11 +31,8 @@ from dqlab.config import check_name, option, seconds
 from dqlab.datasets.sinks import Files, OwnSink, Parquet
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.keywords import (
-    IsNoSequence,
     KeepsAttributes,
     SuggestsAttributes,
-    call_of,
-    checks_keywords,
     documented_as,
     meant,
 )
@@ -108,7 +105,7 @@ def _note_unlisted(opened: concurrent.futures.Future[None]) -> None:
         _log.info("event=store_unlisted reason=%s", error)
 
 
-class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttributes):
+class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     """A connection to one cluster, with its queues and runs; `connect` makes it.
 
     Attributes
@@ -123,13 +120,6 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     """
 
     _way_out = "return what is to be mapped next, and map that here"
-    _read_only: ClassVar[dict[str, str]] = {
-        "name": "It is given when a lab is made: dq.connect(..., name=...)",
-        "store": "It is given when a lab is made: dq.connect(store=...)",
-        "client": "dq.connect(client) makes a lab with another one",
-        "closed": "lab.close() closes it",
-    }
-
     seen = Snapshot(at=0.0, seq=-1)
     _reported = False
     """Whether the runs that the end of the cluster cuts short were reported."""
@@ -241,18 +231,6 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                 return sorted(link.sync(link.scheduler("dq_stored", store=str(self.store)), timeout=LOOK_TIMEOUT))
         return []
 
-    def _elsewhere(self, name: str) -> str:
-        if call := call_of(QueuePool, name):
-            return f"A queue has it: lab.queue().{call}"
-        return f"A run has it: run = lab.map(fn, documents); run.{call}" if (call := call_of(Run, name)) else ""
-
-    def _instead(self, use: str) -> tuple[str, str, str]:
-        if use in ("len", "loop"):
-            hint = "Write lab.all_runs() for the runs, lab.queues for the queues that this lab has opened"
-        else:
-            hint = f"Write lab.attach({use}) for a run, lab.queue({use}) for a queue"
-        return f"lab {self.name!r}", "is not a list of its runs", hint
-
     def __enter__(self) -> Lab:
         return self
 
@@ -329,7 +307,6 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         self._ways_shown.add(place)
         return held
 
-    @checks_keywords
     def queue(
         self,
         name: str = "default",
@@ -435,7 +412,6 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                 raise
             raise QueueHeld(queue=name, why=way_to(keeper), **error.fields) from None
 
-    @checks_keywords
     @documented_as(QueuePool.map)
     def map(
         self,
@@ -471,7 +447,6 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             cell=cell,
         )
 
-    @checks_keywords
     def attach(self, name: str) -> Run:
         """Return the run of that name.
 
@@ -533,7 +508,6 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             if pool.durability is Durability.DURABLE
         }
 
-    @checks_keywords
     def doctor(self, timeout: float | str = "10s") -> Checkup:
         """Examine the cluster, its queues and its store; report what is wrong and what to do about it.
 

@@ -245,7 +245,7 @@ with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, sta
             kept.append(error.fields["kept"])
     print(repr(lab))
     print(kept)
-from dqlab.jupyter.sayings import end
+from dqlab.jupyter.messages import end
 print(end(lab))
 """
 

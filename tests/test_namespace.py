@@ -25,13 +25,9 @@ def same(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda lab, queue: dq.map, "dqlab has no 'map'. Connect first: lab = dq.connect(); lab.map(...)"),
         (lambda lab, queue: dq.Document5, "dqlab has no 'Document5'. Did you mean Document"),
         (lambda lab, queue: dq.zzz, "dqlab has no 'zzz'. dir(dqlab) lists"),
-        (lambda lab, queue: lab.submit, "Lab has no 'submit'. A queue has it: lab.queue().submit(...)"),
-        (lambda lab, queue: lab.results, "Lab has no 'results'. A run has it: "),
         (lambda lab, queue: lab.run, "Lab has no 'run'. Did you mean runs?"),
-        (lambda lab, queue: queue.failures, "QueuePool has no 'failures'. A run has it: "),
         (lambda lab, queue: queue.map(same, [1]).result, "Run has no 'result'. Did you mean results?"),
         (lambda lab, queue: queue.map(same, [1]).zzz, "Run has no 'zzz'. dir(...) lists what it has."),
     ],

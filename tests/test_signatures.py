@@ -1,4 +1,4 @@
-"""What Shift-Tab and the Tab key show, and what a misspelt keyword is answered with."""
+"""What Shift-Tab and the Tab key show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.errors import BadOption, UnknownOption, WrongArguments
+from dqlab.errors import BadOption
 
 
 def same(x: int) -> int:
@@ -44,61 +44,6 @@ def test_helps_name_their_parameters() -> None:
         kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
         assert inspect.Parameter.VAR_KEYWORD not in kinds
         assert function.__doc__
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda lab, pool: pool.map(same, [1], retries=3), r"QueuePool.map\(\).*'retries'.*retry=dq.Retry\(3\)\?"),
-        (lambda lab, pool: pool.map(same, [1], retries="x"), r"QueuePool.map\(\).*'retries'.*retry=dq.Retry\('x'\)\?"),
-        (
-            lambda lab, pool: lab.map(same, [1], concurrency=20),
-            r"lab.queue\(NAME, concurrency=20\).map\(fn, documents\)",
-        ),
-        (lambda lab, pool: pool.map(same, [1], maxsize=9), r"lab.queue\(NAME, maxsize=9\).map\(fn, documents\)"),
-        (lambda lab, pool: lab.map(same, [1], on_exists="new"), r"Lab.map\(\).*Did you mean on_existing=\?"),
-        (lambda lab, pool: lab.queue("q", max_size=1), r"Lab.queue\(\).*Did you mean maxsize=\?"),
-        (lambda lab, pool: dq.connect(wrkrs=2), r"connect\(\).*'wrkrs'.*There are: target, n,"),
-        (lambda lab, pool: dq.connect(workers=2), r"dq\.connect\(n=4\)"),
-        (lambda lab, pool: dq.connect(n_workers=2), r"dq\.connect\(n=4\)"),
-        (lambda lab, pool: lab.map(same, [1], max_workers=2), r"lab\.queue\(\)\.scale\(4\)"),
-        (lambda lab, pool: lab.map(same, [1], max_retries=2), r"retry=dq\.Retry\(2\)"),
-        (lambda lab, pool: lab.map(same, [1], chunksize=2), "A call gets one document"),
-        (lambda lab, pool: lab.map(same, [1], batch_size=2), "A call gets one document"),
-        (lambda lab, pool: lab.map(same, [1], rate="4/s"), r"lab\.queue\(\)\.scale"),
-        (lambda lab, pool: dq.QueuePool(lab.client, queues=2), r"QueuePool\(\).*Did you mean n_queues=\?"),
-        (lambda lab, pool: dq.ConsumerPool(lab.client, pool, consumers=2), r"ConsumerPool\(\).*n_consumers=\?"),
-        (lambda lab, pool: pool.map(same, []).retry(function=same), r"Run.retry\(\).*'function'"),
-        (lambda lab, pool: pool.map(same, []).results(error="skip"), r"results\(\).*Did you mean errors=\?"),
-    ],
-)
-def test_misspelt_keyword_names_the_one_that_was_meant(
-    lab: dq.Lab, queue: dq.QueuePool, call: Callable[..., object], said: str
-) -> None:
-    """It is a TypeError too, as for any function."""
-    with pytest.raises(UnknownOption, match=said) as caught:
-        call(lab, queue)
-
-    assert isinstance(caught.value, TypeError)
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda lab, pool: lab.map(same), r"Lab.map\(\): .*'documents'.* Lab.map\(fn, documents, \.\.\.\)"),
-        (lambda lab, pool: pool.map(), r"QueuePool.map\(\): .*'fn'"),
-        (lambda lab, pool: lab.map(same, [1], "name"), r"too many positional arguments"),
-        (lambda lab, pool: dq.QueuePool(), r"QueuePool\(\): .*'client'"),
-    ],
-)
-def test_missing_argument_is_named_in_a_sentence(
-    lab: dq.Lab, queue: dq.QueuePool, call: Callable[..., object], said: str
-) -> None:
-    """It is a TypeError too, and was shown with a frame of dqlab."""
-    with pytest.raises(WrongArguments, match=said) as caught:
-        call(lab, queue)
-
-    assert isinstance(caught.value, TypeError)
 
 
 @pytest.mark.parametrize("retry", [3, False, True])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from urllib.parse import quote
 
 from dqlab import __version__
-from dqlab.keywords import instead, nearest
+from dqlab.keywords import nearest
 
 if TYPE_CHECKING:
     from dqlab.checkup.findings import Checkup
@@ -64,9 +64,9 @@ def _carry_out(words: list[str]) -> int:
 
 def say(text: str, out: TextIO | None = None) -> None:
     """Print text as wide as the terminal is."""
-    from dqlab.jupyter import fitting  # on demand: `dqlab --version` must start at once
+    from dqlab.jupyter import wrapping  # on demand: `dqlab --version` must start at once
 
-    fitting.say(text, out)
+    wrapping.say(text, out)
 
 
 def quickstart(directory: Path | None = None) -> Path:
@@ -188,7 +188,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _unknown(word: str) -> int:
     known, of_notebooks = [*COMMANDS, *OF_NOTEBOOKS], ("connect", "submit")
-    near, hint = nearest(word, [*known, *of_notebooks]), instead("%dq", word)
+    near = nearest(word, [*known, *of_notebooks])
     if near in of_notebooks:
         say(
             f"dqlab: no command {word!r}: a shell has none. In a notebook: %dq {near}; in Python: "
@@ -197,10 +197,8 @@ def _unknown(word: str) -> int:
             sys.stderr,
         )
         return MISUSED
-    if word == "gc":
-        hint = "Did you mean `dqlab compact DIR`, for a store that is not open anywhere? In a notebook: %dq gc."
-    hint = hint or f"Did you mean `dqlab {near}`?" * bool(near)
-    say(f"dqlab: no command {word!r}. {hint} Commands: {', '.join(known)}.".replace("  ", " "), sys.stderr)
+    hint = f" Did you mean `dqlab {near}`?" if near else ""
+    say(f"dqlab: no command {word!r}.{hint} Commands: {', '.join(known)}.", sys.stderr)
     return MISUSED
 
 

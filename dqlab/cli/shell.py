@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from dqlab.clusters_here import LOCAL, Registration, find_any
 from dqlab.errors import DqlabError, UsageError
 from dqlab.jupyter.commands import ACTIONS
-from dqlab.jupyter.desk import Desk
-from dqlab.jupyter.fitting import say
+from dqlab.jupyter.dead_letters import letter_bundle
 from dqlab.jupyter.grammar import COMMANDS, SHELL, Command
-from dqlab.jupyter.letters import letter_bundle
 from dqlab.jupyter.line import Line
-from dqlab.jupyter.sayings import Said
+from dqlab.jupyter.messages import Said
+from dqlab.jupyter.session import ShellSession
+from dqlab.jupyter.wrapping import say
 from dqlab.live.display import text_of, watch
 from dqlab.live.style import spelled_by
 from dqlab.runs.failures import DeadLetter
@@ -36,8 +36,8 @@ COMMANDS_OF_SHELL = [name for name, command in COMMANDS.items() if command.in_sh
 DONE, FAILED, MISUSED = 0, 1, 2
 
 
-class _Desk(Desk):
-    """A desk without state between lines, since here is only one line."""
+class _OneLineSession(ShellSession):
+    """A session without state between lines, since here is only one line."""
 
     def __init__(self, lab: Lab) -> None:  # without super(): that needs IPython's shell
         self._lab, self._submitted, self._undecided = lab, None, {}
@@ -113,7 +113,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
         return FAILED
     try:
         with spelled_by(in_words_of_a_shell):
-            value = ACTIONS[name](_Line(None, _Desk(lab), {}, "default", _Settings()), options)
+            value = ACTIONS[name](_Line(None, _OneLineSession(lab), {}, "default", _Settings()), options)
         shown = _text(value)
         if shown:
             print(shown)

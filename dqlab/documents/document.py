@@ -60,7 +60,7 @@ from dqlab.documents.storage import (
 )
 from dqlab.documents.unreadable import Torn, unreadable
 from dqlab.errors import BadOption, DocumentChanged, RowTooLarge, WrongKind
-from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords, checks_making, meant
+from dqlab.keywords import SuggestsAttributes, meant
 
 __all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "reading_ahead", "sealed_document", "sealed_key"]
 
@@ -78,7 +78,7 @@ DETECTED_WITHIN = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Document(SuggestsAttributes, metaclass=SuggestsNames):
+class Document(SuggestsAttributes):
     """A reference to one input; a few hundred bytes, whatever the input's size.
 
     Any process that reaches `where` can open it. Reading raises Python's own errors, such as `FileNotFoundError` if the
@@ -222,7 +222,6 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
             stream.close()
             raise
 
-    @checks_keywords
     def text(self, encoding: str | None = None, errors: str = "strict") -> str:
         """Return the contents as text; parameters and errors as for `open`.
 
@@ -251,7 +250,6 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         self._note(found)
         return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
-    @checks_keywords
     def html(self, encoding: str | None = None) -> str:
         """Return the visible text of an HTML page, without tags, scripts, styles and comments.
 
@@ -287,7 +285,6 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         self._note(encoding)
         return text_of_html(source)
 
-    @checks_keywords
     def pages(
         self, lines: int = LINES_PER_PAGE, *, encoding: str | None = None, errors: str = "strict"
     ) -> Iterator[Any]:
@@ -328,7 +325,6 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         _check_encoding(encoding)
         return pdf.pages(self) if is_pdf(self) else self._cut(lines, encoding, errors)
 
-    @checks_keywords
     def bytes(self, *, decompress: bool = False) -> builtins.bytes:
         """Return the contents.
 
@@ -506,13 +502,6 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         cut = len(key) if self.where.endswith(key) else key
         state = self.where, cut, self.version, self.size, self.n_pages
         return _revive, state if part is None else (*state, part)
-
-
-def _how_made(path: object) -> str:
-    return f"dq.Documents([{path!r}])[0]" if isinstance(path, str) and path else "dq.Documents([path])[0]"
-
-
-checks_making(Document, _how_made)
 
 
 # --- bytes ---

@@ -24,7 +24,7 @@ from dqlab.documents.row_files import ParquetRows, Records, csv_form
 from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window, stdlib
 from dqlab.documents.storage import check_options, local_path, spelled_out, storage_of
 from dqlab.errors import BadOption, DqlabError, LengthUnknown, PositionNotFound, WrongUse, in_words
-from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords
+from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 
 __all__ = ["Documents", "lists_remotely", "options_of", "parsed_natively", "refused_now"]
@@ -33,7 +33,7 @@ __all__ = ["Documents", "lists_remotely", "options_of", "parsed_natively", "refu
 _NOT_A_PATTERN = "is not a path or URL. Files that are known one by one: Documents(paths)."
 
 
-class Documents(SuggestsAttributes, metaclass=SuggestsNames):
+class Documents(SuggestsAttributes):
     """A lazy listing of documents, recreated each time it is iterated.
 
     Parameters
@@ -75,7 +75,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     __slots__ = ("_source",)
     _source: Source
 
-    @checks_keywords
     def __init__(
         self,
         iterable: Iterable[Any] | Callable[[], Iterable[Any]],
@@ -105,7 +104,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         return cls._of(stdlib())
 
     @classmethod
-    @checks_keywords
     def from_glob(
         cls, pattern: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | str | None = None
     ) -> Documents:
@@ -151,7 +149,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
             return cls._of(Glob(folder, below, f"Documents.from_glob({text!r})"))
 
     @classmethod
-    @checks_keywords
     def from_archive(
         cls,
         archive: str | os.PathLike[str],
@@ -212,7 +209,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
     # --- listings made from this one; each is lazy, and lists this one again when it is listed
 
-    @checks_keywords
     def where(self, condition: str | Callable[[Document], object]) -> Documents:
         """Return a listing of the documents that meet a condition.
 
@@ -236,7 +232,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         """
         return self._of(Where(self._source, condition))
 
-    @checks_keywords
     def sample(self, n: int, by: Literal["pages", "size"] | None = None, seed: int = 0) -> Documents:
         """Return a listing of some documents, drawn at random but the same each time.
 
@@ -269,7 +264,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         """
         return self._of(Sample(self._source, n, by, seed))
 
-    @checks_keywords
     def longest_first(self) -> Documents:
         """Return a listing that begins with the longest documents, so that none of them runs alone at the end.
 
@@ -284,7 +278,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         """
         return self._of(LongestFirst(self._source))
 
-    @checks_keywords
     def split(self, pages: int) -> Documents:
         """Return a listing that splits long PDFs into parts, each a separate document and message.
 
@@ -316,7 +309,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         """
         return self._of(Split(self._source, pages))
 
-    @checks_keywords
     def probe(self, lab: ProbingLab | None = None) -> Documents:
         """Count the pages of PDFs on the consumers, and return a listing with the counts.
 
@@ -357,7 +349,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         return self._of(Probed(self._source, pages))
 
     @classmethod
-    @checks_keywords
     def from_parquet(
         cls,
         files: Any,
@@ -426,7 +417,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         return cls._of(ParquetRows(files, key, columns, check_options(storage_options)))
 
     @classmethod
-    @checks_keywords
     def from_frame(cls, frame: Any, key: Any = None, columns: Iterable[Any] | None = None) -> Documents:
         """List the rows of a frame in memory, each a document that travels with its values.
 
@@ -473,7 +463,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         return cls._of(rows_of_frame(frame, key, columns))
 
     @classmethod
-    @checks_keywords
     def from_dask(cls, collection: Any, key: Any = None, columns: Iterable[Any] | None = None) -> Documents:
         """List the rows of a Dask DataFrame, or of a bag of dicts, computing one partition at a time.
 
@@ -506,7 +495,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         return cls._of(rows_of_dask(collection, key, columns))
 
     @classmethod
-    @checks_keywords
     def from_hf(cls, dataset: Any, key: str | None = None, columns: Iterable[str] | None = None) -> Documents:
         """List the rows of a Hugging Face dataset, reading it a thousand rows at a time.
 
@@ -535,7 +523,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         return cls._of(rows_of_hf(dataset, key, columns))
 
     @classmethod
-    @checks_keywords
     def from_jsonl(
         cls, files: Any, key: str | None = None, *, storage_options: Mapping[str, Any] | str | None = None
     ) -> Documents:
@@ -582,7 +569,6 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         return cls._of(Records(files, key, "", "from_jsonl", check_options(storage_options)))
 
     @classmethod
-    @checks_keywords
     def from_csv(
         cls,
         files: Any,

@@ -25,7 +25,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset · StorageUnknown · ValueUnreadable
-    └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · WrongUse
+    └── UsageError ── BadName · BadOption · UnknownOption · NoAttribute · WrongUse
                     NotSettable · PositionNotFound · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
@@ -151,7 +151,6 @@ __all__ = [
     "WaitTimeout",
     "WidgetNotBuilt",
     "WorkersGone",
-    "WrongArguments",
     "WrongKind",
     "WrongUse",
     "in_words",
@@ -548,12 +547,6 @@ class UnknownOption(UsageError, TypeError):
     text = "{function}() has no option {option!r}. {hint} Nothing was done."
 
 
-class WrongArguments(UsageError, TypeError):
-    """An argument is missing, or there are too many; a TypeError as well, as for any function."""
-
-    text = "{function}(): {reason}. It is called as {usage}. Nothing was done."
-
-
 class NoAttribute(UsageError, AttributeError):
     """An object, or the module, does not have this name; an AttributeError as well, as for any object."""
 
@@ -561,13 +554,16 @@ class NoAttribute(UsageError, AttributeError):
 
 
 class NotSettable(UsageError, AttributeError):
-    """An attribute was set that the object does not have, or that is read-only; an AttributeError as well."""
+    """An attribute of a run, a queue or a lab was set; an AttributeError as well."""
 
-    text = "{what}.{attribute} cannot be set: it {problem}. Nothing was changed. {way}."
+    text = (
+        "{what}.{attribute} cannot be set. Nothing was changed. Options are given when a run, a queue or a lab is "
+        "made; keep what is yours in a variable of its own."
+    )
 
 
 class WrongUse(UsageError, TypeError):
-    """An object was used for what it cannot do, such as iterating a run; a TypeError as well, as for any object."""
+    """An object was used for what it cannot do, such as adding listings; a TypeError as well, as for any object."""
 
     text = "{what} {problem}. {hint}."
 

@@ -16,7 +16,7 @@ __all__ = ["load", "unload"]
 
 def load(shell: InteractiveShell) -> None:
     """Add `%dq` and `%%dq` to a shell, in place of those that are there."""
-    from dqlab.jupyter.letters import letter_bundle
+    from dqlab.jupyter.dead_letters import letter_bundle
     from dqlab.jupyter.magics import DQMagics
     from dqlab.live.display import register_formatters
 

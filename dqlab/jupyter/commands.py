@@ -20,10 +20,9 @@ from dqlab.errors.rendering import StoppedWaiting
 from dqlab.hpc.job_waits import give_up
 from dqlab.hpc.recipes import Recipe, spoken
 from dqlab.hpc.systems import KINDS
-from dqlab.jupyter.choice import offer, report_of_code, report_of_retry, report_of_start
-from dqlab.jupyter.letters import find_letter
+from dqlab.jupyter.dead_letters import find_letter
 from dqlab.jupyter.line import Line
-from dqlab.jupyter.sayings import (
+from dqlab.jupyter.messages import (
     Said,
     attached,
     choices,
@@ -37,6 +36,7 @@ from dqlab.jupyter.sayings import (
     submitted,
     warned,
 )
+from dqlab.jupyter.rerun_prompt import offer, report_of_code, report_of_retry, report_of_start
 from dqlab.lab import Lab, crew
 from dqlab.live.decisions import decided, deciding, is_offered
 from dqlab.live.display import conclude, ended_in_view, is_watched
@@ -66,10 +66,10 @@ def connect(line: Line, options: Namespace) -> Lab:
     target = _batch_system(options) or line.target(options.target)
     if isinstance(target, Lab) and not target.closed:
         lab = target
-        line.desk.use(lab)
+        line.session.use(lab)
     else:
         timeout = _duration(options.timeout)
-        lab, before = line.desk.connect(target, n=options.n, store=options.store, name=options.name, timeout=timeout)
+        lab, before = line.session.connect(target, n=options.n, store=options.store, name=options.name, timeout=timeout)
         if before is not None:
             line.say(end(before))
     if options.out is not None:
@@ -125,7 +125,7 @@ def submit(line: Line, options: Namespace) -> Run:
             line.store(options.out, run)  # before errors below, so that the variable is the run that they are about
         if run.doubt is not None:
             return run
-        line.desk.submitted(line.lab, run)
+        line.session.submitted(line.lab, run)
         retries = options.on_existing == "retry-failed"
         line.say(submitted(run, documents, options.over, function=options.function, retries=retries))
         if options.meant:
@@ -137,7 +137,7 @@ def submit(line: Line, options: Namespace) -> Run:
         for notice in notices:
             line.say(notice)
         if options.watch:
-            line.desk.show(run)
+            line.session.show(run)
         return _waited(line, run, stored=options.out is not None) if options.wait else run
 
 
@@ -161,23 +161,23 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
 
         def start_over() -> Run:
             new = pool.map(function, documents, **(more | {"on_existing": "new"}))
-            line.desk.submitted(lab, new)
+            line.session.submitted(lab, new)
             line.replace(run, new)
             return new
 
-        line.desk.submitted(lab, run)
+        line.session.submitted(lab, run)
         sentences = list(choices(run, error, options.function, defined=options.defined))
         if options.out is not None:
             line.store(options.out, run)  # before the view is drawn, which names the variable
         offer(run, function, start_over, sentences, line.say)
         if options.watch:
-            line.desk.show(run)
+            line.session.show(run)
         return run
 
 
 def attach(line: Line, options: Namespace) -> Run:
     """Return an existing run, with the results it has even where a cell has other code for it."""
-    line.desk.keep(options.run)
+    line.session.keep(options.run)
     run = line.lab.attach(options.run)
     if options.out is not None:  # nothing else is shown then
         line.say(attached(run, options.out))
@@ -207,7 +207,7 @@ def status(line: Line, options: Namespace) -> Snapshot | None:
 
 def watch(line: Line, options: Namespace) -> None:
     """Show a run while it runs."""
-    line.desk.show(line.run(options.run))
+    line.session.show(line.run(options.run))
 
 
 def wait(line: Line, options: Namespace) -> Run:

@@ -15,8 +15,8 @@ from enum import Enum, auto
 from typing import Any, NoReturn
 
 from dqlab.errors import UsageError
-from dqlab.jupyter.fitting import broken, fitted, width_here
-from dqlab.keywords import instead, nearest
+from dqlab.jupyter.wrapping import broken, fitted, width_here
+from dqlab.keywords import nearest
 
 __all__ = ["COMMANDS", "Command", "Names", "find", "overview", "split"]
 
@@ -141,10 +141,6 @@ class Command:
     names: dict[str, Names] = field(default_factory=dict)
     when: str = ""
     """When the command is of use."""
-    instead: str = ""
-    """The command for what this one does not do."""
-    elsewhere: dict[str, str] = field(default_factory=dict)
-    """By option of another command, how to do here what that option does."""
 
     @property
     def in_shell(self) -> bool:
@@ -200,15 +196,13 @@ class Command:
         for word in words:
             flag = word.partition("=")[0]
             if flag.startswith("-") and flag.replace("-", "").isidentifier() and not self._knows(flag):
-                meant = self.elsewhere.get(flag) or self.instead or _meant(flag, self.options)
-                raise UsageError(reason=f"{self.parser.prog} has no option {flag}. {meant}")
+                raise UsageError(reason=f"{self.parser.prog} has no option {flag}. {_meant(flag, self.options)}")
         self._check_assignments(words)
         self._check_choices(words)
         options, rest = self.parser.parse_known_args(words)
         if rest:
             many = " ".join(rest)
-            spaces = f"An expression with spaces stands in quotes; {self.parser.prog} -h lists the options."
-            hint = self.instead.replace("QUEUE", many) or spaces
+            hint = f"An expression with spaces stands in quotes; {self.parser.prog} -h lists the options."
             raise UsageError(reason=f"{self.parser.prog} does not understand {many!r}. {hint}")
         return options
 
@@ -367,7 +361,7 @@ def _show() -> Command:
 
 
 def _retry() -> Command:
-    summary = "Send dead documents through again with the function as it is defined now."
+    summary = "Retry dead documents with the function as it is defined now."
     command = _run(_command("retry", summary, "run.retry(fn=fn, where=..., rest=True)"))
     command.add("--fn", metavar="NAME", names=Names.FUNCTION, help="default: the function of that name")
     rest = "give that code to the rest of the run too: what waits, and what is still to come"
@@ -377,7 +371,7 @@ def _retry() -> Command:
 
 
 def _cancel() -> Command:
-    command = _run(_command("cancel", "Give up every document that has no result yet.", "run.cancel()"))
+    command = _run(_command("cancel", "Cancel every document that has no result yet.", "run.cancel()"))
     return _out(command.add("-y", "--yes", action="store_true", help="do it; without, only say what it would do"))
 
 
@@ -394,14 +388,14 @@ def _queue(command: Command) -> Command:
 
 
 def _scale() -> Command:
-    summary = "Have more or fewer consumers on a queue, also while it works."
+    summary = "Change the number of consumers, also while the queue is busy."
     command = _command("scale", summary, "lab.queue(name).scale(n)")
     command.add("n", metavar="N", names=Names.NEW, help="consumers; auto: one on each worker")
     return _out(_queue(command))
 
 
 def _purge() -> Command:
-    summary = "Throw messages of a queue away; they count as cancelled."
+    summary = "Discard messages; they count as cancelled."
     command = _queue(_command("purge", summary, "lab.queue(name).purge(state='dead')"))
     command.add("--state", choices=["dead", "ready", "delayed"], default="dead", help="which; default: dead")
     return _out(command.add("-y", "--yes", action="store_true", help="do it; without, only say what it would do"))
@@ -418,7 +412,7 @@ def _history() -> Command:
 
 
 def _open() -> Command:
-    summary = "Give the address of the dashboard, or of one of its panels."
+    summary = "Print the address of the dashboard, or of one of its panels."
     command = _command("open", summary, "lab.panel('depth')")
     panels = ["dq", "depth", "throughput", "failures", "unacked", "runs", "storage"]
     return _out(command.add("panel", nargs="?", choices=panels, default="dq", help="default: dq, all of them"))
@@ -431,17 +425,17 @@ def _config() -> Command:
 
 
 def _compact() -> Command:
-    summary = "Give back at once the disk space of what is settled in one durable queue; for all of them: %dq gc."
+    summary = "Free the disk space of settled messages in a durable queue now; for all of them: %dq gc."
     command = _command("compact", summary, "lab.queue(name).compact()")
-    command = replace(command, when=_WHEN, instead="For every queue of the store: %dq gc")
+    command = replace(command, when=_WHEN)
     command.add("queue", nargs="?", metavar="QUEUE", names=Names.QUEUE, help="default: as for submit")
     return _out(command)
 
 
 def _gc() -> Command:
-    summary = "Give back the space of what is settled in every durable queue of the store; for one: %dq compact QUEUE."
+    summary = "Free the disk space of settled messages in every durable queue; for one: %dq compact QUEUE."
     command = _command("gc", summary, "lab.gc()")
-    return replace(command, when=_WHEN, instead="For one queue: %dq compact QUEUE")
+    return replace(command, when=_WHEN)
 
 
 _WHEN = (
@@ -472,12 +466,6 @@ def _doctor() -> Command:
     return _out(command.add("--timeout", metavar="TIME", names=Names.NEW, help="for all of it; default: 10s"))
 
 
-_SOME = (
-    "Filter the table in Python: run.failures().to_frame().query(\"error == 'KeyError'\"). "
-    "%dq retry --where sends some of them again."
-)
-
-
 def _all() -> Iterable[Command]:
     yield _connect()
     yield _documents()
@@ -490,16 +478,15 @@ def _all() -> Iterable[Command]:
     yield _run(_command("watch", "Show a run while it runs.", "run"))
     yield _wait()
     yield _results()
-    failed = _command("failed", "Show the dead documents of a run.", "run.failures()")
-    yield _out(_run(replace(failed, elsewhere={"--where": _SOME})))
+    yield _out(_run(_command("failed", "Show the dead documents of a run.", "run.failures()")))
     yield _show()
     yield _retry()
     for name, summary in (
-        ("pause", "Start nothing more of a run or a queue; what runs now ends."),
-        ("resume", "Go on after pause."),
+        ("pause", "Pause a run or a queue; documents that are running now are finished."),
+        ("resume", "Continue a paused run or queue."),
     ):
         yield _run(_command(name, summary, f"run.{name}()"), Names.RUN_OR_QUEUE, "RUN|QUEUE")
-    drain = "Take no more messages into a queue; what is there is processed, then it pauses."
+    drain = "Accept no new messages in a queue; what is there is processed, then it pauses."
     yield _out(_queue(_command("drain", drain, "lab.queue(name).drain()")))
     yield _cancel()
     yield _drop()
@@ -546,7 +533,5 @@ def _usage_lines(usage: str, width: int | None) -> list[str]:
 
 
 def _meant(word: str, known: Collection[str]) -> str:
-    if meant := instead("%dq", word):
-        return meant
     near = nearest(word, known)
     return f"Did you mean {near}?" if near else f"There are: {', '.join(known)}."

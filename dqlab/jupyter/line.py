@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dqlab.errors import RunNotFound, UsageError
-from dqlab.jupyter.desk import Desk
-from dqlab.jupyter.fitting import fitted, width_here
+from dqlab.jupyter.session import ShellSession
+from dqlab.jupyter.wrapping import fitted, width_here
 from dqlab.keywords import nearest
 from dqlab.lab import Lab
 from dqlab.runs.pool import QueuePool
@@ -52,7 +52,7 @@ class Line:
     """The notebook, as one line sees it."""
 
     shell: Any
-    desk: Desk
+    session: ShellSession
     names: Mapping[str, Any]
     """Variables, with those of the function that runs the line."""
     queue: str
@@ -62,7 +62,7 @@ class Line:
     @property
     def lab(self) -> Lab:
         """The lab in use."""
-        return self.desk.lab(self.names)
+        return self.session.lab(self.names)
 
     @property
     def cell(self) -> int:
@@ -77,7 +77,7 @@ class Line:
 
     def said(self, held: Run | QueuePool, sentence: str) -> None:
         """Print one line about a run or queue, which is then not displayed below."""
-        self.desk.said(held)
+        self.session.said(held)
         self.say(sentence)
 
     def store(self, variable: str, value: object) -> None:
@@ -130,9 +130,9 @@ class Line:
     def run(self, word: str | None) -> Run:
         """Return the run that a word names, or the last one, or raise `RunNotFound` with the existing runs."""
         if word is None:
-            return self.desk.last_run(self.lab)
+            return self.session.last_run(self.lab)
         held = self.names.get(word)
-        return held if isinstance(held, Run) else self.desk.undecided(self.lab.session.runs.named(word))
+        return held if isinstance(held, Run) else self.session.undecided(self.lab.session.runs.named(word))
 
     def run_or_queue(self, word: str | None) -> Run | QueuePool:
         """Return the run that a word names, else the open queue of that name, or raise `RunNotFound`."""

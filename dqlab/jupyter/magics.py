@@ -26,9 +26,9 @@ from dqlab.errors import DqlabError, UsageError
 from dqlab.errors.rendering import StoppedWaiting, rendered
 from dqlab.jupyter.commands import ACTIONS
 from dqlab.jupyter.completion import matcher
-from dqlab.jupyter.desk import Desk
 from dqlab.jupyter.grammar import find, overview, split
 from dqlab.jupyter.line import Line, own_names
+from dqlab.jupyter.session import ShellSession
 from dqlab.jupyter.source import define, users_of_last
 from dqlab.lab import Lab
 from dqlab.live.display import Mode, mode, set_mode
@@ -68,17 +68,17 @@ class DQMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._shell: Any = shell  # the base class declares that its own may be None
-        self.desk = Desk(shell)
+        self.session = ShellSession(shell)
         self._matcher = matcher(lambda: own_names(self._shell, self._shell.user_ns), self._known_lab)
 
     def start(self) -> None:
         """Register completion, and intercept the display of values."""
-        self.desk.start()
+        self.session.start()
         self._shell.Completer.custom_matchers.append(self._matcher)
 
     def stop(self) -> None:
         """Restore the shell."""
-        self.desk.stop()
+        self.session.stop()
         self._shell.Completer.custom_matchers.remove(self._matcher)
         self._shell.configurables.remove(self)
 
@@ -103,7 +103,7 @@ class DQMagics(Magics):
     def _carry_out(self, text: str, cell: str | None, local_ns: dict[str, Any] | None) -> Any:
         words = split(text.rstrip().removesuffix(";"))  # a final ";" is for IPython, which then displays nothing
         names = self._names(local_ns)
-        line = Line(self._shell, self.desk, names, self.queue, self)
+        line = Line(self._shell, self.session, names, self.queue, self)
         if not words or words[0] in _HELP:
             return line.say(overview())
         with _said_of_cell("The cell was not run." if cell is not None else ""):
@@ -146,7 +146,7 @@ class DQMagics(Magics):
 
     def _known_lab(self) -> Lab | None:
         try:
-            return self.desk.lab(self._shell.user_ns)
+            return self.session.lab(self._shell.user_ns)
         except UsageError:
             return None
 

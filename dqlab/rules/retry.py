@@ -8,7 +8,6 @@ from typing import Any
 
 from dqlab.config import check_count, seconds
 from dqlab.errors import BadOption, DqlabError
-from dqlab.keywords import checks_making
 
 __all__ = ["Later", "Retry"]
 
@@ -95,6 +94,3 @@ class Retry:
         doublings = min(max(exceptions - 1, 0), _MAX_DOUBLINGS)
         bound = min(float(self.max_backoff), float(self.backoff) * 2.0**doublings)
         return random.uniform(0.0, bound) if self.jitter else bound
-
-
-checks_making(Retry, lambda retries: f"dq.Retry({retries if type(retries) is int else 3}, backoff='1s')")

@@ -25,7 +25,6 @@ from dqlab.config import check_count, seconds
 from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, QueueClosed, ResultsFull, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID
-from dqlab.keywords import checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
@@ -110,7 +109,6 @@ class ConsumerPool:
         The class cannot be sent to another process.
     """
 
-    @checks_keywords
     def __init__(
         self,
         client: Client,
@@ -283,7 +281,6 @@ class ConsumerPool:
             used, limit = sum(shard.stored for shard in shards), self.queue_pool.options["results_maxsize"]
             raise ResultsFull(run=f"puts on {self.queue_pool.name}", used=used, limit=limit)
 
-    @checks_keywords
     def results(self, errors: Literal["raise", "return"] = "raise") -> dict[int, Any]:
         """Return the value of every processed plain put of the queue, by message id.
 

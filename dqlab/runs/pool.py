@@ -24,7 +24,7 @@ from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
 from dqlab.errors import BadOption, DqlabError, DqlabWarning, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
-from dqlab.keywords import KeepsAttributes, SuggestsAttributes, call_of, checks_keywords
+from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
@@ -87,22 +87,6 @@ _FOR_COROUTINES = (
     "one, each consumer has one call at a time. lab.queue({0!r}).scale({1}) gives the queue {1} "
     "consumers"
 )
-_OF_QUEUE = "It is given when a queue is made: lab.queue({0}=...)"
-_NOT_SET = {name: _OF_QUEUE.format(name) for name in ("name", "durability", "served")}
-"""Read-only attributes, and what to write instead of setting them."""
-_OPTIONS = frozenset(
-    {
-        "concurrency",
-        "early_ack",
-        "max_bytes",
-        "max_deliveries",
-        "maxsize",
-        "n_queues",
-        "retry",
-        "visibility_timeout",
-    }
-)
-"""Options of `Lab.queue` that users look for as attributes of a queue."""
 
 
 class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
@@ -161,9 +145,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     """
 
     _way_out = "return what is to be put next, and put that here"
-    _read_only = _NOT_SET
 
-    @checks_keywords
     def __init__(
         self,
         client: Client,
@@ -221,12 +203,6 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         state = "closed" if self._closed else many(len(self.handle.refs), "shard")
         return f"<QueuePool {self.name!r}: {state}, maxsize {self.options['maxsize']}>"
 
-    def _elsewhere(self, name: str) -> str:
-        return f"A run has it: run = pool.map(fn, documents); run.{call}" if (call := call_of(Run, name)) else ""
-
-    def _set_elsewhere(self, name: str) -> str:
-        return _OF_QUEUE.format(name) if name in _OPTIONS else super()._set_elsewhere(name)
-
     def _store_in(self, dirpath: str | os.PathLike[str] | None) -> tuple[Path, str] | None:
         if self.durability is Durability.TRANSIENT:
             return None
@@ -237,7 +213,6 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     # --- runs -------------------------------------------------------------------------------
 
-    @checks_keywords
     def map(
         self,
         fn: Callable[[Any], Any],

@@ -37,7 +37,7 @@ from dqlab.errors import (
 )
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID, Kind
-from dqlab.keywords import IsNoSequence, SuggestsAttributes, checks_keywords
+from dqlab.keywords import SuggestsAttributes
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
@@ -195,7 +195,7 @@ class PlainPuts:
         return payload
 
 
-class PutResult(IsNoSequence, SuggestsAttributes):
+class PutResult(SuggestsAttributes):
     """The messages of one put, returned at once; `ids` and `durability` wait for the confirmation.
 
     Parameters
@@ -211,10 +211,6 @@ class PutResult(IsNoSequence, SuggestsAttributes):
         done = self._ticket.done
         state = "sending" if not done.done() else "refused" if done.exception() else "confirmed"
         return f"<PutResult of {many(self._ticket.count, 'message')} on {self._handle.name!r}: {state}>"
-
-    def _instead(self, use: str) -> tuple[str, str, str]:
-        write = "for value in put.results()" if use == "loop" else f"put.results()[{use}]"
-        return repr(self), "is not the list of its results", f"Write {write}; it waits until they are there"
 
     def __bool__(self) -> bool:
         return self._ticket.count > 0
@@ -245,7 +241,6 @@ class PutResult(IsNoSequence, SuggestsAttributes):
         self._ranges()
         return self._handle.promise
 
-    @checks_keywords
     def results(self, timeout: float | str | None = None, errors: Literal["raise", "return"] = "raise") -> list[Any]:
         """Wait until all messages are settled; return their values in the order of the put.
 

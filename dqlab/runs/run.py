@@ -54,7 +54,7 @@ from dqlab.errors import (
     in_words,
 )
 from dqlab.errors.rendering import interruptible
-from dqlab.keywords import IsNoSequence, KeepsAttributes, SuggestsAttributes, checks_keywords
+from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
@@ -108,17 +108,6 @@ STALLED_AFTER = 5.0
 ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError)
 """Errors of an input that was sent only in part; the results of that part belong to the run."""
 
-_OF_MAP = "It is given when a run is made: lab.map(fn, documents, {0}=..., name=...)"
-_NOT_SET = {
-    "name": _OF_MAP.replace("{0}=..., ", ""),
-    "id": "A run keeps it",
-    "handle": "It belongs to the run",
-    "queue": "lab.queue(NAME).map(fn, documents) makes a run on another queue",
-}
-"""Read-only attributes, and what to write instead of setting them."""
-_OPTIONS = frozenset({"executor", "max_messages_per_process", "memory", "stop_if", "timeout"})
-"""Options of `map` that users look for as attributes of a run."""
-
 
 class RowsStay(DqlabWarning):
     """A run with a sink was dropped, and the files that it has written stay."""
@@ -135,7 +124,7 @@ class RowsNotDeleted(RunError):
 
 
 @dataclass(eq=False, repr=False)
-class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttributes):
+class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     """One mapping of a function over documents, made by `map` and found again by `attach`.
 
     No method waits for the run except `wait`, `results` and others that say so, and iterating `as_completed`.
@@ -149,7 +138,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     """
 
     _way_out = "take along what the function needs of it, such as list(run.results())"
-    _read_only = _NOT_SET
 
     name: str
     id: bytes
@@ -171,21 +159,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def __post_init__(self) -> None:
         self.handle = self.handle.of_run(self.name)
         self._dropping = threading.Lock()
-
-    def _set_elsewhere(self, name: str) -> str:
-        if name in _OPTIONS:
-            return _OF_MAP.format(name)
-        return super()._set_elsewhere(name)
-
-    def _instead(self, use: str) -> tuple[str, str, str]:
-        what = f"run {self.name!r}"
-        if use == "len":
-            return what, "has no length", "Write len(run.results()) for its results, run.counts for how far it is"
-        if use == "loop":
-            write = "for value in run.results(), or, as they come, for key, value in run.as_completed()"
-            return what, "is not the list of its results", f"Write {write}"
-        write = f"dict(run.results().items())[{use}]" if use[0] in "'\"" else f"run.results()[{use}]"
-        return what, "is not the list of its results", f"Write {write}"
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r} on queue {self.handle.name!r}>"
@@ -367,7 +340,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             raise BadOption(option="n", value=n, problem=problem)
         mark(link, f"scale {n}", self.queue)
 
-    @checks_keywords
     def retry(
         self,
         fn: Callable[..., Any] | None = None,
@@ -551,7 +523,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     # --- waiting: each method returns, or raises why no more results arrive -----------------------
 
-    @checks_keywords
     def wait(self, timeout: float | str | None = None, *, errors: Literal["warn", "raise"] = "warn") -> Self:
         """Wait until every document is acked, dead, cancelled or lost. Ctrl-C stops waiting; the run continues.
 
@@ -796,7 +767,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         *,
         merge: Callable[[list[Any]], Any],
     ) -> MergedResults: ...
-    @checks_keywords
     def results(
         self,
         errors: Literal["raise", "skip", "return"] = "raise",
@@ -889,7 +859,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         reader = self.reader()
         return None if reader is None else reader.sink
 
-    @checks_keywords
     def table(self) -> RunTable:
         """Return the run's results as a lazy table, even while the run continues; failures have no row.
 
@@ -915,7 +884,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """
         return RunTables(self).table()
 
-    @checks_keywords
     def query(self, sql: str, errors: Errors = "raise", timeout: float | str | None = None) -> pd.DataFrame:
         """Wait for the run, then return the result of an SQL query as a pandas DataFrame.
 
@@ -952,7 +920,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """
         return RunTables(self).query(sql, errors, timeout)
 
-    @checks_keywords
     def join(
         self, df: pd.DataFrame, on: str = "key", errors: Errors = "raise", timeout: float | str | None = None
     ) -> pd.DataFrame:
@@ -981,7 +948,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """
         return RunTables(self).join(df, on, errors, timeout)
 
-    @checks_keywords
     def to_parquet(
         self, path: str | os.PathLike[str], errors: Errors = "raise", timeout: float | str | None = None
     ) -> str:
@@ -1014,7 +980,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """
         return RunTables(self).to_parquet(path, errors, timeout)
 
-    @checks_keywords
     def publish(self, path: str | os.PathLike[str], timeout: float | str | None = None) -> Published:
         """Wait for the run, then write everything that others need to a folder, in the order of the input.
 
@@ -1048,7 +1013,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """
         return RunTables(self).publish(path, timeout)
 
-    @checks_keywords
     def compact_sink(self) -> Compaction:
         """Merge small parts of the run's sink, and delete parts that nothing refers to; return a summary.
 
@@ -1292,7 +1256,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         source: str | None = self._progress().record.codes[-1]["source"]
         return source
 
-    @checks_keywords
     def function(self, version: str = "") -> Callable[..., Any]:
         """Return the function that was sent, with the values and helpers of its notebook, even in another kernel.
 
@@ -1371,7 +1334,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         progress = self._progress()
         return progress.record.to_dict() | {"halted": progress.halted}
 
-    @checks_keywords
     def failures(self) -> Failures:
         """Return the run's dead letters: a sequence that a notebook shows as a table; `.to_frame()` for pandas."""
         progress = self._progress()

@@ -36,13 +36,6 @@ def test_an_empty_path_is_not_the_current_directory(words: list[str], capsys: py
     assert "'' names no file or directory; '.' is the current directory" in capsys.readouterr().err
 
 
-def test_gc_in_a_shell_names_what_gives_space_back_there(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is a line of notebooks; a shell has a command for a store that is not open anywhere."""
-    assert main(["gc", "runs/"]) == 2
-    said = capsys.readouterr().err
-    assert "Did you mean `dqlab compact DIR`, for a store that is not open anywhere? In a notebook: %dq gc." in said
-
-
 def test_unknown_command_lists_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     """Where no guess fits, the whole choice is shown."""
     status = main(["xyzzy"])

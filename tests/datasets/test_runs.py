@@ -21,7 +21,7 @@ from dqlab.datasets.joining import NoKeyMatches
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.publishing import RunChanged
 from dqlab.datasets.sql import SourceUnknown
-from dqlab.errors import BadOption, ColumnUnknown, DqlabWarning, ResultUnreadable, RunFailed, UnknownOption
+from dqlab.errors import BadOption, ColumnUnknown, DqlabWarning, ResultUnreadable, RunFailed
 from dqlab.live.display import text_of
 from dqlab.testing import Gate
 from tests.cells import of_a_cell
@@ -166,13 +166,6 @@ class Closed:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _closed, (self.n,)
-
-
-def test_an_unknown_option_is_named(queue: dq.QueuePool, tmp_path: Path) -> None:
-    run = queue.map(count, [1])
-
-    with pytest.raises(UnknownOption):
-        run.to_parquet(tmp_path / "out", row_groups=3)  # type: ignore[call-arg]
 
 
 # --- frames --------------------------------------------------------------------------------------

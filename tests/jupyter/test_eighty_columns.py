@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.jupyter.fitting import fitted
 from dqlab.jupyter.grammar import COMMANDS
+from dqlab.jupyter.wrapping import fitted
 
 LINES = [
     *(

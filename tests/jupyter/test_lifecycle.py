@@ -12,8 +12,8 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import RunExists, RunsInFlight
-from dqlab.jupyter.desk import _check_idle
-from dqlab.jupyter.sayings import standing
+from dqlab.jupyter.messages import standing
+from dqlab.jupyter.session import _check_idle
 from dqlab.stats import Counts, RunState, RunStats, StopReason
 from dqlab.testing import Gate
 
@@ -128,7 +128,7 @@ def test_refusal_keeps_its_type() -> None:
 
 
 class Shown:
-    """What a desk and the sentences of lines ask of a run."""
+    """What a session and the sentences of lines ask of a run."""
 
     done = False
     submitter = None
@@ -337,7 +337,7 @@ def test_input_that_stops_at_once_says_why(connected: Any, capsys: Any) -> None:
 def test_number_that_was_said_is_not_shown_again(connected: Any, capsys: Any, monkeypatch: Any) -> None:
     """`Out: 2` below a sentence that says it is a riddle."""
     connected.run("%dq submit abs --over ['a', 'b'] --retries 0 --name letters --on-existing new --wait -o run")
-    monkeypatch.setattr("dqlab.jupyter.sayings.in_jupyter", lambda: True)
+    monkeypatch.setattr("dqlab.jupyter.messages.in_jupyter", lambda: True)
     monkeypatch.setattr(connected.shell.displayhook, "write_output_prompt", lambda: None)  # as a kernel's
     monkeypatch.delattr(builtins, "_", raising=False)  # a doctest leaves it, and IPython then leaves `_` alone
     capsys.readouterr()

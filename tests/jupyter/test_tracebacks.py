@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.errors import UnknownOption, rendering
+from dqlab.errors import NoAttribute, rendering
 from dqlab.live.details import examples
 from dqlab.notebook import with_cells
 from dqlab.runs.code.versions import code_version
@@ -54,14 +54,14 @@ def test_a_script_shows_the_users_frames_and_the_sentence(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "excepthook", lambda *about: printed.extend(traceback.format_exception(*about)))
     with rendering.interruptible(""):
         pass
-    for fails in (lambda: dq.Documents.from_glob("*.txt", nope=1), lambda: 1 / 0):  # type: ignore[call-arg]
-        with pytest.raises((UnknownOption, ZeroDivisionError)) as raised:
+    for fails in (lambda: dq.nope, lambda: 1 / 0):
+        with pytest.raises((NoAttribute, ZeroDivisionError)) as raised:
             fails()
         sys.excepthook(raised.type, raised.value, raised.tb)
 
     text = "".join(printed)
     assert set(re.findall(r'File "(.*?)"', text)) == {__file__}
-    assert "UnknownOption: Documents.from_glob() has no option 'nope'" in text
+    assert "NoAttribute: dqlab has no 'nope'" in text
     assert "ZeroDivisionError" in text
     assert raised.tb is raised.value.__traceback__, "what is not of dqlab is as it was"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.errors import BadOption, UnknownOption
+from dqlab.errors import BadOption
 from dqlab.failures.failure import Failure
 from dqlab.frame import Outcome
 from dqlab.rules.options import QueueOptions
@@ -63,12 +63,6 @@ def test_queue_options_are_checked_when_they_are_made(options: dict[str, Any]) -
     """A queue with a limit of nothing would only ever say that it is full."""
     with pytest.raises(BadOption):
         QueueOptions(**options)
-
-
-def test_option_that_retry_does_not_have_names_those_it_has() -> None:
-    """It was a `TypeError` about `Retry.__init__()`."""
-    with pytest.raises(UnknownOption, match=r"no option 'retry'.*retries, backoff.*dq\.Retry\(2, backoff='1s'\)"):
-        Retry(retry=2)  # type: ignore[call-arg]
 
 
 def test_a_failure_is_delivered_again_no_earlier_than_its_server_asks(make_desk: Any) -> None:

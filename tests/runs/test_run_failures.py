@@ -23,7 +23,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import queue_calls
-from dqlab.errors import BadOption, DqlabWarning, FunctionForgotten, RunFailed, UnknownOption
+from dqlab.errors import BadOption, DqlabWarning, FunctionForgotten, RunFailed
 from dqlab.live.tables import failures_table
 from dqlab.live.text import table_text
 from dqlab.rules.ids import shard_of
@@ -320,8 +320,6 @@ def test_retry_of_what_no_failure_matches_warns_and_names_what_there_is(queue: d
         assert run.retry(where="error == 'ValueErorr'") == 0
     with pytest.warns(DqlabWarning, match=r"no failure of run .* matches fingerprint '0'.*(Key|Value)Error \w+ \(2\)"):
         assert run.retry(fingerprint="0") == 0
-    with pytest.raises(UnknownOption, match=r"run\.failures\(\)\.to_frame\(\)\.query\(\"error == 'KeyError'\"\)"):
-        run.failures(where="error == 'KeyError'")  # type: ignore[call-arg]
     assert len(run.failures().to_frame().query("error == 'KeyError'")) == 2
     run.retry(parse_better)
     run.wait(timeout=20)

@@ -14,7 +14,7 @@ from typing import Any
 
 from dqlab.clock import SystemClock
 from dqlab.errors import DqlabError
-from dqlab.jupyter.sayings import paused_itself, rest_of, warned
+from dqlab.jupyter.messages import paused_itself, rest_of, warned
 from dqlab.live.decisions import decided, deciding, offered, retried
 from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, watch, watch_in
 from dqlab.live.html import wrap

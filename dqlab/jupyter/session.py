@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.connecting import connect, opened
 from dqlab.errors import DqlabError, DqlabWarning, RunsInFlight, UsageError
-from dqlab.jupyter.fitting import fitted
-from dqlab.jupyter.sayings import said_of
+from dqlab.jupyter.messages import said_of
+from dqlab.jupyter.wrapping import fitted
 from dqlab.lab import Lab
 from dqlab.live.display import watch
 from dqlab.runs.code.explanation import Explanation
@@ -25,12 +25,12 @@ from dqlab.store.values import Compacted
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["Desk"]
+__all__ = ["ShellSession"]
 
 _WAIT = "Wait for it with %dq wait"
 
 
-class Desk:
+class ShellSession:
     """The lab and the run that lines of one shell refer to."""
 
     def __init__(self, shell: InteractiveShell) -> None:

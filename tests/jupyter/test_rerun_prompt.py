@@ -16,7 +16,7 @@ from ipywidgets.widgets.widget import _instances
 
 import dqlab as dq
 from dqlab.errors import AllFailed, RunExists
-from dqlab.jupyter.choice import Choice
+from dqlab.jupyter.rerun_prompt import Choice
 from dqlab.live.display import Mode
 from dqlab.live.follow import LiveRun
 from dqlab.live.views import Command, Press
@@ -134,7 +134,7 @@ def test_button_does_what_it_says(
 ) -> None:
     """One click, in place of reading an error and typing a line; a live view of the run follows it."""
     shown: list[dq.Run] = []
-    monkeypatch.setattr("dqlab.jupyter.choice.watch", shown.append)
+    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.watch", shown.append)
     invert = edited["invert"]
     choice = Choice(edited["run"], invert, lambda: queue.map(invert, [1, 0], name="edited", on_existing="new"))
     assert list(choice.labels) == list(PRESSES)
@@ -174,9 +174,9 @@ def outputs(monkeypatch: pytest.MonkeyPatch) -> list[Output]:
         outputs.append(Output(data))
         return outputs[-1]
 
-    monkeypatch.setattr("dqlab.jupyter.choice.in_jupyter", lambda: True)
-    monkeypatch.setattr("dqlab.jupyter.choice.mode", lambda: Mode.LIVE)
-    monkeypatch.setattr("dqlab.jupyter.choice.publish", publish)
+    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.in_jupyter", lambda: True)
+    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.mode", lambda: Mode.LIVE)
+    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.publish", publish)
     return outputs
 
 
@@ -227,7 +227,7 @@ def test_button_of_a_cell_replaces_the_sentences_too(
 ) -> None:
     """They still said "Choose", above a run that was done with the new code."""
     placed: list[str] = []
-    monkeypatch.setattr("dqlab.jupyter.choice.watch_in", lambda place, run, said: placed.append(said))
+    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.watch_in", lambda place, run, said: placed.append(said))
     sentences, buttons = outputs
     box = _instances[buttons.data["application/vnd.jupyter.widget-view+json"]["model_id"]]
 
@@ -257,8 +257,8 @@ def test_retry_out_of_sight_is_noticed_by_the_view_that_the_cell_has(
 def test_button_wakes_the_view_that_the_cell_has(edited: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second one took its place in an output that need not show it, and left it at "done, 76 dead"."""
     woken: list[dq.Run] = []
-    monkeypatch.setattr("dqlab.jupyter.choice.look_again", lambda run: woken.append(run) is None)
-    monkeypatch.setattr("dqlab.jupyter.choice.watch", lambda run: pytest.fail("a second view"))
+    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.look_again", lambda run: woken.append(run) is None)
+    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.watch", lambda run: pytest.fail("a second view"))
 
     Choice(edited["run"], edited["invert"], lambda: edited["run"]).retry()
 

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from dqlab.errors import UsageError, in_words
-from dqlab.jupyter.fitting import fitted
+from dqlab.jupyter.wrapping import fitted
 from dqlab.live.display import Mode, mode
 from dqlab.notebook import with_cells
 from dqlab.numbers import many

@@ -9,7 +9,7 @@ import pytest
 
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.frame import Kind
-from dqlab.jupyter.letters import find_letter, letter_bundle
+from dqlab.jupyter.dead_letters import find_letter, letter_bundle
 from dqlab.live.display import set_mode
 from dqlab.runs.failures import DeadLetter
 
