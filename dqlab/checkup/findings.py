@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dqlab.live.checkups import checkup_text
+from dqlab.live.checkups import checkup_parts
+from dqlab.live.text import render_text
 from dqlab.stats import Severity
 
 __all__ = ["Checkup", "Finding"]
@@ -74,7 +75,7 @@ class Checkup:
         return not self.problems
 
     def __repr__(self) -> str:
-        return checkup_text(self)
+        return render_text(checkup_parts(self))
 
     def having(self, severity: Severity) -> list[Finding]:
         """Return the findings of one severity."""

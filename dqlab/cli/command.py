@@ -378,8 +378,9 @@ def _doctor(options: argparse.Namespace, _: list[str]) -> int:
     from dataclasses import replace
 
     from dqlab.errors import DqlabError
-    from dqlab.live.checkups import checkup_text
+    from dqlab.live.checkups import checkup_parts
     from dqlab.live.style import TextStyle
+    from dqlab.live.text import render_text
 
     try:
         found = _examined(options)
@@ -391,7 +392,7 @@ def _doctor(options: argparse.Namespace, _: list[str]) -> int:
         from dqlab.cli.shell import in_words_of_a_shell
 
         style = replace(style, spell=in_words_of_a_shell)
-    print(json.dumps(found.to_dict(), indent=1) if options.json else checkup_text(found, style))
+    print(json.dumps(found.to_dict(), indent=1) if options.json else render_text(checkup_parts(found), style))
     return 0 if found else FAILED
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import reprlib
 from difflib import get_close_matches
-from html import escape
 from typing import Any
 
 from dqlab.errors import UsageError, in_words
 from dqlab.jupyter.wrapping import fitted
 from dqlab.live.display import Mode, mode
+from dqlab.live.html import render_html
+from dqlab.live.palette import Ink
+from dqlab.live.parts import Code, Title, line
 from dqlab.notebook import with_cells
 from dqlab.numbers import many
 from dqlab.runs.failures import DeadLetter, Failures
@@ -46,12 +48,7 @@ def letter_bundle(letter: DeadLetter, **_: object) -> dict[str, str]:
     text = "\n".join([*map(fitted, (head, *lines)), "", *said])
     if mode() is Mode.TEXT:
         return {"text/plain": text}
-    # Everything is escaped: keys, messages and tracebacks have the user's data in them.
-    about = "<br>".join(map(escape, lines))
-    html = (
-        f'<div><b>{escape(head)}</b></div><div style="opacity:.8">{about}</div>'
-        f'<pre style="margin:8px 0 0;overflow-x:auto">{escape(traceback)}</pre>'
-    )
+    html = render_html((Title(head), *(line(each, Ink.QUIET) for each in lines), Code(traceback)))
     return {"text/plain": text, "text/html": html}
 
 

@@ -8,7 +8,6 @@ sentences name the lines to type.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,7 +16,8 @@ from dqlab.errors import DqlabError
 from dqlab.jupyter.messages import paused_itself, rest_of, warned
 from dqlab.live.decisions import decided, deciding, offered, retried
 from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, watch, watch_in
-from dqlab.live.html import wrap
+from dqlab.live.html import render_html
+from dqlab.live.parts import line
 from dqlab.live.run_picture import code_of_retry
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many, minute
@@ -203,9 +203,7 @@ def _add_buttons(shown: _Shown, run: Run, function: Callable[..., Any], start_ov
 def _without_kernel(run: Run, labels: list[str]) -> dict[str, str]:
     """Return what a notebook keeps of the buttons, which need the kernel that made them."""
     names = ", ".join(f"[{label}]" for label in labels)
-    return _lines(in_a_line(run), f"{names}: run the cell again for these buttons, or type one of the lines above.")
-
-
-def _lines(*lines: str) -> dict[str, str]:
-    html = wrap([f"<div>{escape(line.replace('  ', ' · '))}</div>" for line in lines], width=1100)
+    kept = f"{names}: run the cell again for these buttons, or type one of the lines above."
+    lines = in_a_line(run), kept
+    html = render_html(line(each.replace("  ", " · ")) for each in lines)
     return {"text/plain": "\n".join(lines), "text/html": html}

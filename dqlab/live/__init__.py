@@ -7,6 +7,7 @@ it runs when something is shown. The modules here run in the client's process, a
     display, and `outputs`                                               where and when a view is drawn
     follow, feeds, decisions, offers, next_lines                         what a view polls, obeys and offers
     run_picture, lab_picture, details, views, run_rows                   words, figures and rows of a view
-    text, html, tables, timelines, listings, checkups, style, palette    how these look
+    layout, tables, timelines, listings, checkups                        what a picture is built of: `parts`
+    text, html, style, palette                                           how parts look
 
 """

@@ -26,24 +26,27 @@ from weakref import WeakKeyDictionary, ref
 from dqlab import numbers
 from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
 from dqlab.live import details
-from dqlab.live.checkups import checkup_html, checkup_text
+from dqlab.live.checkups import checkup_parts
 from dqlab.live.feeds import LabSource, is_embedded, is_lab, is_queue
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following, is_gone
-from dqlab.live.html import needs_html, table_html, wrap
+from dqlab.live.html import render_html
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
+from dqlab.live.layout import ended_line, needs_table
 from dqlab.live.listings import listing_table
 from dqlab.live.offers import names_here
 from dqlab.live.outputs.frontend import draws_widgets, has_a_reader, missing
 from dqlab.live.outputs.notebook import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.outputs.terminal import follow_here
 from dqlab.live.outputs.ticker import shared
+from dqlab.live.palette import Ink
+from dqlab.live.parts import GAP, Part, line
 from dqlab.live.run_picture import Focus, absent_view, connecting_view, run_view
 from dqlab.live.run_rows import SortBy, SortedSnapshot
-from dqlab.live.style import PLAIN, TextStyle, paint
-from dqlab.live.tables import Table, failures_table, leases_table, results_table, rows_table, runs_table, status_table
-from dqlab.live.text import need_lines, run_end, table_text
-from dqlab.live.timelines import timeline_html, timeline_text
-from dqlab.live.views import Need, Press, RunView
+from dqlab.live.style import PLAIN, TextStyle
+from dqlab.live.tables import failures_table, leases_table, results_table, rows_table, runs_table, status_table
+from dqlab.live.text import render_text
+from dqlab.live.timelines import timeline_parts
+from dqlab.live.views import Press, RunView
 from dqlab.notebook import in_jupyter, running_cell, shell
 from dqlab.stats import RunStats
 from dqlab.stats.snapshot import MAX_ATTENTION
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Mode",
     "conclude",
+    "drawn",
     "ended_in_view",
     "in_a_line",
     "is_on_view",
@@ -268,7 +272,7 @@ def conclude(source: Run) -> str:
 
 def in_a_line(source: Run) -> str:
     """Return the state of a run in one line."""
-    return run_end(cast(RunView, _picture(source)), _style())
+    return ended_line(cast(RunView, _picture(source)), _style())
 
 
 def publish(data: dict[str, Any]) -> Any:
@@ -321,17 +325,10 @@ def text_of(value: object) -> str:
     return repr(value) if shown is None else shown["text/plain"]
 
 
-def _table_bundle(*tables: Table, needs: tuple[Need, ...] = (), total: int = 0) -> dict[str, str]:
-    """Return tables and the worst of `total` alerts as text and, unless only text is wanted, as HTML."""
-    style = _style()
-    parts = [table_text(table, style) for table in tables]
-    parts += ["\n".join([NEEDS, *(paint(line, style) for line in need_lines(needs, total))])] if needs else []
-    text = "\n\n".join(parts)
-    if mode() is Mode.TEXT:
-        return {"text/plain": text}
-    html = "\n".join(table_html(table) for table in tables)
-    about = [wrap([f"<div><b>{NEEDS}</b></div>", *needs_html(needs, total)], width=1100)] if needs else []
-    return {"text/plain": text, "text/html": "\n".join([html, *about])}
+def drawn(*parts: Part) -> dict[str, str]:
+    """Return parts as text and, unless only text is wanted, as HTML."""
+    text = {"text/plain": render_text(parts, _style())}
+    return text if mode() is Mode.TEXT else {**text, "text/html": render_html(parts)}
 
 
 def _watch_queues_if_live(source: Any) -> None:
@@ -361,61 +358,38 @@ def _run_bundle(run: Run, **_: object) -> dict[str, str]:
     return _shown(run)
 
 
-def _results_bundle(results: Any, **_: object) -> dict[str, str]:
-    return _table_bundle(results_table(results))
-
-
-def _rows_bundle(table: Any, **_: object) -> dict[str, str]:
-    return _table_bundle(rows_table(table))
-
-
-def _failures_bundle(failures: Any, **_: object) -> dict[str, str]:
-    return _table_bundle(failures_table(failures))
-
-
-def _leases_bundle(leases: Any, **_: object) -> dict[str, str]:
-    return _table_bundle(leases_table(leases))
-
-
 RUNS_OF_STATUS = 20
 """Rows of runs that a status shows; `%dq runs` lists them all."""
 NEEDS = "needs you"
 
 
 def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
-    needs, total = details.needs(snapshot.attention, (), MAX_ATTENTION, several=True), snapshot.attention_total
-    if not snapshot.runs:
-        return _table_bundle(status_table(snapshot), needs=needs, total=total)
-    by = snapshot.by if isinstance(snapshot, SortedSnapshot) else SortBy.NEED
-    hidden = snapshot.runs_total - len(snapshot.runs)
-    table = runs_table(snapshot.runs, hidden, snapshot.attention, by, RUNS_OF_STATUS, ended=snapshot.totals)
-    # "in 12 min" is read later, too: it needs a date.
-    if any(not run.resting for run in snapshot.runs):
-        at = f"as of {numbers.date(snapshot.at)}, {numbers.clock(snapshot.at)}"
-        table = replace(table, notes=(*table.notes, at))
-    return _table_bundle(table, status_table(snapshot), needs=needs, total=total)
-
-
-def _runs_bundle(runs: Any, **_: object) -> dict[str, str]:
-    return _table_bundle(runs_table(runs))
-
-
-def _listing_bundle(documents: Any, **_: object) -> dict[str, str]:
-    return _table_bundle(listing_table(documents))
-
-
-def _timeline_bundle(timeline: Any, **_: object) -> dict[str, str]:
-    text = timeline_text(timeline.history, _style())
-    return (
-        {"text/plain": text}
-        if mode() is Mode.TEXT
-        else {"text/plain": text, "text/html": timeline_html(timeline.history)}
-    )
+    parts: list[Part] = [status_table(snapshot)]
+    if snapshot.runs:
+        by = snapshot.by if isinstance(snapshot, SortedSnapshot) else SortBy.NEED
+        hidden = snapshot.runs_total - len(snapshot.runs)
+        table = runs_table(snapshot.runs, hidden, snapshot.attention, by, RUNS_OF_STATUS, ended=snapshot.totals)
+        # "in 12 min" is read later, too: it needs a date.
+        if any(not run.resting for run in snapshot.runs):
+            at = f"as of {numbers.date(snapshot.at)}, {numbers.clock(snapshot.at)}"
+            table = replace(table, notes=(*table.notes, at))
+        parts = [table, GAP, *parts]
+    if needs := details.needs(snapshot.attention, (), MAX_ATTENTION, several=True):
+        parts += [GAP, line(NEEDS, Ink.STRONG), needs_table(needs, snapshot.attention_total)]
+    return drawn(*parts)
 
 
 def _checkup_bundle(checkup: Any, **_: object) -> dict[str, str]:
-    text = checkup_text(checkup, _style())
-    return {"text/plain": text} if mode() is Mode.TEXT else {"text/plain": text, "text/html": checkup_html(checkup)}
+    return drawn(*checkup_parts(checkup))
+
+
+def _timeline_bundle(timeline: Any, **_: object) -> dict[str, str]:
+    return drawn(*timeline_parts(timeline.history))
+
+
+def _bundle_of(table: Callable[[Any], Part]) -> Callable[..., dict[str, str]]:
+    """Return a formatter of values that are shown as a table."""
+    return lambda value, **_: drawn(table(value))
 
 
 _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
@@ -423,17 +397,17 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.runs.run", "Run"): _run_bundle,
     ("dqlab.lab", "Lab"): _queues_bundle,
     ("dqlab.runs.pool", "QueuePool"): _queues_bundle,
-    ("dqlab.runs.results", "Results"): _results_bundle,
-    ("dqlab.datasets.table", "RunTable"): _rows_bundle,
-    ("dqlab.runs.failures", "Failures"): _failures_bundle,
-    ("dqlab.runs.unacked", "UnackedLeases"): _leases_bundle,
+    ("dqlab.runs.results", "Results"): _bundle_of(results_table),
+    ("dqlab.datasets.table", "RunTable"): _bundle_of(rows_table),
+    ("dqlab.runs.failures", "Failures"): _bundle_of(failures_table),
+    ("dqlab.runs.unacked", "UnackedLeases"): _bundle_of(leases_table),
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
     ("dqlab.live.run_rows", "SortedSnapshot"): _snapshot_bundle,
-    ("dqlab.stats.runs", "RunList"): _runs_bundle,
+    ("dqlab.stats.runs", "RunList"): _bundle_of(runs_table),
     ("dqlab.checkup.findings", "Checkup"): _checkup_bundle,
     ("dqlab.runs.timeline", "Timeline"): _timeline_bundle,
-    ("dqlab.documents.listing", "Documents"): _listing_bundle,
-    ("dqlab.live.listings", "ShownDocuments"): _listing_bundle,
+    ("dqlab.documents.listing", "Documents"): _bundle_of(listing_table),
+    ("dqlab.live.listings", "ShownDocuments"): _bundle_of(listing_table),
 }
 
 

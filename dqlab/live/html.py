@@ -1,219 +1,179 @@
-"""Draw runs, labs and queues, and their tables, as HTML that needs nothing else.
+"""Draw parts as HTML that needs nothing else.
 
 Inline styles only: without script, class, image or font, the fragment looks the same in a saved notebook, on a code
 host that strips styles, and in print, on light and dark pages. All users' text is escaped here.
-
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import groupby
 
-from dqlab.live.next_lines import lines_of, more_needs
 from dqlab.live.palette import STATES, Ink
-from dqlab.live.tables import Table
-from dqlab.live.views import Face, Figure, Need, Notice, QueuesView, RunView, Tone
-from dqlab.numbers import UNKNOWN, many
-from dqlab.texts import as_word, one_line
+from dqlab.live.parts import Box, Chart, Code, Gauge, Line, Medium, Only, Part, Steps, Title
+from dqlab.live.tables import Cell, Column, Table
 
-__all__ = ["inked", "needs_html", "notice_html", "queues_html", "quiet", "run_html", "table_html", "wrap"]
+__all__ = ["render_html"]
 
 _OUTER = (
-    "font-family:system-ui,-apple-system,'Helvetica Neue',Helvetica,Arial,sans-serif;font-size:13px;line-height:1.5"
+    "font-family:system-ui,-apple-system,'Helvetica Neue',Helvetica,Arial,sans-serif;font-size:13px;line-height:1.5;"
+    "margin-top:4px;max-width:1100px"
 )
 _HEAD = "font-weight:normal;opacity:.7;border-bottom:1px solid rgba(128,128,128,.5)"
 _LINE = "border-bottom:1px solid rgba(128,128,128,.35)"
 _LEFT, _RIGHT = "padding:3px 14px 3px 0;text-align:left", "padding:3px 14px 3px 0;text-align:right"
-_QUIET = ' style="opacity:.7"'
 _MONO = ";font-family:monospace;overflow-wrap:anywhere;min-width:10ch"
 _FIGURES = "font-variant-numeric:tabular-nums"
 _INKS = {Ink.BAD: "#E0533F", Ink.WARN: "#9A6200", Ink.GOOD: "#0A9F88"}
-_CLASSES = 5
+_DRAWN = 480, 30
+"""Pixels of one drawing."""
 
 
-def run_html(view: RunView) -> str:
-    """Return a run as a fragment of about 6 kB, with its period, its counts, and why documents failed."""
-    state = view.chip.lower()
-    if view.percent not in ("", "100 %", UNKNOWN) and view.bars:
-        state += f", {view.percent} of {view.unit}"
-    parts = [
-        f'<div style="font-size:15px"><b>{escape(view.name)}</b> &nbsp;{escape(state)} &nbsp;'
-        f'<span style="opacity:.7">{escape(view.period or view.live)}</span></div>',
-    ]
-    if view.sentence:
-        parts.append(f'<div style="margin:2px 0 8px">{escape(view.sentence)}</div>')
-    parts += notice_html(view.notice)
-    parts += [f'<div style="opacity:.7">{escape(line)}</div>' for line in view.compact]
-    if view.bars:
-        parts.append(_bar(view))
-    if view.counters:
-        parts.append(_counters(view))
-    parts += needs_html(view.details.needs, view.details.needs_total, ended=bool(view.ended))
-    if view.failures:
-        parts.append(_failures(view))
-    if view.pulse.line:
-        line = f'<span style="font-family:monospace">{view.pulse.line}</span>'
-        parts.append(f"<div>{escape(view.pulse.title)} &nbsp;{line}&nbsp; {escape(view.pulse.scale)}</div>")
-    code = view.details.code.caption if view.details.code is not None else view.code
-    about = [text for text in (code, view.queue and f"queue {view.queue}", view.consumers) if text]
-    if about:
-        parts.append(f'<div style="opacity:.7">{escape(" · ".join(about))}</div>')
-    # A run that exists no more cannot be attached.
-    if about and view.face is not Face.GONE:
-        back = f"%dq attach {as_word(view.name)} -o {view.variable or 'run'}"
-        parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
-    return wrap(parts, width=1100)
+def render_html(parts: Iterable[Part]) -> str:
+    """Return parts as one fragment."""
+    drawn = [html for part in parts if (html := _html(part))]
+    return f'<div style="{_OUTER}">\n' + "\n".join(drawn) + "\n</div>"
 
 
-def queues_html(view: QueuesView) -> str:
-    """Return a lab or queue as a fragment with inline styles only."""
-    chip = f"{escape(view.chip.lower())} &nbsp;" if view.chip else ""
-    parts = [
-        f'<div style="font-size:15px"><b>{escape(view.name)}</b> &nbsp;{chip}'
-        f'<span style="opacity:.7">{escape(view.subtitle)}</span></div>',
-        *notice_html(view.notice),
-    ]
-    if view.figures:
-        sentences = (_figure(each) for each in view.figures)
-        parts.append(f'<div style="margin:2px 0 8px">{" · ".join(sentences)}</div>')
-    parts += needs_html(view.details.needs, view.details.needs_total)
-    parts += [table_html(table) for table in (view.table, view.runs_table) if table.columns]
-    return wrap(parts, width=1100)
+def _html(part: Part) -> str:
+    match part:
+        case Only(medium, parts):
+            return "\n".join(map(_html, parts)) if medium is Medium.HTML else ""
+        case Title(name, state, about, ink):
+            # The name alone is bold.
+            rest = [_inked(state, Ink.PLAIN if ink is Ink.STRONG else ink), _inked(about, Ink.QUIET)]
+            words = " &nbsp;".join(each for each in [f"<b>{escape(name)}</b>", *rest] if each)
+            return f'<div style="font-size:15px;margin:0 0 4px">{words}</div>'
+        case Line(spans):
+            return f"<div>{''.join(_inked(text, ink) for text, ink in spans)}</div>" if spans else ""
+        case Box():
+            return _box(part)
+        case Gauge():
+            return _gauge(part) if part.bars else ""
+        case Steps(lines, label):
+            return "\n".join(f"<div>{escape(f'{label} ' if label else '')}{_code(line)}</div>" for line in lines)
+        case Code(text):
+            return f'<pre style="margin:8px 0 0;overflow-x:auto">{escape(text)}</pre>'
+        case Chart():
+            return _chart(part)
+        case Table():
+            return _table(part)
 
 
-def _figure(figure: Figure) -> str:
-    extra = f" ({escape(figure.extra)})" if figure.extra else ""
-    return f"{escape(figure.label.lower())} <b>{escape(figure.value)}</b> {escape(figure.unit)}".rstrip() + extra
+def _inked(text: str, ink: Ink) -> str:
+    """Return escaped text in a colour."""
+    safe = escape(text)
+    if ink is Ink.STRONG and safe:
+        return f"<b>{safe}</b>"
+    if ink is Ink.QUIET and safe:
+        return f'<span style="opacity:.7">{safe}</span>'
+    return f'<span style="color:{_INKS[ink]}">{safe}</span>' if ink in _INKS and safe else safe
 
 
-def notice_html(notice: Notice) -> list[str]:
-    """Return the notice, if there is one."""
-    if not notice.text:
-        return []
-    edge = "#E0533F" if notice.tone is Tone.BAD else "#9A6200"
-    return [f'<div style="border-left:3px solid {edge};padding-left:8px">{escape(notice.text)}</div>']
+def _code(line: str) -> str:
+    return f'<code style="overflow-wrap:anywhere">{escape(line)}</code>'
 
 
-def needs_html(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> list[str]:
-    """Return a line for each thing that needs the user, how many more there are, and what to type."""
-    more = more_needs(needs, total, ended=ended)
-    lines = [
-        f"<div>{inked('✕' if each.tone == 'bad' else '!', Ink.BAD if each.tone == 'bad' else Ink.WARN)} "
-        f"<b>{escape(each.subject)}</b> {escape(each.text)} &nbsp;{quiet(each.detail)}</div>"
-        for each in needs
-    ]
-    lines += [f"<div>{quiet(more)}</div>"] if more else []
-    return lines + [f"<div>{quiet('next')} &nbsp;<code>{escape(line)}</code></div>" for line in lines_of(needs)]
+def _box(box: Box) -> str:
+    if box.quiet:
+        head = f"{_inked(box.mark, box.ink)} {escape(box.head)}: "
+        return f'<div style="margin:2px 0">{head}{_inked(box.text, Ink.QUIET)}</div>'
+    head = f"<b>{_inked(box.mark, box.ink)} {escape(box.head)}</b>: " if box.head else ""
+    inner = f"{head}{escape(box.text)}"
+    if box.advice:
+        inner += f"<div>{escape(box.advice)}</div>"
+    if box.command:
+        inner += _code(box.command)
+    edge = _INKS.get(box.ink, "#888")
+    return f'<div style="border-left:3px solid {edge};padding-left:8px;margin:0 0 8px">{inner}</div>'
 
 
-def table_html(table: Table) -> str:
-    """Return a table as a fragment, with its notes below."""
-    parts = []
-    if table.rows:
-        heads = [_th(column.title, right=column.right) for column in table.columns]
-        body = []
-        for row in (*table.rows, *([table.total] if table.total else [])):
-            cells = [
-                _td(inked(cell.text, cell.ink), right=column.right, mono=column.mono)
-                for cell, column in zip(row, table.columns, strict=True)
-            ]
-            body.append(f"<tr>{''.join(cells)}</tr>")
-        parts.append(_table(heads, body))
-    parts += [f'<div style="opacity:.7">{escape(note)}</div>' for note in table.notes]
-    parts += [f"<div><code>{escape(line)}</code></div>" for line in table.lines]
-    return wrap(parts, width=1100)
-
-
-def wrap(parts: list[str], *, width: int = 760) -> str:
-    """Return parts as one fragment of at most `width` pixels."""
-    return f'<div style="{_OUTER};margin-top:4px;max-width:{width}px">\n' + "\n".join(parts) + "\n</div>"
-
-
-def _bar(view: RunView) -> str:
+def _gauge(gauge: Gauge) -> str:
     pieces = []
-    for place, bar in enumerate(view.bars):
+    for place, bar in enumerate(gauge.bars):
         gap = ";margin-left:1px" if place else ""
-        colour = "#888" if view.stale else STATES[bar.state].static
+        colour = "#888" if gauge.stale else STATES[bar.state].static
         pieces.append(f'<span style="flex:{bar.fraction:.5f};min-width:3px{gap};background:{colour}"></span>')
-    label = escape(view.bar_label)
+    label = escape(gauge.label)
     return (
-        f'<div role="img" aria-label="{label}" style="display:flex;height:10px;margin:0 0 10px">{"".join(pieces)}</div>'
+        f'<div role="img" aria-label="{label}" style="display:flex;height:10px;margin:4px 0 10px">'
+        f"{''.join(pieces)}</div>"
     )
 
 
-def _counters(view: RunView) -> str:
-    paged = any(counter.pages for counter in view.counters)
-    heads = [_th("state"), _th("documents", right=True), _th("share", right=True)]
-    heads += [_th(view.unit, right=True)] if paged else []
-    body = []
-    for counter in view.counters:
-        state = STATES[counter.state]
-        glyph = state.glyph if counter.zero else f'<span style="color:{state.static}">{state.glyph}</span>'
-        cells = [
-            _td(f"{glyph} {counter.word}"),
-            _td(counter.documents, right=True),
-            _td(escape(counter.share), right=True),
-        ]
-        cells += [_td(counter.pages, right=True)] if paged else []
-        body.append(f"<tr{_QUIET if counter.zero else ''}>{''.join(cells)}</tr>")
-    return _table(heads, body)
+def _table(table: Table) -> str:
+    parts = []
+    if table.rows:
+        body = [_row(row, table.columns) for row in (*table.rows, *([table.total] if table.total else []))]
+        titles = "".join(
+            f'<th style="{_RIGHT if column.right else _LEFT};{_HEAD}">{escape(column.title)}</th>'
+            for column in table.columns
+        )
+        head = f"<thead><tr>{titles}</tr></thead>" if any(column.title for column in table.columns) else ""
+        parts.append(
+            '<div style="overflow-x:auto">'
+            '<table style="border-collapse:collapse;margin:4px 0 8px;font:inherit;color:inherit">'
+            f"{head}<tbody>{''.join(body)}</tbody></table></div>"
+        )
+    parts += [f'<div style="opacity:.7">{escape(note)}</div>' for note in table.notes]
+    parts += [f"<div>{_code(line)}</div>" for line in table.lines]
+    return "\n".join(parts)
 
 
-def _failures(view: RunView) -> str:
-    shown = view.failures[:_CLASSES]
-    known = any(row.document != UNKNOWN for row in shown)
-    heads = [
-        _th("failure"),
-        _th("raised at"),
-        _th("dead documents", right=True),
-        *([_th("one of them")] if known else []),
-    ]
-    body = []
-    for row in shown:
-        message = f'<span style="font-family:monospace">{escape(one_line(row.message, 60))}</span>'
-        cells = [
-            _td(f"{escape(row.error)} {message}"),
-            _td(escape(", ".join(part for part in (row.at, row.code) if part)), mono=True),
-            _td(inked(row.dead, Ink.QUIET if row.dead == "0" else Ink.PLAIN), right=True),
-        ]
-        cells += [_td(escape(one_line(row.document, 60)), mono=True)] if known else []
-        body.append(f"<tr>{''.join(cells)}</tr>")
-    hidden = len(view.failures) - _CLASSES
-    lists = f"listed by %dq failed {as_word(view.name)}"
-    note = f"and {many(hidden, 'class').replace(' ', ' more ')}, {lists}" if hidden > 0 else ""
-    notes = [f'<div style="opacity:.7">{escape(text)}</div>' for text in (note, view.more) if text]
-    return _table(heads, body) + "".join(notes)
+def _row(cells: Sequence[Cell], columns: Sequence[Column]) -> str:
+    inner = "".join(_td(cell, column) for cell, column in zip(cells, columns, strict=True))
+    return f"<tr>{inner}</tr>"
 
 
-def quiet(text: str) -> str:
-    """Return escaped text in a muted colour."""
-    return inked(text, Ink.QUIET)
+def _td(cell: Cell, column: Column) -> str:
+    style = f"{_RIGHT};{_FIGURES}" if column.right else _LEFT
+    if column.right and " " in cell.text:
+        style += ";white-space:nowrap"  # "62.5 %" is one figure
+    glyph = ""
+    if cell.state:
+        look = STATES[cell.state]
+        glyph = _inked(look.glyph, cell.ink) if cell.ink else f'<span style="color:{look.static}">{look.glyph}</span>'
+        glyph += " "
+    return f'<td style="{style};{_LINE}{_MONO if column.mono else ""}">{glyph}{_inked(cell.text, cell.ink)}</td>'
 
 
-def inked(text: str, ink: Ink) -> str:
-    """Return escaped text in a colour."""
-    safe = escape(text)
-    if ink is Ink.STRONG:
-        return f"<b>{safe}</b>"
-    if ink is Ink.QUIET:
-        return f"<span{_QUIET}>{safe}</span>"
-    return f'<span style="color:{_INKS[ink]}">{safe}</span>' if ink in _INKS else safe
+def _chart(chart: Chart) -> str:
+    rows = []
+    for each in chart.series:
+        name = f'<span style="flex:none;width:70px">{escape(each.name)}</span>'
+        words = f'<span style="flex:none">{_inked(each.words, Ink.QUIET)}</span>'
+        drawn = _drawing(f"{each.name}: {each.words}", each.values, [at for at, _ in chart.marks])
+        rows.append(f'<div style="display:flex;gap:10px;align-items:center">{name}{drawn}{words}</div>')
+    style = f"display:flex;justify-content:space-between;width:{_DRAWN[0]}px;margin-left:80px;opacity:.7"
+    rows.append(f'<div style="{style}"><span>{escape(chart.start)}</span><span>{escape(chart.end)}</span></div>')
+    rows += [f'<div style="margin-left:80px">{_inked(words, Ink.QUIET)}</div>' for _, words in chart.marks]
+    return "\n".join(rows)
 
 
-def _th(title: str, *, right: bool = False) -> str:
-    return f'<th style="{_RIGHT if right else _LEFT};{_HEAD}">{escape(title)}</th>'
-
-
-def _td(inner: str, *, right: bool = False, mono: bool = False) -> str:
-    # "62.5 %" is one figure, and must not break at its space.
-    whole = ";white-space:nowrap" if right and " " in inner.split(">", 1)[-1] else ""
-    style = f"{_RIGHT};{_FIGURES}{whole}" if right else _LEFT
-    return f'<td style="{style};{_LINE}{_MONO if mono else ""}">{inner}</td>'
-
-
-def _table(heads: list[str], body: list[str]) -> str:
+def _drawing(label: str, values: Sequence[float | None], marks: Sequence[float]) -> str:
+    """Return an area over time, with a line at each of `marks`, places from 0 to 1."""
+    width, height = _DRAWN
+    top = max((value for value in values if value is not None), default=0.0) or 1.0
+    step = width / max(1, len(values) - 1)
+    areas: list[str] = []
+    for known, run in groupby(enumerate(values), key=lambda point: point[1] is not None):
+        if known:
+            points = [(at * step, height - 1 - (height - 2) * (value or 0.0) / top) for at, value in run]
+            # One point alone has no width.
+            points += [(points[0][0] + step, points[0][1])] * (len(points) == 1)
+            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            areas.append(
+                f'<polygon points="{points[0][0]:.1f},{height} {line} {points[-1][0]:.1f},{height}" '
+                'fill="currentColor" fill-opacity="0.18"></polygon>'
+                f'<polyline points="{line}" fill="none" stroke="currentColor"></polyline>'
+            )
+    lines = "".join(
+        f'<line x1="{place * width:.1f}" x2="{place * width:.1f}" y1="0" y2="{height}" stroke="#9A6200" '
+        'stroke-dasharray="3 2"></line>'
+        for place in marks
+    )
     return (
-        '<div style="overflow-x:auto">'
-        '<table style="border-collapse:collapse;margin:0 0 12px;font:inherit;color:inherit"><thead><tr>'
-        f"{''.join(heads)}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f'<svg role="img" aria-label="{escape(label)}" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" style="flex:none">{"".join(areas)}{lines}</svg>'
     )

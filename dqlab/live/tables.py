@@ -70,6 +70,8 @@ class Cell(NamedTuple):
     """Name of a glyph that panels draw."""
     filled: float = 0.0
     """How far a bar is filled, 0 to 1."""
+    state: str = ""
+    """A field of `Counts`, whose glyph stands before the text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,139 +1,136 @@
-"""Draw runs, labs and queues, and their tables, as text.
-
-A run is a screen of at most 80 columns, for `repr` and terminals, or one line; a lab is figures, queues and runs.
-Draws a view or a `Table`; the line for pipes and logs is a part of the view (`RunView.log`).
-
-"""
+"""Draw parts as text of at most 80 columns, for terminals, logs and notebooks without HTML."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from dqlab import numbers
-from dqlab.live.next_lines import lines_of, more_needs
 from dqlab.live.palette import STATES, Ink
-from dqlab.live.run_picture import NEAR_END
-from dqlab.live.run_rows import AT_WORK, WHOLE_RUN
+from dqlab.live.parts import Box, Chart, Code, Gauge, Line, Medium, Only, Part, Steps, Title
 from dqlab.live.style import PLAIN, Span, TextStyle, columns, cut, paint
-from dqlab.live.tables import Column, Table
-from dqlab.live.views import Face, Need, QueuesView, RunView, Tone
+from dqlab.live.tables import Cell, Column, Table
 
-__all__ = ["need_lines", "queues_screen", "run_end", "run_screen", "table_text"]
+__all__ = ["blocks", "render_text"]
 
-_TONES = {Tone.PLAIN: Ink.PLAIN, Tone.QUIET: Ink.QUIET, Tone.WARN: Ink.WARN, Tone.BAD: Ink.BAD}
-_FACE_INKS = {
-    Face.STOPPED: Ink.BAD,
-    Face.DONE_DEAD: Ink.BAD,
-    Face.DONE: Ink.GOOD,
-    Face.WAITING: Ink.WARN,
-    Face.NO_ANSWER: Ink.WARN,
-    Face.GONE: Ink.WARN,
-    Face.INCOMPLETE: Ink.WARN,
-}
-_BLOCKS = {"acked": "█", "dead": "▚", "lost": "▚", "leased": "▌", "ready": "░", "delayed": "░", "cancelled": "╌"}
-_FAILURES = 3
+_BAR = {"acked": "█", "dead": "▚", "lost": "▚", "leased": "▌", "ready": "░", "delayed": "░", "cancelled": "╌"}
+_INDENT = "    "
+_UNICODE_BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
+_NARROWEST, _NAME = 16, 10
+"""Least columns of a line of blocks, and columns of the names before them."""
 
 
-def _read_later(view: RunView) -> str:
-    """Return the time of the numbers where they are old or will be read later, and "" for an end."""
-    if view.saved and not view.ended:
-        return view.period.partition(", began")[0]
-    return view.live if view.stale else ""
+def render_text(parts: Iterable[Part], style: TextStyle = PLAIN) -> str:
+    """Return parts as lines of text, no wider than the style except for what is to be copied."""
+    return "\n".join(line for part in parts for line in _lines(part, style))
 
 
-def run_screen(view: RunView, style: TextStyle = PLAIN) -> str:
-    """Return a run as a screen of at most 80 columns and about 9 lines."""
-    about = [f"{view.code} on queue {view.queue}" if view.code else view.queue and f"queue {view.queue}"]
-    about += [_read_later(view) or view.consumers]
-    lines = [
-        [
-            Span(f"{view.name}  ", Ink.STRONG),
-            Span(view.chip.lower(), _FACE_INKS.get(view.face, Ink.STRONG)),
-            Span(f"   {', '.join(part for part in about if part)}"),
-        ]
-    ]
-    if view.notice.text:
-        lines.append([Span(f"! {view.notice.text}", _TONES[view.notice.tone])])
-    lines.append(_bar_line(view, style))
-    lines += [[Span(sentence, Ink.QUIET)] for sentence in view.compact]
-    lines += _figure_lines(view)
-    if view.counters:
-        lines.append(_counter_line(view, style))
-    if view.details.needs:
-        lines += need_lines(view.details.needs, view.details.needs_total, ended=bool(view.ended))
-    else:
-        lines += [_failure_line(view, place) for place in range(min(len(view.failures), _FAILURES))]
-    return "\n".join(paint(line, style) for line in lines)
+def _lines(part: Part, style: TextStyle) -> list[str]:
+    match part:
+        case Only(medium, parts):
+            return [line for each in parts for line in _lines(each, style)] if medium is Medium.TEXT else []
+        case Title():
+            return [_title(part, style)]
+        case Line(spans):
+            return [paint(spans, style)]
+        case Box():
+            return _box(part, style)
+        case Gauge():
+            return [paint(_gauge(part, style), style)]
+        case Steps(lines, label):
+            return [f"  {label} {line}" if label else f"  {line}" for line in lines]
+        case Code(text):
+            return text.split("\n")
+        case Chart():
+            return _chart(part, style)
+        case Table():
+            return _table(part, style)
 
 
-def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
-    """Return a lab or queue as text, with a summary line, queues, runs and what needs the user."""
-    head = [Span(f"{view.name}  ", Ink.STRONG)]
-    head += [Span(f"{view.chip.lower()}  ", Ink.WARN if view.tone else Ink.STRONG)] if view.chip else []
-    # A long line is cut at its end. In a picture that is read later, the time of the numbers must survive that, and the
-    # path of the store need not.
-    about = (view.live, view.about) if view.saved or view.stale else (view.about, view.live)
-    lines = [[*head, Span(" · ".join(filter(None, about)), Ink.QUIET)]]
-    if view.notice.text:
-        ink = {Tone.BAD: Ink.BAD, Tone.WARN: Ink.WARN}.get(view.notice.tone, Ink.PLAIN)
-        lines.append([Span(f"! {view.notice.text}", ink)])
-    if view.figures:
-        sentences = [each.words for each in view.figures]
-        lines += [[Span(", ".join(sentences[:3]))], [Span(", ".join(sentences[3:]))]]
-    text = [paint(line, style) for line in lines]
-    text += [table_text(table, style) for table in (view.table, view.runs_table) if table.columns]
-    text += (
-        [paint(line, style) for line in need_lines(view.details.needs, view.details.needs_total)]
-        if view.details.needs
-        else []
-    )
-    return "\n".join(text)
+def _title(title: Title, style: TextStyle) -> str:
+    # The name is cut before the state, which is what one looks for.
+    name = cut(title.name, max(8, style.width - columns(title.state) - 2))
+    state = (Span(title.state, title.ink), Span("   " if title.state else ""))
+    return paint((Span(f"{name}  ", Ink.STRONG), *state, Span(title.about, Ink.QUIET)), style)
 
 
-def run_end(view: RunView, style: TextStyle = PLAIN) -> str:
-    """Return in one line of any width how a run ended."""
-    state = Span(view.chip.lower(), _FACE_INKS.get(view.face, Ink.STRONG))
-    line = [Span(f"{view.name}  ", Ink.STRONG), state, Span(f"  {view.sentence or view.notice.text}")]
-    return paint(line, replace(style, width=max(style.width, columns("".join(span.text for span in line)))))
+def _box(box: Box, style: TextStyle) -> list[str]:
+    mark = f"{box.mark} {box.head}: " if box.head else f"{box.mark} "
+    first, *rest = _wrapped(f"{mark}{box.text}", style.width, _INDENT if box.head else "  ")
+    ink = Ink.QUIET if box.quiet else Ink.PLAIN
+    lines = [paint((Span(box.mark, box.ink), Span(first[len(box.mark) :], ink)), style)]
+    lines += [paint((Span(line, ink),), style) for line in rest]
+    if box.advice:
+        advice = _wrapped(f"{_INDENT}{box.advice}", style.width, _INDENT)
+        lines += [paint((Span(line),), style) for line in advice]
+    if box.command:
+        whole = replace(style, width=max(style.width, 2 * len(_INDENT) + columns(box.command)))
+        lines.append(paint((Span(f"{_INDENT}{_INDENT}{box.command}", Ink.STRONG),), whole))
+    return lines
 
 
-def table_text(table: Table, style: TextStyle = PLAIN) -> str:
-    """Return a table with columns as wide as needed, as far as the style has room."""
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    # Not at hyphens: a path or a name that is broken there could not be copied.
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def _gauge(gauge: Gauge, style: TextStyle) -> list[Span]:
+    unit = f" of {gauge.unit}" if gauge.unit else ""
+    room = style.width - 8 - columns(unit) - 1 - (0 if style.unicode else 2)
+    pieces = []
+    for bar, cells in zip(gauge.bars, _shared([bar.fraction for bar in gauge.bars], room), strict=True):
+        state = STATES[bar.state]
+        character = _BAR[bar.state] if style.unicode else state.mark
+        pieces.append(Span(character * cells, Ink.GONE if gauge.stale else state.ink))
+    if not pieces:
+        pieces = [Span(("╌" if style.unicode else " ") * room, Ink.GONE)]
+    before, after = ("", "") if style.unicode else ("[", "]")
+    return [Span(f"{gauge.percent:>7} ", Ink.STRONG), Span(before), *pieces, Span(after), Span(unit)]
+
+
+def _shared(fractions: list[float], room: int) -> list[int]:
+    """Share out cells so that every piece gets one, and the largest absorbs the rounding."""
+    cells = [max(1, round(fraction * room)) for fraction in fractions]
+    if cells:
+        largest = cells.index(max(cells))
+        cells[largest] = max(1, cells[largest] + room - sum(cells))
+    return cells
+
+
+def _table(table: Table, style: TextStyle) -> list[str]:
+    steps = [f"  {line}" for line in table.lines]
     if not table.rows:
-        return "\n".join(
-            [*(paint([Span(note)], style) for note in table.notes), *(f"  {line}" for line in table.lines)]
-        )
-    columns_of, body = list(table.columns), [*table.rows, *([table.total] if table.total else [])]
+        return [*(paint((Span(note),), style) for note in table.notes), *steps]
+    heads, body = list(table.columns), [*table.rows, *([table.total] if table.total else [])]
     widths = [
-        max(columns(column.title), *(columns(row[place].text) for row in body))
-        for place, column in enumerate(columns_of)
+        max(columns(head.title), *(columns(_shown(row[place])) for row in body)) for place, head in enumerate(heads)
     ]
-    while columns_of[-1].spare and sum(widths) > style.width - 2 * (len(widths) - 1):
-        del columns_of[-1], widths[-1]
-    _fit(widths, style.width - 2 * (len(widths) - 1), columns_of)
-    lines = [
-        [
-            _place(column.title, width, Ink.QUIET, right=column.right)
-            for column, width in zip(columns_of, widths, strict=True)
-        ]
-    ]
-    for row in body:
-        ink = Ink.STRONG if row is table.total else Ink.PLAIN
-        # Not strict: a row still has the columns that were left out above.
-        cells = zip(row, columns_of, widths, strict=False)
-        lines.append([_place(cell.text, width, cell.ink or ink, right=column.right) for cell, column, width in cells])
-    notes = [paint([Span(note, Ink.QUIET)], style) for note in table.notes]
-    place = len(lines) - 1 if table.total else len(lines)
-    painted = [paint(_join(line), style) for line in lines]
-    return "\n".join(
-        [
-            *painted[:place],
-            *(notes if table.total else []),
-            *painted[place:],
-            *([] if table.total else notes),
-            *(f"  {line}" for line in table.lines),
-        ]
-    )
+    while heads[-1].spare and sum(widths) > style.width - 2 * (len(widths) - 1):
+        del heads[-1], widths[-1]
+    _fit(widths, style.width - 2 * (len(widths) - 1), heads)
+    lines = []
+    if any(head.title for head in heads):
+        lines.append(_row([Cell(head.title, Ink.QUIET) for head in heads], heads, widths, style))
+    lines += [_row(row, heads, widths, style) for row in table.rows]
+    lines += [paint((Span(note, Ink.QUIET),), style) for note in table.notes]
+    if table.total:
+        total = [cell._replace(ink=cell.ink or Ink.STRONG) for cell in table.total]
+        lines.append(_row(total, heads, widths, style))
+    return [*lines, *steps]
+
+
+def _row(cells: Sequence[Cell], heads: list[Column], widths: list[int], style: TextStyle) -> str:
+    spans = []
+    # Not strict: a row still has the columns that had no room.
+    for cell, head, width in zip(cells, heads, widths, strict=False):
+        text = cut(_shown(cell), width)
+        pad = " " * (width - columns(text))
+        spans += [Span(pad + text if head.right else text + pad, cell.ink), Span("  ")]
+    return paint(spans, style)
+
+
+def _shown(cell: Cell) -> str:
+    return f"{STATES[cell.state].glyph} {cell.text}" if cell.state else cell.text
 
 
 def _fit(widths: list[int], room: int, of: list[Column]) -> None:
@@ -147,115 +144,32 @@ def _fit(widths: list[int], room: int, of: list[Column]) -> None:
             widths[widest] -= 1
 
 
-def _place(text: str, width: int, ink: Ink, *, right: bool) -> Span:
-    shown = cut(text, width)
-    pad = " " * (width - columns(shown))
-    return Span(pad + shown if right else shown + pad, ink)
+def _chart(chart: Chart, style: TextStyle) -> list[str]:
+    wide = max(_NARROWEST, style.width - _NAME - 2 - max(columns(each.words) for each in chart.series))
+    shapes = _UNICODE_BLOCKS if style.unicode else _ASCII_BLOCKS
+    lines = [f"{each.name:<{_NAME}} {blocks(each.values, wide, shapes)} {each.words}" for each in chart.series]
+    lines.append(f"{'':<{_NAME}} {chart.start}{chart.end:>{wide - len(chart.start)}}")
+    last = _NAME + wide
+    lines += [_mark(min(last, _NAME + 1 + int(at * wide)), words, style.width) for at, words in chart.marks]
+    return [paint((Span(line),), style) for line in lines]
 
 
-def _join(spans: list[Span]) -> list[Span]:
-    joined = [spans[0]]
-    for span in spans[1:]:
-        joined += [Span("  "), span]
-    return joined
+def _mark(place: int, words: str, width: int) -> str:
+    """Return a line with a mark at a place, and its words on the side where there is room."""
+    if place + 2 + columns(words) <= width:
+        return f"{'':<{place}}^ {words}"
+    words = cut(words, place - 1)
+    return f"{'':<{place - 1 - columns(words)}}{words} ^"
 
 
-def _bar_line(view: RunView, style: TextStyle) -> list[Span]:
-    unit = f" of {view.unit}" if view.unit else ""
-    room = style.width - 8 - columns(unit) - 1 - (0 if style.unicode else 2)
-    pieces = []
-    for bar, cells in zip(view.bars, _cells([bar.fraction for bar in view.bars], room), strict=True):
-        state = STATES[bar.state]
-        character = _BLOCKS[bar.state] if style.unicode else state.mark
-        pieces.append(Span(character * cells, Ink.GONE if view.stale else state.ink))
-    if not pieces:
-        pieces = [Span(("╌" if style.unicode else " ") * room, Ink.GONE)]
-    edges = (Span(""), Span("")) if style.unicode else (Span("["), Span("]"))
-    return [Span(f"{view.percent:>7} ", Ink.STRONG), edges[0], *pieces, edges[1], Span(unit)]
-
-
-def _cells(fractions: list[float], room: int) -> list[int]:
-    """Share out cells so that every piece gets one, and the largest absorbs the rounding."""
-    cells = [max(1, round(fraction * room)) for fraction in fractions]
-    if cells:
-        largest = cells.index(max(cells))
-        cells[largest] = max(1, cells[largest] + room - sum(cells))
-    return cells
-
-
-def _figure_lines(view: RunView) -> list[list[Span]]:
-    if len(view.figures) != 4:
-        return []
-    left, done, speed, dead = view.figures
-    over = WHOLE_RUN if speed.label.endswith(WHOLE_RUN) else AT_WORK if speed.value != numbers.UNKNOWN else ""
-    ended = f" {done.second}" if done.second.startswith("after ") and done.value != numbers.UNKNOWN else ""
-    near = done.label == NEAR_END
-    ended = "" if near else f" ({view.band})" if view.band else ended
-    return [
-        [
-            Span(_field(f"left   {left.value} {left.unit}", 25)),
-            Span(_field(left.second, 22)),
-            Span("done  "),
-            Span(f"in {done.value} {done.unit}" if near else done.value, Ink.STRONG),
-            Span(ended),
-        ],
-        [
-            Span(_field(f"speed  {speed.value} {speed.unit}", 25)),
-            Span(_field(over or speed.second, 22)),
-            Span("dead  "),
-            Span(dead.value, _TONES[dead.tone]),
-            Span(f" ({dead.second})"),
-        ],
-    ]
-
-
-def _field(text: str, width: int) -> str:
-    return f"{text:<{width - 2}}  "
-
-
-def _counter_line(view: RunView, style: TextStyle) -> list[Span]:
-    line: list[Span] = []
-    for counter in view.counters:
-        state = STATES[counter.state]
-        glyph = f"{state.glyph} " if style.unicode else ""
-        line.append(Span("  " if line else ""))
-        if counter.zero:
-            line.append(Span(f"{glyph}{counter.word} 0", Ink.QUIET))
-        else:
-            line += [Span(f"{glyph}{counter.word}", state.ink), Span(f" {counter.documents}")]
-    return line
-
-
-def need_lines(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> list[list[Span]]:
-    """Return the lines about what needs the user, how many more there are, and what to type."""
-    width = max(columns(each.subject) for each in needs)
-    lines = []
-    for each in needs:
-        bad = each.tone == "bad"
-        subject, what = cut(each.subject, 20), cut(each.text, 34)
-        lines.append(
-            [
-                Span("✕ " if bad else "! ", Ink.BAD if bad else Ink.WARN),
-                Span(" " * (min(width, 20) - columns(subject)) + f"{subject}  "),
-                Span(what + " " * (36 - columns(what))),
-                Span(each.detail, Ink.QUIET),
-            ]
-        )
-    more = more_needs(needs, total, ended=ended)
-    lines += [[Span(f"  {more}", Ink.QUIET)]] if more else []
-    return lines + [[Span("  next  ", Ink.QUIET), Span(line)] for line in lines_of(needs)]
-
-
-def _failure_line(view: RunView, place: int) -> list[Span]:
-    row = view.failures[place]
-    what = cut(f"{row.error} {row.message}", 34)
-    # The head of the view names the function, so 'parse v1' becomes 'v1'.
-    code = cut(row.code.rpartition(" ")[2], 6)
-    where = f"{cut(row.at, 15 - columns(code))} {code}" if code else cut(row.at, 16)
-    return [
-        Span("✕", Ink.BAD),
-        Span(f" {row.dead:>5} dead  "),
-        Span(what + " " * (36 - columns(what))),
-        Span(where + " " * (18 - columns(where))),
-        Span(row.fingerprint, Ink.QUIET),
-    ]
+def blocks(values: Sequence[float | None], width: int, shapes: str = _UNICODE_BLOCKS) -> str:
+    """Return a series as a line of characters from 0 to its largest value, with spaces where nothing is known."""
+    if not values:
+        return " " * width
+    cells = []
+    for at in range(width):
+        part = values[at * len(values) // width : max((at + 1) * len(values) // width, at * len(values) // width + 1)]
+        known = [value for value in part if value is not None]
+        cells.append(max(known) if known else None)
+    scale = (len(shapes) - 1) / (max((cell for cell in cells if cell is not None), default=0.0) or 1.0)
+    return "".join(" " if cell is None else shapes[round(cell * scale)] for cell in cells)

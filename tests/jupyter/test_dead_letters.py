@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_a_long_message_is_printed_once(length: int, shown: int) -> None:
     for drawn in letter_bundle(dead).values():
         assert drawn.count("m" * 40) >= shown
         assert drawn.count("m") < shown * length + 100
-        assert drawn.startswith(("a.txt  KeyError", "<div><b>a.txt  KeyError"))
+        assert re.sub(r"<[^>]*>", "", drawn).strip().startswith("a.txt  KeyError")
 
 
 def test_a_long_message_without_a_traceback_is_not_lost() -> None:

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from dqlab.live.details import code_pane, examples
-from dqlab.live.html import run_html
 from dqlab.live.run_picture import Focus, Silence, connecting_view, run_view
 from dqlab.live.views import RunView
 from dqlab.stats import ClassStats, CodeStats, Counts, Held, History, RunState, RunStats, Snapshot
 from tests.chromium import needs_chromium
 from tests.live.conftest import CODE
+from tests.live.drawn import html_of
 from tests.live.pages import POOR_CONTRAST, Show, as_sent, overflowing
 from tests.live.test_run_picture import stuck
 
@@ -212,7 +212,7 @@ def test_last_picture_fits_its_page(show: Show, done: RunStats, width: int) -> N
     long = replace(done.classes[0], key="a_document_without_a_single_space_in_its_name.pdf")
     page = show(run_view(done), width=width)
 
-    page.evaluate("html => { out.innerHTML = html; }", run_html(run_view(replace(done, classes=(long,)))))
+    page.evaluate("html => { out.innerHTML = html; }", html_of(run_view(replace(done, classes=(long,)))))
 
     assert page.evaluate("document.documentElement.scrollWidth") == width
 

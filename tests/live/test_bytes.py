@@ -7,15 +7,14 @@ from dataclasses import replace
 import pytest
 
 from dqlab.live.details import left_chart, pulse
-from dqlab.live.html import run_html
 from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.panels.metrics import metrics
 from dqlab.live.run_picture import log_line, run_view
 from dqlab.live.run_rows import run_rows
 from dqlab.live.tables import runs_table
-from dqlab.live.text import run_screen
 from dqlab.numbers import many
 from dqlab.stats import Counts, History, RunStats, Snapshot
+from tests.live.drawn import html_of, screen_of
 
 GB = 10**9
 
@@ -38,7 +37,7 @@ def test_the_view_of_a_run_counts_sizes(weighed: RunStats) -> None:
     assert "and 1.2 of 3.4 GB left after" in view.sentence
     assert "MB/s, " in view.sentence
     assert view.milestone == "at least 50 percent of bytes settled"
-    screen = run_screen(view)
+    screen = screen_of(view)
     assert "left   1.2 GB" in screen
     assert "speed  12 MB/s" in screen
     assert " of bytes" in screen
@@ -64,7 +63,7 @@ def test_dead_documents_that_weigh_more_than_their_number_are_told_by_both(weigh
 
 
 def test_a_table_of_states_has_a_column_of_bytes(weighed: RunStats) -> None:
-    html = run_html(run_view(weighed))
+    html = html_of(run_view(weighed))
 
     assert ">bytes</th>" in html
     assert ">2.0 GB</td>" in html

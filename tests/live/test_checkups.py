@@ -6,8 +6,10 @@ import re
 from dataclasses import replace
 
 from dqlab.checkup.findings import Checkup, Finding
-from dqlab.live.checkups import checkup_html, checkup_text
+from dqlab.live.checkups import checkup_parts
+from dqlab.live.html import render_html
 from dqlab.live.style import PLAIN, TextStyle
+from dqlab.live.text import render_text
 from dqlab.stats import Severity
 from tests.checkup.planted import with_worker
 from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader
@@ -29,18 +31,18 @@ SICK = Checkup(
 
 
 def test_text_says_what_is_wrong_and_what_to_do() -> None:
-    lines = checkup_text(SICK).splitlines()
+    lines = render_text(checkup_parts(SICK)).splitlines()
 
     assert lines[0] == "lab local  not healthy: 1 problem, 1 warning, 1 note"
     assert lines[3] == "✕ problem answers: worker 1 gives <b>no</b> answer."
     assert lines[4:6] == ["    Restart it:", f"        {LONG}"]
     assert "    Use a directory on a disk." in lines
-    assert "● store  the same everywhere" in lines
+    assert "● store: the same everywhere" in lines
 
 
 def test_below_the_findings_stand_the_facts_of_all_processes() -> None:
     """What is the same everywhere is said once; a column is for what differs, or for what a process has now."""
-    heads, *rows, first, second = checkup_text(SICK, replace(PLAIN, width=200)).splitlines()[-8:]
+    heads, *rows, first, second = render_text(checkup_parts(SICK), replace(PLAIN, width=200)).splitlines()[-8:]
 
     assert heads.split("  ")[0] == "process"
     assert re.split(r"  +", heads)[1:] == [
@@ -60,17 +62,17 @@ def test_lines_fit_the_terminal_but_for_those_to_copy() -> None:
     """A command that was cut is worse than a line that wraps."""
     style = replace(PLAIN, width=60)
 
-    lines = checkup_text(SICK, style).splitlines()
+    lines = render_text(checkup_parts(SICK), style).splitlines()
 
     assert [line for line in lines if len(line) > 60] == [f"        {LONG}"]
 
 
 def test_text_of_others_moves_no_cursor() -> None:
-    assert "\x1b" not in checkup_text(SICK)
+    assert "\x1b" not in render_text(checkup_parts(SICK))
 
 
 def test_terminal_without_unicode_gets_words() -> None:
-    text = checkup_text(SICK, TextStyle(unicode=False))
+    text = render_text(checkup_parts(SICK), TextStyle(unicode=False))
 
     assert text.isascii()
     assert "problem answers" in text
@@ -78,7 +80,7 @@ def test_terminal_without_unicode_gets_words() -> None:
 
 def test_html_is_inline_and_escaped() -> None:
     """As every fragment that a saved notebook keeps."""
-    read = Reader(checkup_html(SICK))
+    read = Reader(render_html(checkup_parts(SICK)))
 
     assert "worker 1 gives <b>no</b> answer" in read.text
     assert LONG in read.text
@@ -108,4 +110,4 @@ def test_what_only_works_is_not_called_healthy() -> None:
     checkup = Checkup("lab local", (Finding("leases", Severity.WARNING, "consumer c0 held one document for 1 h"),))
 
     assert repr(checkup).startswith("lab local  works, not as it should: 1 warning")
-    assert "works, not as it should" in checkup_html(checkup)
+    assert "works, not as it should" in render_html(checkup_parts(checkup))

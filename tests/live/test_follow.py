@@ -11,10 +11,9 @@ import pytest
 from dqlab import numbers
 from dqlab.errors import ActorGone, CallTimeout, LabClosed, RunNotFound, SchedulerGone
 from dqlab.live.follow import GIVE_UP_AFTER, REFUSED, LiveRun
-from dqlab.live.html import run_html
-from dqlab.live.text import run_screen
 from dqlab.live.views import Command, Face, Press
 from dqlab.stats import RunState, RunStats
+from tests.live.drawn import html_of, screen_of
 
 GONE = SchedulerGone(address="tcp://nowhere", reason="closed")
 SLOW = CallTimeout(name="parse-invoices", call="stats", seconds=1)
@@ -171,10 +170,10 @@ def test_dropped_run_ends_the_view_with_the_reason(live: LiveRun, source: Any, c
     assert "no run named 'parse-invoices'" in canvas.last.notice.text
     assert canvas.last.figures[0].value == "315,894"
     assert (canvas.last.face, canvas.last.chip) == (Face.GONE, "Gone"), "it was: No answer"
-    kept = run_html(canvas.last)
+    kept = html_of(canvas.last)
     assert "%dq" not in kept, "each of these lines raises RunNotFound"
     assert " left after " not in kept
-    assert "%dq" not in run_screen(canvas.last)
+    assert "%dq" not in screen_of(canvas.last)
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -187,7 +186,7 @@ def test_a_run_whose_cluster_had_no_store_is_gone_with_it(live: LiveRun, source:
     assert live.tick() is False
     assert "Its cluster is gone" in canvas.last.notice.text
     assert canvas.last.face is (Face.NO_ANSWER if kept else Face.GONE)
-    assert ("%dq attach" in run_html(canvas.last)) is kept
+    assert ("%dq attach" in html_of(canvas.last)) is kept
 
 
 def test_run_that_is_dropped_before_the_first_answer_has_no_numbers(live: LiveRun, source: Any, canvas: Any) -> None:

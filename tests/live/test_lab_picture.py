@@ -8,12 +8,10 @@ from dataclasses import replace
 import pytest
 
 from dqlab import numbers
-from dqlab.live.html import queues_html, table_html
 from dqlab.live.lab_picture import NEEDS, Site, absent_queues, lab_view, queue_view
 from dqlab.live.outputs.notebook import bundle
 from dqlab.live.run_picture import Silence
 from dqlab.live.style import TextStyle, columns
-from dqlab.live.text import queues_screen
 from dqlab.live.views import Command, Tone
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import (
@@ -29,6 +27,7 @@ from dqlab.stats import (
     Severity,
     Snapshot,
 )
+from tests.live.drawn import html_of, screen_of, table_html
 from tests.live.scenes import lab_history, many_queues
 from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader
 
@@ -241,23 +240,23 @@ def test_a_lab_that_is_saved_as_text_is_dated_before_what_is_cut(snapshot: Snaps
     """Behind the path of its store there was no room for the time."""
     view = lab_view(replace(snapshot, store="/srv/data/projects/archive/of/invoices/runs"), place=PAPERS)
 
-    assert queues_screen(view.as_saved(), TextStyle(width=80)).startswith("papers  as of 14:22:07 · 6 queues")
-    assert queues_screen(view, TextStyle(width=80)).startswith("papers  6 queues")
+    assert screen_of(view.as_saved(), TextStyle(width=80)).startswith("papers  as of 14:22:07 · 6 queues")
+    assert screen_of(view, TextStyle(width=80)).startswith("papers  6 queues")
 
 
 def test_lab_as_text_fits_its_terminal(snapshot: Snapshot) -> None:
     """Figures, table, and what needs somebody."""
-    lines = queues_screen(lab_view(snapshot, place=PAPERS)).split("\n")
+    lines = screen_of(lab_view(snapshot, place=PAPERS)).split("\n")
 
     assert lines[0].startswith("papers  6 queues · 4 workers")
     assert lines[1] == "waiting 60,191 messages, unacked 104 messages, out 51.9 messages/s, last 60 s"
     assert lines[2] == "dead 215 messages, busy 93 % (1 slow), on disk 2.2 GB"
     assert lines[4].startswith("pages  running     15,846")
     assert any(line.startswith("parse-invoices") for line in lines)  # a queue's numbers do not tell which run failed
-    assert lines[-5].startswith("✕  61 dead  KeyError 'total'")
-    assert lines[-2:] == ["  next  %dq failed parse-invoices", "  next  lab.queue('pages').unacked()"]
+    assert lines[-5].startswith("✕  61 dead   KeyError 'total'")
+    assert lines[-2:] == ["  %dq failed parse-invoices", "  lab.queue('pages').unacked()"]
     assert max(map(columns, lines)) <= 80
-    assert queues_screen(lab_view(snapshot, place=PAPERS), TextStyle(unicode=False)).isascii()
+    assert screen_of(lab_view(snapshot, place=PAPERS), TextStyle(unicode=False)).isascii()
 
 
 def test_lab_in_one_line_for_logs(snapshot: Snapshot) -> None:
@@ -273,12 +272,12 @@ def test_lab_as_html_needs_nothing_and_escapes_all(snapshot: Snapshot) -> None:
     attention = tuple(replace(each, subject=evil, text=evil, detail=evil) for each in snapshot.attention)
     view = lab_view(replace(snapshot, queues=queues, attention=attention), place=Site(evil))
 
-    for html in (queues_html(view), table_html(view.table)):
+    for html in (html_of(view), table_html(view.table)):
         reader = Reader(html)
         assert reader.tags <= ALLOWED_TAGS
         assert reader.attributes <= ALLOWED_ATTRIBUTES
-    assert "60,191" in Reader(queues_html(view)).text
-    assert "parse-invoices" in Reader(queues_html(view)).text
+    assert "60,191" in Reader(html_of(view)).text
+    assert "parse-invoices" in Reader(html_of(view)).text
 
 
 def test_a_lab_lists_its_runs_and_names_the_way_to_the_rest(snapshot: Snapshot) -> None:
@@ -296,8 +295,8 @@ def test_a_lab_lists_its_runs_and_names_the_way_to_the_rest(snapshot: Snapshot) 
     crowded = lab_view(replace(snapshot, runs=many, runs_total=37, attention=()), place=PAPERS)
     assert [run.name for run in crowded.runs] == [f"r{n:02}" for n in range(8)], "the newest first"
     assert crowded.runs_more == "and 29 more: %dq runs"
-    assert "and 17 more: %dq runs" in queues_screen(crowded, TextStyle())
-    assert "and 17 more: %dq runs" in queues_html(crowded)
+    assert "and 17 more: %dq runs" in screen_of(crowded, TextStyle())
+    assert "and 17 more: %dq runs" in html_of(crowded)
 
 
 def test_last_document_of_a_run_is_one_document(snapshot: Snapshot) -> None:

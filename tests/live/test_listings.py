@@ -17,11 +17,10 @@ import pytest
 from dqlab.documents import Document, Documents, summary
 from dqlab.documents.summary import summarize
 from dqlab.live.display import text_of
-from dqlab.live.html import table_html
 from dqlab.live.listings import ShownDocuments, listing_table, table_of
-from dqlab.live.text import table_text
 from tests.compressed import ZSTD
 from tests.documents.test_archives import pack
+from tests.live.drawn import table_html, table_text
 from tests.pdfs import make_pdf
 
 

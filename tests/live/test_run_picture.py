@@ -10,11 +10,9 @@ import pytest
 
 from dqlab import numbers
 from dqlab.live import details
-from dqlab.live.html import run_html
 from dqlab.live.outputs.notebook import bundle
 from dqlab.live.run_picture import Focus, Silence, absent_view, connecting_view, log_line, run_view
 from dqlab.live.run_rows import run_rows, run_word
-from dqlab.live.text import run_screen
 from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import (
@@ -30,6 +28,7 @@ from dqlab.stats import (
     Snapshot,
     StopReason,
 )
+from tests.live.drawn import html_of, screen_of
 
 
 def test_golden_snapshot_reads_back_as_it_was_written(golden: dict[str, Any]) -> None:
@@ -395,7 +394,7 @@ def test_a_run_that_waits_for_one_document_names_it(running: RunStats, snapshot:
 
     assert view.notice.text == "Waiting for 1 document: inv-00777.pdf, on c0 for 6 min"
     assert view.figures[1].second == "when 1 document ends"
-    for drawn in (run_screen(view), run_html(view)):
+    for drawn in (screen_of(view), html_of(view)):
         assert "Waiting for 1 document: inv-00777.pdf, on c0 for 6 min" in drawn
 
     assert [(each.command, each.label, each.target) for each in view.notice.buttons] == [
@@ -467,7 +466,7 @@ def test_a_run_that_has_not_ended_is_dated_by_its_last_numbers(running: RunStats
     """ "no answer, 35.1 % since 20:10:16" gave the begin of the run; its last answer was of 23 s later."""
     for view in (run_view(running), run_view(running, silence=Silence(38, running.at - 38))):
         assert view.period == "as of 21 Nov 2026, 14:22:07, began 13:58:40"
-        assert "as of 21 Nov 2026, 14:22:07, began 13:58:40" in run_html(view)
+        assert "as of 21 Nov 2026, 14:22:07, began 13:58:40" in html_of(view)
     assert run_view(replace(running, started=running.started - 86_400)).period.endswith("began 20 Nov 2026, 13:58:40")
 
 
@@ -512,7 +511,7 @@ def test_an_end_within_two_minutes_is_told_in_seconds(running: RunStats) -> None
     view = run_view(near)
 
     assert view.figures[1][:4] == ("Done in", "10 to 30", "s", "80 % sure")
-    assert "done  in 10 to 30 s\n" in run_screen(view)
+    assert "done  in 10 to 30 s\n" in screen_of(view)
 
 
 @pytest.mark.parametrize(

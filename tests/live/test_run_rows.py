@@ -8,16 +8,15 @@ import pytest
 
 from dqlab import numbers
 from dqlab.live.display import text_of
-from dqlab.live.html import table_html
 from dqlab.live.lab_picture import Site, queue_view
 from dqlab.live.palette import Ink
 from dqlab.live.run_picture import run_view
 from dqlab.live.run_rows import SortBy, run_rows, run_word
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import runs_table
-from dqlab.live.text import run_screen, table_text
 from dqlab.stats import Attention, Counts, QueueStats, RunState, RunStats, Severity, Snapshot
 from dqlab.stats.attention import failures_of
+from tests.live.drawn import screen_of, table_html, table_text
 
 
 def ended(running: RunStats, name: str, counts: Counts, *, state: RunState = RunState.DONE) -> RunStats:
@@ -59,7 +58,7 @@ def test_cancelled_run_is_as_far_in_every_view(running: RunStats, snapshot: Snap
     assert [each.share for each in run_rows(replace(snapshot, runs=(run,)))] == ["5.3 %"]
     assert run_view(run).percent == "5.3 %"
     assert run_view(run).bar_label == "5.3 percent of documents settled"
-    assert " 5.3 % " in run_screen(run_view(run))
+    assert " 5.3 % " in screen_of(run_view(run))
 
 
 def test_a_row_has_share_end_dead_speed_code_and_time_taken(snapshot: Snapshot) -> None:

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from dqlab.live.html import render_html
 from dqlab.live.style import TextStyle, columns
-from dqlab.live.timelines import timeline_html, timeline_text
+from dqlab.live.text import render_text
+from dqlab.live.timelines import timeline_parts
 from dqlab.stats import History, Mark
 from dqlab.stats.history import Figures
 from tests.live.conftest import HISTORY
@@ -29,7 +31,7 @@ def history() -> History:
 @pytest.mark.parametrize("unicode", [True, False])
 def test_history_fits_a_terminal(history: History, width: int, unicode: bool) -> None:
     """Every row wrapped at 80 columns, and the picture was gone."""
-    lines = timeline_text(history, TextStyle(unicode=unicode, width=width)).split("\n")
+    lines = render_text(timeline_parts(history), TextStyle(unicode=unicode, width=width)).split("\n")
 
     assert max(map(columns, lines)) <= width
     assert lines[2].startswith("waiting")
@@ -38,7 +40,7 @@ def test_history_fits_a_terminal(history: History, width: int, unicode: bool) ->
 
 def test_a_mark_stands_where_its_cell_ran(history: History) -> None:
     """What people did explains what the lines do."""
-    lines = timeline_text(history, TextStyle()).split("\n")
+    lines = render_text(timeline_parts(history), TextStyle()).split("\n")
 
     places = [line.index("^") for line in lines[-3:]]
     assert places == sorted(places)
@@ -47,7 +49,7 @@ def test_a_mark_stands_where_its_cell_ran(history: History) -> None:
 
 def test_history_in_html_is_a_picture_with_the_marks_of_cells(history: History) -> None:
     """It was grey text."""
-    html = timeline_html(history)
+    html = render_html(timeline_parts(history))
     root = ElementTree.fromstring(html)
 
     drawings = list(root.iter("svg"))
@@ -59,7 +61,7 @@ def test_history_in_html_is_a_picture_with_the_marks_of_cells(history: History) 
 
 def test_history_in_html_is_readable_where_drawings_are_stripped(history: History) -> None:
     """Code hosts remove them; words and figures stay."""
-    root = ElementTree.fromstring(timeline_html(history))
+    root = ElementTree.fromstring(render_html(timeline_parts(history)))
     said = "".join(root.itertext())
 
     for part in ("waiting", "now ", "messages/s", "[3] submit", "<pause>"):
@@ -72,22 +74,22 @@ def test_history_of_a_young_queue_fills_the_picture(history: History) -> None:
     known = {"ready": (None,) * (points - 1) + (489.0,), "delayed": (None,) * (points - 1) + (0.0,), "marks": ()}
     young = replace(history, **known)
 
-    drawing = next(iter(ElementTree.fromstring(timeline_html(young)).iter("polyline")))
+    drawing = next(iter(ElementTree.fromstring(render_html(timeline_parts(young))).iter("polyline")))
     first, last = (float(point.split(",")[0]) for point in drawing.get("points", "").split())
     assert (first, last) == (0.0, 480.0)
-    assert timeline_text(young, TextStyle()).split("\n")[2].startswith("waiting    ████")
+    assert render_text(timeline_parts(young), TextStyle()).split("\n")[2].startswith("waiting    ████")
 
 
 def test_history_of_nothing_is_drawn_without_lines() -> None:
     """A queue that was made just now."""
-    assert "svg" in timeline_html(History(t0=0.0, step=1.0))
-    assert timeline_text(History(t0=0.0, step=1.0), TextStyle())
+    assert "svg" in render_html(timeline_parts(History(t0=0.0, step=1.0)))
+    assert render_text(timeline_parts(History(t0=0.0, step=1.0)), TextStyle())
 
 
 def test_rates_beside_a_history_are_called_what_they_are(history: History) -> None:
     """ "now 8.51 messages/s" and "now 41 failures" stood there when nothing had moved for 38 s: a minute's mean."""
     still = replace(history, now=Figures(waiting=5, unacked=0, in_rate=0.0, out_rate=8.51, failure_rate=0.7))
-    lines = {line.split()[0]: line for line in timeline_text(still, TextStyle()).split("\n") if line}
+    lines = {line.split()[0]: line for line in render_text(timeline_parts(still), TextStyle()).split("\n") if line}
 
     assert "now 5, most" in lines["waiting"]
     assert "last 60 s 8.51, most" in lines["out"]

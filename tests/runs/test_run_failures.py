@@ -25,12 +25,12 @@ import dqlab as dq
 from dqlab.cluster.transport import queue_calls
 from dqlab.errors import BadOption, DqlabWarning, FunctionForgotten, RunFailed
 from dqlab.live.tables import failures_table
-from dqlab.live.text import table_text
 from dqlab.rules.ids import shard_of
 from dqlab.runs.run_book import _iterable
 from dqlab.testing import Tally
 from tests.cells import of_a_cell
 from tests.runs.code.test_code import cell
+from tests.live.drawn import table_text
 from tests.waiting import until
 
 pytestmark = pytest.mark.lowest

@@ -11,7 +11,8 @@ import pytest
 
 import dqlab as dq
 from dqlab.live.style import TextStyle
-from dqlab.live.timelines import blocks, timeline_text
+from dqlab.live.text import blocks, render_text
+from dqlab.live.timelines import timeline_parts
 from dqlab.numbers import UNKNOWN
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import History
@@ -55,7 +56,7 @@ def test_plot_draws_every_series_and_every_cell(timeline: Timeline) -> None:
 
 
 def test_text_draws_a_line_for_each_series(timeline: Timeline) -> None:
-    text = timeline_text(timeline.history, TextStyle(unicode=True, width=80))
+    text = render_text(timeline_parts(timeline.history), TextStyle(unicode=True, width=80))
 
     assert text.startswith("queue pages, last 24 min")
     assert "now 16,057, most 48," in text
@@ -64,7 +65,11 @@ def test_text_draws_a_line_for_each_series(timeline: Timeline) -> None:
 
 
 def test_text_without_unicode_is_ascii(timeline: Timeline) -> None:
-    assert timeline_text(timeline.history, TextStyle(unicode=False, width=80)).replace(UNKNOWN, "-").isascii()
+    assert (
+        render_text(timeline_parts(timeline.history), TextStyle(unicode=False, width=80))
+        .replace(UNKNOWN, "-")
+        .isascii()
+    )
 
 
 def test_blocks_leave_a_space_where_nothing_is_known() -> None:

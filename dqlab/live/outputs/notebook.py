@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.live.html import queues_html, run_html
+from dqlab.live.html import render_html
+from dqlab.live.layout import parts_of
 from dqlab.live.style import PLAIN, TextStyle
-from dqlab.live.text import queues_screen, run_screen
+from dqlab.live.text import render_text
 from dqlab.live.views import Press, QueuesView, RunView
 
 __all__ = ["HtmlCanvas", "LooseCanvas", "View", "WidgetCanvas", "bundle", "screen"]
@@ -32,14 +33,13 @@ View = RunView | QueuesView
 
 def screen(view: View, style: TextStyle = PLAIN) -> str:
     """Return a run, a lab or a queue as text."""
-    return run_screen(view, style) if isinstance(view, RunView) else queues_screen(view, style)
+    return render_text(parts_of(view), style)
 
 
 def bundle(view: View, style: TextStyle = PLAIN) -> dict[str, str]:
     """Return a picture that is stored, as text/html and text/plain."""
-    view = view.as_saved()
-    html = run_html(view) if isinstance(view, RunView) else queues_html(view)
-    return {"text/plain": screen(view, style), "text/html": html}
+    parts = parts_of(view.as_saved())
+    return {"text/plain": render_text(parts, style), "text/html": render_html(parts)}
 
 
 class _Twins:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import os
 import sys
-from html import escape
 from typing import Any, TextIO
 
 from dqlab import numbers
 from dqlab.errors import DqlabError
 from dqlab.live.display import Mode, ended_in_view, is_on_view, mode, publish
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, following
-from dqlab.live.html import wrap
+from dqlab.live.html import render_html
+from dqlab.live.layout import ended_line
 from dqlab.live.outputs.notebook import HtmlCanvas
 from dqlab.live.outputs.terminal import ScreenCanvas
+from dqlab.live.parts import line
 from dqlab.live.run_picture import run_view
 from dqlab.live.style import PLAIN, TextStyle, cut
-from dqlab.live.text import run_end
 from dqlab.notebook import in_jupyter
 from dqlab.texts import one_line
 from dqlab.waits import Picture
@@ -58,12 +58,12 @@ class _Output:
         self._handle = publish(data)
         return self._handle
 
-    def write(self, line: str) -> None:
+    def write(self, text: str) -> None:
         """Show one line in place of the last picture."""
-        data = {"text/plain": line, "text/html": wrap([f"<div>{escape(line)}</div>"]) if line else ""}
+        data = {"text/plain": text, "text/html": render_html((line(text),)) if text else ""}
         if self._handle is not None:
             self._handle.update(data, raw=True)
-        elif line:
+        elif text:
             self._show(data)
 
     stay = write
@@ -84,17 +84,17 @@ class _Line:
         """Return the canvas of a view."""
         return self._screen
 
-    def write(self, line: str) -> None:
+    def write(self, text: str) -> None:
         """Show one line in place of the last picture, with the cursor on it during the wait."""
         self._screen.clear()
         # One column less than the width: a full line would wrap, and `\r` would not reach its start.
-        self._stream.write(f"\r\x1b[K{cut(line, self.style.width - 1)}")
+        self._stream.write(f"\r\x1b[K{cut(text, self.style.width - 1)}")
         self._stream.flush()
 
-    def stay(self, line: str) -> None:
+    def stay(self, text: str) -> None:
         """Replace the last picture by a line of any width."""
         self.clear()
-        self._stream.write(f"{line}\n")
+        self._stream.write(f"{text}\n")
         self._stream.flush()
 
     def clear(self) -> None:
@@ -111,11 +111,11 @@ class SentencePicture:
     def draw(self, step: str, waited: float) -> None:
         """Draw the sentence, once a second."""
         doing = f": {one_line(step)}" if step else ""
-        line = f"{self._what}{doing}, {numbers.span(waited)}"
+        text = f"{self._what}{doing}, {numbers.span(waited)}"
         # `draw` is called more often than the seconds change.
-        if line != self._drawn:
-            self._place.write(line)
-            self._drawn = line
+        if text != self._drawn:
+            self._place.write(text)
+            self._drawn = text
 
     def clear(self) -> None:
         """Remove the sentence."""
@@ -151,5 +151,5 @@ class ViewPicture:
         if stats is None:
             self._place.write("")
             return
-        self._place.stay(run_end(run_view(stats), self._place.style))
+        self._place.stay(ended_line(run_view(stats), self._place.style))
         ended_in_view.note(self._what)

@@ -21,19 +21,19 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 from bokeh.models import Div
 
 from dqlab.checkup.examine import judge
-from dqlab.live.checkups import checkup_text
+from dqlab.live.checkups import checkup_parts
 from dqlab.live.display import text_of
-from dqlab.live.html import queues_html, run_html
 from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.tables import failures_table
-from dqlab.live.text import queues_screen, run_screen, table_text
+from dqlab.live.text import render_text
 from dqlab.live.views import QueuesView, RunView
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import Attention, ClassStats, History, RunStats, Severity, Snapshot
 from tests.checkup.planted import HEALTHY
 from tests.chromium import needs_chromium
 from tests.live.conftest import CODE
+from tests.live.drawn import html_of, screen_of, table_text
 from tests.live.pages import Show
 from tests.live.scenes import lab_history
 from tests.test_extension import EXTENSION, VITEST, node
@@ -202,13 +202,13 @@ DRAWN: Mapping[str, Callable[[Scene], str]] = {
     "failures tab": in_the_page("failures"),
     "%dq status": lambda scene: text_of(scene.snapshot),
     "%dq failed": lambda scene: table_text(failures_table(Dead(scene.done))),
-    "terminal, a run": lambda scene: run_screen(scene.run),
-    "terminal, a run that ended": lambda scene: run_screen(scene.ended),
-    "terminal, a lab": lambda scene: queues_screen(scene.lab),
-    "%dq doctor": lambda scene: checkup_text(judge(replace(HEALTHY, snapshot=scene.snapshot))),
-    "saved notebook, a run": lambda scene: plain(run_html(scene.run)),
-    "saved notebook, a run that ended": lambda scene: plain(run_html(scene.ended)),
-    "saved notebook, a lab": lambda scene: plain(queues_html(scene.lab)),
+    "terminal, a run": lambda scene: screen_of(scene.run),
+    "terminal, a run that ended": lambda scene: screen_of(scene.ended),
+    "terminal, a lab": lambda scene: screen_of(scene.lab),
+    "%dq doctor": lambda scene: render_text(checkup_parts(judge(replace(HEALTHY, snapshot=scene.snapshot)))),
+    "saved notebook, a run": lambda scene: plain(html_of(scene.run)),
+    "saved notebook, a run that ended": lambda scene: plain(html_of(scene.ended)),
+    "saved notebook, a lab": lambda scene: plain(html_of(scene.lab)),
 }
 IN_A_BROWSER = {name for name in DRAWN if "widget" in name}
 IN_NODE = {"sidebar", "failures tab"}

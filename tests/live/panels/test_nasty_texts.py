@@ -17,14 +17,14 @@ from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport, unpacked
 from dqlab.cluster.transport.wire import pack_report
 from dqlab.live.display import text_of
-from dqlab.live.html import run_html
 from dqlab.live.lab_picture import Site, lab_view, queue_view
+from dqlab.live.layout import ended_line
 from dqlab.live.panels import metrics
 from dqlab.live.run_picture import Focus, run_view
-from dqlab.live.text import run_end, run_screen
 from dqlab.stats import History, Snapshot
 from dqlab.texts import shown
 from tests.cluster.reports import consumer_report, failure_class, lane_report, shard_report
+from tests.live.drawn import html_of, screen_of
 from tests.nasty import NASTY_TEXTS
 from tests.sampled import mostly_slow
 
@@ -88,7 +88,7 @@ def drawn(hall: Hall) -> Iterator[str]:
     for run in snapshot.runs:
         view = run_view(run, Focus(snapshot, history, "def f(): pass"))
         yield json.dumps(view.parts(), ensure_ascii=False)
-        yield from (run_html(view), run_screen(view), run_end(view))
+        yield from (html_of(view), screen_of(view), ended_line(view))
     for queues in (lab_view(snapshot, history, place=place), queue_view(snapshot, history, place=place)):
         yield json.dumps(queues.parts(), ensure_ascii=False)
     yield text_of(snapshot)
@@ -108,7 +108,7 @@ def test_every_field_of_every_report_may_hold_anything(text: str, clock: Any) ->
     for said in drawn(hall):
         said.encode()
         assert "\x1b" not in said
-    assert not any("<b onload" in run_html(run_view(run)) for run in hall.snapshot().runs)
+    assert not any("<b onload" in html_of(run_view(run)) for run in hall.snapshot().runs)
 
 
 @pytest.mark.long

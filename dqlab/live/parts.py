@@ -1,0 +1,119 @@
+"""The parts that a view is built of, before `text` and `html` draw them.
+
+A picture is a tuple of parts: pure functions build it (`layout`, `checkups`, `timelines`, and `tables` for a table
+alone), and both renderers walk the same one. Texts of users are cut and escaped by the renderers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import NamedTuple, TypeAlias
+
+from dqlab.live.palette import Ink
+from dqlab.live.style import Span
+from dqlab.live.tables import Table
+from dqlab.live.views import Bar
+
+__all__ = ["GAP", "Box", "Chart", "Code", "Gauge", "Line", "Medium", "Only", "Part", "Series", "Steps", "Title", "line"]
+
+
+class Medium(Enum):
+    """Where parts are drawn."""
+
+    TEXT = auto()
+    HTML = auto()
+
+
+class Title(NamedTuple):
+    """The head of a picture."""
+
+    name: str
+    state: str = ""
+    about: str = ""
+    """In a muted colour."""
+    ink: Ink = Ink.STRONG
+    """Of the state."""
+
+
+class Line(NamedTuple):
+    """One line of text."""
+
+    spans: tuple[Span, ...] = ()
+
+
+GAP = Line()
+"""An empty line of text; HTML has margins."""
+
+
+class Box(NamedTuple):
+    """A sentence with a mark, which is broken where it is long, with advice and a command to copy."""
+
+    text: str
+    ink: Ink = Ink.WARN
+    head: str = ""
+    """What the sentence is about."""
+    mark: str = "!"
+    """Stands before the head."""
+    advice: str = ""
+    command: str = ""
+    quiet: bool = False
+    """It needs no attention."""
+
+
+class Gauge(NamedTuple):
+    """How much of something is settled, and in which state."""
+
+    percent: str
+    unit: str
+    label: str
+    """The same in words."""
+    bars: tuple[Bar, ...]
+    stale: bool
+    """The numbers are old, and the bars grey."""
+
+
+class Steps(NamedTuple):
+    """Lines to type, which are never cut."""
+
+    lines: tuple[str, ...]
+    label: str = ""
+
+
+class Code(NamedTuple):
+    """Lines of code, or of a traceback, as they are."""
+
+    text: str
+
+
+class Series(NamedTuple):
+    """Values at regular times, with None for unknown ones, and words about them."""
+
+    name: str
+    values: Sequence[float | None]
+    words: str
+
+
+class Chart(NamedTuple):
+    """Series over one span of time."""
+
+    series: tuple[Series, ...]
+    start: str
+    end: str
+    marks: tuple[tuple[float, str], ...]
+    """Places from 0 to 1, and what happened there."""
+
+
+class Only(NamedTuple):
+    """Parts for one medium alone: a screen has 80 columns, and a page has more room."""
+
+    medium: Medium
+    parts: tuple[Part, ...]
+
+
+Part: TypeAlias = Title | Line | Box | Gauge | Steps | Code | Chart | Table | Only
+
+
+def line(text: str, ink: Ink = Ink.PLAIN) -> Line:
+    """Return a line with one piece of text."""
+    return Line((Span(text, ink),))
