@@ -143,3 +143,6 @@ def unload_ipython_extension(shell: Any) -> None:
     from dqlab.jupyter import unload
 
     unload(shell)
+
+
+import dqlab.live  # noqa: E402, F401 - views register themselves with the rooms below, and load nothing that draws

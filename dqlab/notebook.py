@@ -10,19 +10,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from dqlab.texts import one_line
 
 __all__ = [
+    "Views",
     "beside_cells",
     "cells_by_file",
     "in_jupyter",
     "in_script",
     "named_after_running_cell",
     "program",
+    "register_views",
     "running_cell",
     "shell",
+    "views",
     "with_cells",
 ]
 
@@ -30,6 +33,35 @@ _PLACE = re.compile(r'(?P<indent>\s*)File "(?P<file>[^"]+)", line (?P<line>\d+),
 _CELL = re.compile(r"(?:.*[/\\])?ipykernel_\d+[/\\]\d+\.py|<ipython-input-(?P<number>\d+)-\w+>")
 """The files that kernels, and IPython in a terminal, compile cells as."""
 _beside: ContextVar[bool] = ContextVar("dqlab_beside_cells", default=False)
+
+
+class Views(Protocol):
+    """Draws what lower rooms hold, and stands above them: `dqlab.live` registers itself."""
+
+    def picture_of(self, what: Any) -> Any:
+        """Return how a wait for something is drawn, or None where it is not."""
+        ...
+
+    def widget_of(self, source: Any) -> Any:
+        """Return the live widget of a run, a queue or a lab."""
+        ...
+
+    def figure_of(self, history: Any) -> Any:
+        """Return a plot of a history."""
+        ...
+
+
+_views: list[Views] = []
+
+
+def register_views(views: Views) -> None:
+    """Let `views` draw from now on."""
+    _views[:] = [views]
+
+
+def views() -> Views:
+    """Return what draws."""
+    return _views[0]
 
 
 def shell() -> Any:

@@ -2,7 +2,7 @@
 
 The block runs in its caller's thread, as it would without this; a second thread draws the view, and is joined before
 the caller continues. There is one view at a time, for the main thread of a notebook or of a terminal; elsewhere
-nothing is started. `dqlab.live.outputs.waits` draws it, and is imported once a wait has lasted.
+nothing is started.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, Protocol
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.notebook import in_jupyter
+from dqlab.notebook import in_jupyter, views
 
 __all__ = ["AFTER", "Picture", "Wait", "shown", "step"]
 
@@ -112,8 +111,8 @@ class _Watched(Wait):
     """A wait of the main thread, with the thread that draws it."""
 
     def __init__(self, what: Any) -> None:
-        # By name: views are above this module, and a wait that does not last must not import them.
-        super().__init__(what, lambda of: import_module("dqlab.live.outputs.waits").picture_of(of))
+        # Asked for once a wait has lasted: what draws is imported then.
+        super().__init__(what, lambda of: views().picture_of(of))
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 

@@ -5,9 +5,35 @@ it runs when something is shown. The modules here run in the client's process, a
 `panels`, which the scheduler loads. By task:
 
     display, and `outputs`                                               where and when a view is drawn
-    follow, feeds, decisions, offers, next_lines                         what a view polls, obeys and offers
+    follow, feeds, offers, next_lines                                    what a view polls, obeys and offers
     run_picture, lab_picture, details, views, run_rows                   words, figures and rows of a view
     layout, tables, timelines, listings, checkups                        what a picture is built of: `parts`
     text, html, style, palette                                           how parts look
 
 """
+
+from typing import Any
+
+from dqlab.notebook import register_views
+
+
+class _Views:
+    """Draws for lower rooms, and imports what draws when it is asked for the first time."""
+
+    def picture_of(self, what: Any) -> Any:
+        from dqlab.live.outputs.waits import picture_of
+
+        return picture_of(what)
+
+    def widget_of(self, source: Any) -> Any:
+        from dqlab.live.display import widget_of
+
+        return widget_of(source)
+
+    def figure_of(self, history: Any) -> Any:
+        from dqlab.live.timelines import timeline_figure
+
+        return timeline_figure(history)
+
+
+register_views(_Views())

@@ -8,7 +8,7 @@ has, and how it reports what it leaves out.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -255,12 +255,17 @@ def failures_table(failures: Any) -> Table:
     if not len(failures):
         return Table((), (), notes=(f"no dead documents of {one_line(failures.name, 60)}",))
     classes: tuple[ClassStats, ...] = failures.classes
-    return _classes_table(failures, classes) if classes else documents_table(failures)
-
-
-def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
+    if not classes:
+        return documents_table(failures)
+    # All calls come before the table is made.
+    unnamed = [entry.fingerprint for entry in classes[:SHOWN_LINES] if not _has_key(entry)]
+    letters = {fingerprint: failures.example(fingerprint) for fingerprint in unnamed}
     # The classes are fetched after the documents: in a run that goes on, more may be dead by then.
     total = max(len(failures), sum(entry.dead for entry in classes))
+    return _classes_table(failures.name, total, classes, letters)
+
+
+def _classes_table(name: str, total: int, classes: tuple[ClassStats, ...], letters: Mapping[str, Any]) -> Table:
     with_code = any(entry.versions for entry in classes)
     columns = (
         Column("dead", right=True),
@@ -283,11 +288,11 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
     )
     rest = total - sum(entry.dead for entry in classes)
     notes = [f"{numbers.count(rest)} more: run.failures() has all"] if rest > 0 else []
-    notes.append(f"{many(total, 'dead document')} of {one_line(failures.name, 60)}. One of each class, then all again:")
-    run = as_word(failures.name)
+    notes.append(f"{many(total, 'dead document')} of {one_line(name, 60)}. One of each class, then all again:")
+    run = as_word(name)
     lines = []
     for entry in classes[:SHOWN_LINES]:
-        letter = None if _has_key(entry) else failures.example(entry.fingerprint)
+        letter = letters.get(entry.fingerprint)
         # With neither, a retry has just sent the document again.
         if entry.key is not None or letter is not None:
             named = letter is not None and letter.key != letter.ordinal

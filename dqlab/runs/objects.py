@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any, ClassVar
+
+from dqlab.notebook import views
 
 __all__ = ["HasWidget", "StaysHere"]
 
@@ -32,5 +33,4 @@ class HasWidget:
         ImportError
             The package anywidget is not installed; ``pip install 'dqlab[lab]'``.
         """
-        # By name: `live` is a room above this one, which an import statement may not name.
-        return import_module("dqlab.live.display").widget_of(self)
+        return views().widget_of(self)

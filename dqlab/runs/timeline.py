@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
+from dqlab.notebook import views
 from dqlab.stats import History, Mark
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Timeline(Sequence[Moment], SuggestsAttributes):
 
     def plot(self) -> Any:
         """Return a figure of depth, unacked, rates and failures, with marks where cells ran; needs matplotlib."""
-        return import_module("dqlab.live.timelines").timeline_figure(self.history)
+        return views().figure_of(self.history)
 
     def _moment(self, at: int) -> Moment:
         history = self.history
