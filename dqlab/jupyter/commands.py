@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
-from dqlab.clock import SystemClock
 from dqlab.datasets.sinks import sink_named
 from dqlab.documents import Documents
 from dqlab.documents.summary import summarize
@@ -36,14 +35,13 @@ from dqlab.jupyter.messages import (
     submitted,
     warned,
 )
-from dqlab.jupyter.rerun_prompt import offer, report_of_code, report_of_retry, report_of_start
+from dqlab.jupyter.rerun_prompt import offer
 from dqlab.lab import Lab, crew
-from dqlab.live.decisions import decided, deciding, is_offered
 from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.live.listings import ShownDocuments
 from dqlab.live.run_rows import SortBy, sorted_by
 from dqlab.log import LogOptions
-from dqlab.numbers import many, minute, size
+from dqlab.numbers import many, size
 from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
 from dqlab.runs.failures import DeadLetter, Failures
@@ -144,12 +142,7 @@ def submit(line: Line, options: Namespace) -> Run:
 def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, documents: Any, **more: Any) -> Run:
     """Map, or where a run of that name has other code, show it with the possible next steps instead of an error."""
     try:
-        run = pool.map(function, documents, **more)
-        if options.on_existing == "new":
-            decided(line.lab, run.name, report_of_start(run))
-        elif options.on_existing == "retry-failed" and is_offered(line.lab, run.name):
-            decided(line.lab, run.name, report_of_code(run))
-        return run
+        return pool.map(function, documents, **more)
     except RunExists as error:
         if not error.other_code:
             raise
@@ -250,12 +243,8 @@ def retry(line: Line, options: Namespace) -> int:
     function = line.function(name) if defined else None
     left = Counts(**run.counts).left
     follows = function is not None and bool(left) and paused_itself(run)
-    with deciding(line.lab, run.name) as report:
-        count = run.send_again(function, options.where, rest=options.rest)
-        given = options.rest or (follows and count > 0)
-        rest = rest_of(run, function, left, given=given)
-        if is_offered(line.lab, run.name) and (count or options.rest):
-            report(report_of_retry(run, count, rest))
+    count = run.send_again(function, options.where, rest=options.rest)
+    rest = rest_of(run, function, left, given=options.rest or (follows and count > 0))
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"
     if not count and (none := run.why_none(options.where)):
         line.say(none)
@@ -328,8 +317,6 @@ def drop(line: Line, options: Namespace) -> None:
         warnings.simplefilter("ignore", RowsStay)  # the line below reports it
         # Attached by name: `run` may be a cell's run with other code, which is not what is dropped.
         line.lab.attach(run.name).drop(data=options.data)
-    at = minute(SystemClock().wall())
-    decided(line.lab, run.name, f"{run.name} was dropped at {at}; run this cell again to map it again")
     kept = line.lab.session.pools.get(run.queue)
     durable = kept is not None and kept.durability is Durability.DURABLE
     space = f". Its disk space comes back with: %dq compact {run.queue}" if durable else ""

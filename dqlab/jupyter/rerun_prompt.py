@@ -1,8 +1,7 @@
 """Buttons under a cell whose run has other code: retry with this code, use it for the rest, start over.
 
-Each does what a line or a call does. However the user decides, also in the live view or by a line, a report of what was
-done replaces the buttons and the sentences above them, with the run, if no other view shows it. Without widgets, the
-sentences name the lines to type.
+Each does what a line or a call does. A report of what was done replaces the buttons and the sentences above them, with
+the run, if no other view shows it. Without widgets, the sentences name the lines to type.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any
 from dqlab.clock import SystemClock
 from dqlab.errors import DqlabError
 from dqlab.jupyter.messages import paused_itself, rest_of, warned
-from dqlab.live.decisions import decided, deciding, offered, retried
 from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, watch, watch_in
 from dqlab.live.html import render_html
 from dqlab.live.parts import line
@@ -24,7 +22,7 @@ from dqlab.numbers import many, minute
 from dqlab.runs.run import Run
 from dqlab.stats import Counts
 
-__all__ = ["Choice", "offer", "report_of_code", "report_of_retry", "report_of_start"]
+__all__ = ["Choice", "offer"]
 
 
 class Choice:
@@ -66,29 +64,21 @@ class Choice:
     def retry(self) -> str:
         """Retry dead documents with this code, in the view that the cell has of the run, or else in a new one."""
         follows = paused_itself(self.run)
-        with deciding(self.run, self.run.name) as report:
-            count = self.run.send_again(self._function)
-            said = report_of_retry(self.run, count, "; the rest goes on with it" if follows else "")
-            report(said)
+        count = self.run.send_again(self._function)
         self._show()
-        return said
+        return _report_of_retry(self.run, count, "; the rest goes on with it" if follows else "")
 
     def rest(self) -> str:
         """Use this code for the rest of the run too."""
-        with deciding(self.run, self.run.name) as report:
-            count = self.run.send_again(self._function, rest=True)
-            said = report_of_retry(self.run, count, rest_of(self.run, self._function, 0, given=True))
-            report(said)
+        count = self.run.send_again(self._function, rest=True)
         self._show()
-        return said
+        return _report_of_retry(self.run, count, rest_of(self.run, self._function, 0, given=True))
 
     def start_over(self) -> str:
         """Drop the run, and map again."""
         new = self._start_over()
-        said = report_of_start(new)
-        decided(new, new.name, said)
         self._place(new)
-        return said
+        return f"{new.name} was started over at {minute(SystemClock().wall())}"
 
     def _show(self) -> None:
         """Show a run that goes on, where no view of it can."""
@@ -96,26 +86,13 @@ class Choice:
             self._place(self.run)
 
 
-def report_of_retry(run: Run, count: int, rest: str) -> str:
+def _report_of_retry(run: Run, count: int, rest: str) -> str:
     """Return a report of a retry, and of the code for the documents that are still to run."""
-    now = SystemClock().wall()
+    now = minute(SystemClock().wall())
     if count:
-        return f"{retried(count, _code(run), now)}{rest}"
-    return f"{run.name} has no failed documents: none was sent again at {minute(now)}{rest}"
-
-
-def report_of_code(run: Run) -> str:
-    """Return a report of the code that the failed documents of a run have since now."""
-    return f"The failed documents of {run.name} run with {_code(run)} since {minute(SystemClock().wall())}"
-
-
-def _code(run: Run) -> str:
-    return code_of_retry(run.versions[-1], newer=False)
-
-
-def report_of_start(run: Run) -> str:
-    """Return a report that a run was started over now."""
-    return f"{run.name} was started over at {minute(SystemClock().wall())}"
+        code = code_of_retry(run.versions[-1], newer=False)
+        return f"Retried {many(count, 'document')} with {code} at {now}{rest}"
+    return f"{run.name} has no failed documents: none was sent again at {now}{rest}"
 
 
 class _Shown:
@@ -156,7 +133,6 @@ def offer(
             say(sentence)
         return
     shown = _Shown(sentences)
-    offered(run, run.name, run.versions[-1].version, shown.settle)
     if mode() is Mode.LIVE and find_spec("ipywidgets") is not None:
         _add_buttons(shown, run, function, start_over)
 
@@ -181,8 +157,7 @@ def _add_buttons(shown: _Shown, run: Run, function: Callable[..., Any], start_ov
                 for button in buttons:
                     button.disabled = False
                 return
-        if doubts:  # again, with the warnings: `deciding` has settled it with the report alone
-            shown.settle("\n".join([report, *doubts]))
+        shown.settle("\n".join([report, *doubts]))
         for each in runs:
             watch_in(shown.place, each, " ".join([report, *doubts]))
 

@@ -28,7 +28,6 @@ from dqlab import numbers
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, RunNotFound, SchedulerGone
 from dqlab.live import details
-from dqlab.live.decisions import deciding, noticed, retried
 from dqlab.live.feeds import (
     LabSource,
     cluster_of,
@@ -42,7 +41,6 @@ from dqlab.live.run_picture import (
     Focus,
     Silence,
     absent_view,
-    code_of_retry,
     connecting_view,
     moved_view,
     run_view,
@@ -453,7 +451,7 @@ class LiveRun(Live[RunView]):
             self._on_end(self._stats)
 
     def _ask(self) -> None:
-        source, last, before = self.source, self._snapshot, self._stats
+        source, last = self.source, self._snapshot
         rested_before = self._as_it_rests()
         self._snapshot = self._asking.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT), last)
         stats, rests = self._stats, self._as_it_rests()
@@ -462,9 +460,6 @@ class LiveRun(Live[RunView]):
         self._asking.every(self._period if rests is None else max(self._period, slow))
         if stats is None or not self._asking.answered:
             return
-        if before is not None and stats.code.version > before.code.version:
-            code = f"{stats.code.name} v{stats.code.version}"
-            noticed(source, stats.name, stats.code.version, f"{stats.name} has {code} since {numbers.minute(stats.at)}")
         self._look_at_opened(stats)
         if rests is not None and rests == rested_before:
             self._snapshot = last  # a picture that differs only in its time is not drawn again
@@ -548,10 +543,7 @@ class LiveRun(Live[RunView]):
             return ""
         if press.command is Command.RETRY:
             newer, stats = self._newer, self._stats
-            with deciding(source, source.name) as report:
-                again = source.send_again(newer, fingerprint=press.target or None, limit=press.n or None)
-                if again and stats is not None:
-                    report(retried(again, code_of_retry(stats.code, newer=newer is not None), self._clock.wall()))
+            again = source.send_again(newer, fingerprint=press.target or None, limit=press.n or None)
             waits = newer is not None and stats is not None and stats.counts.waiting > 0
             rest = f" {what_waits(stats).capitalize()}." if waits and stats is not None else ""
             self._asking.now()
@@ -651,10 +643,7 @@ class LiveQueues(Live[QueuesView]):
             return _controlled(cast("QueuePool", self.source), press, one_line(self.source.name, 80))
         if command is Command.RETRY:
             run = self._named(press.run, [] if self._snapshot is None else [each.name for each in self._snapshot.runs])
-            with deciding(self._lab, run) as report:
-                again = self._lab.retry(run, fingerprint=press.target)
-                if again:
-                    report(retried(again, "the code it had", self._clock.wall()))
+            again = self._lab.retry(run, fingerprint=press.target)
             return f"{many(again, 'document')} of {one_line(run, 80)} sent through again."
         listed = [] if self._snapshot is None else [each.name for each in self._snapshot.queues]
         queue = self._named(press.queue, listed)
@@ -696,5 +685,6 @@ def _controlled(queue: QueuePool, press: Press, name: str) -> str:
         return f"{name} compacted: {size(done.bytes_before)} before, {size(done.bytes_after)} now."
     if press.command in (Command.PAUSE, Command.RESUME, Command.DRAIN):
         getattr(queue, press.command.value)()
-        return f"{name} drains: puts are refused, and it is paused once it is empty." * (press.command is Command.DRAIN)
+        if press.command is Command.DRAIN:
+            return f"{name} drains: puts are refused, and it is paused once it is empty."
     return ""

@@ -467,7 +467,6 @@ def test_filter_that_nothing_matches_says_what_there_is(failed: Any, capsys: Any
     said = capsys.readouterr().out
     assert "matches error=='ZeroDivisonError', so nothing was sent again. There are: ZeroDivisionError " in said
 
-    assert "run.failures().to_frame().query" in str(failed.fails("%dq failed --where error=='KeyError'"))
     (tmp_path / "a.txt").write_text("a")
     failed["docs"] = dq.Documents.from_glob(tmp_path / "*.txt")
     failed.run("%dq documents docs.where('size>5')")

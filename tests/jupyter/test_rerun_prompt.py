@@ -7,8 +7,6 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +16,6 @@ import dqlab as dq
 from dqlab.errors import AllFailed, RunExists
 from dqlab.jupyter.rerun_prompt import Choice
 from dqlab.live.display import Mode
-from dqlab.live.follow import LiveRun
-from dqlab.live.views import Command, Press
 from dqlab.testing import Gate
 from tests.waiting import until
 
@@ -180,48 +176,6 @@ def outputs(monkeypatch: pytest.MonkeyPatch) -> list[Output]:
     return outputs
 
 
-def press_in_view(run: dq.Run) -> None:
-    canvas = SimpleNamespace(gone=False, keeps=True, awaits=False, draw=lambda view, answered: True, beat=lambda: None)
-    commands: SimpleQueue[Press] = SimpleQueue()
-    live = LiveRun(run, canvas, commands=commands)
-    live.tick()
-    commands.put(Press(Command.RETRY))
-    live.tick()
-    live.obeying.join()
-    assert not live.obeying.trouble
-
-
-DEEDS: dict[str, tuple[Callable[[Any], object], str]] = {
-    "a press in the live view": (lambda edited: press_in_view(edited["run"]), "Retried 1 document with invert v2 at "),
-    "a line": (lambda edited: edited.run("%dq retry edited --fn invert"), "Retried 1 document with invert v2 at "),
-    "a line that starts over": (
-        lambda edited: write(edited, "x and 1 / x", more="--on-existing new"),
-        "edited was started over at ",
-    ),
-    "an option of a line": (
-        lambda edited: write(edited, "x and 1 / x", more="--on-existing retry-failed"),
-        "The failed documents of edited run with invert v2 since ",
-    ),
-    "a line that drops": (lambda edited: edited.run("%dq drop edited -y"), "edited was dropped at "),
-}
-
-
-@pytest.mark.parametrize("deed", DEEDS)
-def test_choice_of_a_cell_becomes_what_was_done_wherever_it_was_done(
-    outputs: list[Output], edited: Any, deed: str
-) -> None:
-    """Sentences and buttons stayed, and a second press there sent 0 documents, or dropped what had just run."""
-    sentences, buttons = outputs
-    assert "Choose:" in sentences.text
-    assert buttons.pressable
-    act, report = DEEDS[deed]
-
-    act(edited)
-
-    assert sentences.text.startswith(report)
-    assert not buttons.pressable
-
-
 def test_button_of_a_cell_replaces_the_sentences_too(
     outputs: list[Output], edited: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,22 +190,6 @@ def test_button_of_a_cell_replaces_the_sentences_too(
     assert sentences.text.startswith("Retried 1 document with invert v2 at ")
     assert placed == [sentences.text]
     assert not buttons.pressable
-
-
-def test_retry_out_of_sight_is_noticed_by_the_view_that_the_cell_has(
-    outputs: list[Output], edited: Any, lab: dq.Lab
-) -> None:
-    """Another notebook has no way to report to the buttons of this one."""
-    canvas = SimpleNamespace(gone=False, keeps=True, awaits=False, draw=lambda view, answered: True, beat=lambda: None)
-    live = LiveRun(edited["run"], canvas)
-    live.tick()
-    sentences, _ = outputs
-
-    lab.attach("edited").retry(edited["invert"])
-    live.look_again()
-    live.tick()
-
-    assert sentences.text.startswith("edited has invert v2 since ")
 
 
 def test_button_wakes_the_view_that_the_cell_has(edited: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 
 from dqlab.errors import LabClosed, QueueNotFound
-from dqlab.live.decisions import offered
 from dqlab.live.follow import FRAME, SAID, LiveQueues, LiveRun, following
 from dqlab.live.views import Command, Face, Press
 from dqlab.notebook import running_cell
@@ -210,14 +209,11 @@ def test_a_retry_of_a_run_in_which_everything_failed_says_that_what_waits_gets_t
     detailed.redefined = "parse as it is now"
     detailed.answer = replace(running, state=RunState.STOPPED, stop=StopReason.ALL_FAILED, eta=None)
     live.tick()
-    settled: list[str] = []
-    offered(detailed, detailed.name, 4, settled.append)
 
     commands.put(Press(Command.RETRY))
     step(live)
 
     assert live.obeying.busy == "61 documents sent through again. Waiting documents run it too."
-    assert [said[:37] for said in settled] == ["Retried 61 documents with parse v5 at"]
 
 
 def test_a_view_that_its_page_keeps_offers_after_the_end_what_can_be_done(
