@@ -11,8 +11,7 @@ import pytest
 import dqlab as dq
 from dqlab.cli.command import main
 from dqlab.config import seconds
-from dqlab.errors import BadOption, UsageError, WrongUse
-from dqlab.jupyter.grammar import COMMANDS
+from dqlab.errors import BadOption
 
 
 @pytest.mark.parametrize("value", [-1, -0.5, "-1", "-5s", "-1h30m"])
@@ -33,17 +32,6 @@ def test_a_number_of_processes_that_is_none_says_what_it_must_be(
     except BadOption as error:
         said = str(error)
     assert "n=0: must be a number of processes, at least 1" in said
-
-
-def test_documents_that_are_added_up_say_how_to_join_them(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("x")
-    docs = dq.Documents.from_glob(tmp_path / "*.txt")
-
-    with pytest.raises(WrongUse, match=r"dq\.Documents\(\[\*docs, \*more\]\)"):
-        docs + docs
-    with pytest.raises(WrongUse):
-        [1] + docs  # noqa: RUF005
-    assert len(dq.Documents([*docs, *docs])) == 2
 
 
 def test_options_that_no_queue_can_have_are_refused_for_an_open_one_too(lab: dq.Lab, queue: dq.QueuePool) -> None:
@@ -79,9 +67,3 @@ def test_an_option_that_jupyterlab_does_not_have_is_refused_before_anything_is_c
 
     assert "`jupyter lab` has no option --nope. Nothing was started" in " ".join(capsys.readouterr().err.split())
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("words", "meant"), [(["depht"], "depth"), (["faliures"], "failures")])
-def test_a_choice_that_is_misspelled_is_guessed(words: list[str], meant: str) -> None:
-    with pytest.raises(UsageError, match=f"Did you mean {meant}\\?"):
-        COMMANDS["open"].parse(words)

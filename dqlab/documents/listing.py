@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import index as as_index
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 from dqlab.documents.choosing import LongestFirst, Sample, Split, Where
 from dqlab.documents.document import Document
@@ -23,7 +23,7 @@ from dqlab.documents.refusals import reconnect, words_of_refusal
 from dqlab.documents.row_files import ParquetRows, Records, csv_form
 from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window, stdlib
 from dqlab.documents.storage import check_options, local_path, spelled_out, storage_of
-from dqlab.errors import BadOption, DqlabError, LengthUnknown, PositionNotFound, WrongUse, in_words
+from dqlab.errors import BadOption, DqlabError, LengthUnknown, PositionNotFound, in_words
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 
@@ -672,15 +672,6 @@ class Documents(SuggestsAttributes):
         """Whether the documents can be listed more than once; False if they come from an iterator."""
         return self._source.repeats
 
-    if not TYPE_CHECKING:  # otherwise the type checker would accept `docs + docs`
-
-        def __add__(self, other: Any) -> Any:
-            """Name what to write instead."""
-            hint = "Write dq.Documents([*docs, *more]); several patterns or files are listed in one call"
-            raise WrongUse(what="a listing of documents", problem="cannot be added to another", hint=hint)
-
-        __radd__ = __add__
-
     def __len__(self) -> int:
         """Count the documents by listing them, without examining any.
 
@@ -715,10 +706,6 @@ class Documents(SuggestsAttributes):
             if step == 0:
                 raise BadOption(option="step", value=0, problem="a slice steps forward.")
             return self._of(Window(self._source, start, stop, step))
-        given: object = index
-        if isinstance(given, str):
-            hint = f"Write docs.where({f'key == {given!r}'!r}) for a listing of it"
-            raise WrongUse(what=repr(self), problem=f"is indexed by position, not by {given!r}", hint=hint)
         position = _position(index, 0)
         for document in islice(self[position:], 1):
             return document

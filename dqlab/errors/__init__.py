@@ -25,7 +25,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset · StorageUnknown · ValueUnreadable
-    └── UsageError ── BadName · BadOption · UnknownOption · NoAttribute · WrongUse
+    └── UsageError ── BadName · BadOption · UnknownOption · NoAttribute
                     NotSettable · PositionNotFound · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
@@ -152,7 +152,6 @@ __all__ = [
     "WidgetNotBuilt",
     "WorkersGone",
     "WrongKind",
-    "WrongUse",
     "in_words",
 ]
 
@@ -560,12 +559,6 @@ class NotSettable(UsageError, AttributeError):
         "{what}.{attribute} cannot be set. Nothing was changed. Options are given when a run, a queue or a lab is "
         "made; keep what is yours in a variable of its own."
     )
-
-
-class WrongUse(UsageError, TypeError):
-    """An object was used for what it cannot do, such as adding listings; a TypeError as well, as for any object."""
-
-    text = "{what} {problem}. {hint}."
 
 
 class PositionNotFound(UsageError, IndexError):

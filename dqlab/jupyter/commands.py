@@ -29,8 +29,6 @@ from dqlab.jupyter.messages import (
     failed_elsewhere,
     in_words_of_a_line,
     name_taken,
-    paused_itself,
-    rest_of,
     standing,
     submitted,
     warned,
@@ -242,13 +240,15 @@ def retry(line: Line, options: Namespace) -> int:
         raise UsageError(reason=f"--rest gives the run new code, and no {name} is defined here. Nothing was sent.")
     function = line.function(name) if defined else None
     left = Counts(**run.counts).left
-    follows = function is not None and bool(left) and paused_itself(run)
     count = run.send_again(function, options.where, rest=options.rest)
-    rest = rest_of(run, function, left, given=options.rest or (follows and count > 0))
+    rest = ""
+    if function is not None and left:
+        gives = "the rest of the run has" if options.rest else "--rest gives documents that wait"
+        rest = f"; {gives} this code too"
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"
     if not count and (none := run.why_none(options.where)):
         line.say(none)
-        if options.rest:
+        if options.rest and rest:
             line.say(f"{run.name}: {rest.removeprefix('; ')}")
         return Said(count)
     line.say(f"{run.name}: {many(count, 'document')} sent again with {code}{rest}")

@@ -111,8 +111,6 @@ _IN_SHELL = frozenset(
 _KINDS = {"int": "a whole number", "float": "a number"}
 _WRONG_VALUE = re.compile(rf"argument (\S+): invalid ({'|'.join(_KINDS)}) value: (.*)")
 """Text of argparse for a value that is not a number."""
-_WRONG_CHOICE = re.compile(r"argument \S+: invalid choice: '(.*)' \(choose from (.*)\)")
-"""Text of argparse for a word that is not one of the choices."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -121,9 +119,6 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if wrong := _WRONG_VALUE.fullmatch(message):
             raise UsageError(reason=f"{self.prog} {wrong[1]} takes {_KINDS[wrong[2]]}, not {wrong[3]}")
-        choice = _WRONG_CHOICE.fullmatch(message)
-        if choice and (near := nearest(choice[1], re.findall(r"[\w-]+", choice[2]))):
-            raise UsageError(reason=f"{self.prog}: {message}. Did you mean {near}? See {self.prog} -h")
         raise UsageError(reason=f"{self.prog}: {message}. See {self.prog} -h")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
@@ -198,25 +193,12 @@ class Command:
             if flag.startswith("-") and flag.replace("-", "").isidentifier() and not self._knows(flag):
                 raise UsageError(reason=f"{self.parser.prog} has no option {flag}. {_meant(flag, self.options)}")
         self._check_assignments(words)
-        self._check_choices(words)
         options, rest = self.parser.parse_known_args(words)
         if rest:
             many = " ".join(rest)
             hint = f"An expression with spaces stands in quotes; {self.parser.prog} -h lists the options."
             raise UsageError(reason=f"{self.parser.prog} does not understand {many!r}. {hint}")
         return options
-
-    def _check_choices(self, words: Sequence[str]) -> None:
-        for at, word in enumerate(words):
-            flag, equals, value = word.partition("=")
-            option = self.options.get(flag)
-            if not equals:
-                value = " ".join(words[at + 1 : at + 2])
-            if option is None or option.choices is None or not value or value.startswith("-"):
-                continue
-            if value not in option.choices:
-                known = [str(choice) for choice in option.choices]
-                raise UsageError(reason=f"{self.parser.prog} {flag} takes no {value!r}. {_meant(value, known)}")
 
     def help(self) -> str:
         """Return how the command is written, and the call in Python that does the same."""

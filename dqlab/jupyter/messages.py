@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
-from typing import Any
 
 from dqlab.documents import Documents
 from dqlab.errors import DqlabError, RunExists
@@ -17,7 +16,6 @@ from dqlab.lab import Lab
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.runs.code.sealing import Uncomparable
-from dqlab.runs.code.versions import code_version
 from dqlab.runs.lost import why_empty
 from dqlab.runs.run import Run
 from dqlab.runs.run_book import NothingFailed
@@ -33,8 +31,6 @@ __all__ = [
     "failed_elsewhere",
     "in_words_of_a_line",
     "name_taken",
-    "paused_itself",
-    "rest_of",
     "said_of",
     "standing",
     "submitted",
@@ -97,35 +93,14 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
     if defined:
         yield f"{function} is defined as in this cell now. Choose:"
     retry = f"%dq retry {run.name} --fn {function}"
-    follows = bool(counts.left) and paused_itself(run)
     if counts.dead:
-        keeps = "; the rest goes on with it" if follows else "; the rest keeps its own" if counts.left else ""
-        yield f"    {retry}    # its {many(counts.dead, 'failed document')} with this code{keeps}"
-    if counts.left and not follows:
+        yield f"    {retry}    # its {many(counts.dead, 'failed document')} with this code"
+    if counts.left:
         rest = f"the {many(counts.left, 'document')} that wait or run"
         yield f"    {retry} --rest    # {f'and {rest}' if counts.dead else f'{rest}, with this code'}"
     yield "    --on-existing new    # on this line: drop it and start over"
     yield "    --name NAME    # on this line: keep it, and map under another name"
     yield f"    %dq attach {run.name}    # keep it, with the results of the code it had"
-
-
-def paused_itself(run: Run) -> bool:
-    """Return whether a run is paused because everything failed, so that its rest follows a retry with other code."""
-    return bool(run.record()["halted"])
-
-
-def rest_of(run: Run, function: Callable[..., Any] | None, left: int, *, given: bool) -> str:
-    """Return which code the rest of a run has, for `left` documents without a result before others were retried."""
-    if function is None or not (left or given):
-        return ""
-    codes, asked = [code["hash"] for code in run.record()["codes"]], code_version(function).hash
-    if given:
-        if asked in codes:
-            return "; the rest of the run has this code too"
-        return "; the run is done, and keeps its code and results"
-    if codes == [asked]:
-        return ""
-    return "; documents that wait keep the code they had: --rest gives them this code too"
 
 
 @contextmanager

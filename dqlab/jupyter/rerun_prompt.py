@@ -12,7 +12,7 @@ from typing import Any
 
 from dqlab.clock import SystemClock
 from dqlab.errors import DqlabError
-from dqlab.jupyter.messages import paused_itself, rest_of, warned
+from dqlab.jupyter.messages import warned
 from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, watch, watch_in
 from dqlab.live.html import render_html
 from dqlab.live.parts import line
@@ -45,11 +45,9 @@ class Choice:
         # No numbers in labels: they stay as they were drawn while more documents fail.
         counts = Counts(**self.run.counts)
         found: dict[str, Callable[[], str]] = {}
-        follows = bool(counts.left) and paused_itself(self.run)
         if counts.dead:
-            rest = "; the rest keeps its code" if counts.left else " with this code"
-            found[f"Retry failed documents{'; the rest goes on with this code too' if follows else rest}"] = self.retry
-        if counts.left and not follows:
+            found["Retry failed documents with this code"] = self.retry
+        if counts.left:
             also = "Retry failed documents, and give the rest this code too"
             found[also if counts.dead else "Give the rest this code"] = self.rest
         found["Start over"] = self.start_over
@@ -63,16 +61,15 @@ class Choice:
 
     def retry(self) -> str:
         """Retry dead documents with this code, in the view that the cell has of the run, or else in a new one."""
-        follows = paused_itself(self.run)
         count = self.run.send_again(self._function)
         self._show()
-        return _report_of_retry(self.run, count, "; the rest goes on with it" if follows else "")
+        return _report_of_retry(self.run, count)
 
     def rest(self) -> str:
         """Use this code for the rest of the run too."""
         count = self.run.send_again(self._function, rest=True)
         self._show()
-        return _report_of_retry(self.run, count, rest_of(self.run, self._function, 0, given=True))
+        return f"{_report_of_retry(self.run, count)}; the rest has this code too"
 
     def start_over(self) -> str:
         """Drop the run, and map again."""
@@ -86,13 +83,13 @@ class Choice:
             self._place(self.run)
 
 
-def _report_of_retry(run: Run, count: int, rest: str) -> str:
-    """Return a report of a retry, and of the code for the documents that are still to run."""
+def _report_of_retry(run: Run, count: int) -> str:
+    """Return a report of a retry."""
     now = minute(SystemClock().wall())
     if count:
         code = code_of_retry(run.versions[-1], newer=False)
-        return f"Retried {many(count, 'document')} with {code} at {now}{rest}"
-    return f"{run.name} has no failed documents: none was sent again at {now}{rest}"
+        return f"Retried {many(count, 'document')} with {code} at {now}"
+    return f"{run.name} has no failed documents: none was sent again at {now}"
 
 
 class _Shown:

@@ -15,7 +15,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_here
 from dqlab.documents import sealed_label
 from dqlab.documents.document import sealed_key
-from dqlab.errors import PositionNotFound, WrongUse
+from dqlab.errors import PositionNotFound
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import Kind
 from dqlab.imports import import_whole
@@ -147,10 +147,6 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
             stop = max(wanted, default=-1) + 1
             head = [letter for letter, _ in zip(self, range(stop), strict=False)]
             return [head[i] for i in wanted if i < len(head)]
-        given: Any = index
-        if isinstance(given, str):
-            hint = f"Write [letter for letter in run.failures() if letter.key == {given!r}], or %dq show {given}"
-            raise WrongUse(what=f"failures of {self.name!r}", problem="have positions, and no keys", hint=hint)
         try:
             at = range(len(self))[index]
         except IndexError:

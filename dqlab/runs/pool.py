@@ -309,7 +309,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         [1, 2, 3]
         """
         self._check_open()
-        _check_documents(fn, documents)
+        _check_documents(documents)
         documents = labelled(documents)
         if on_existing not in ("attach", "new", "retry-failed"):
             raise BadOption(
@@ -688,12 +688,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return "\n".join([f"{self!r}", *(f"  shard {index}: {many(size, 'message')}" for index, size in sizes)])
 
 
-def _check_documents(fn: object, documents: Any) -> None:
-    """Raise `BadOption` for inputs that do not iterate over documents, and for arguments in the wrong order."""
-    if callable(documents) and not callable(fn) and not isinstance(documents, Iterable):
-        name = getattr(documents, "__name__", "fn")
-        problem = f"is not a function. It comes first: map({name}, documents). Nothing was submitted."
-        raise BadOption(option="fn", value=fn, problem=problem)
+def _check_documents(documents: Any) -> None:
+    """Raise `BadOption` for inputs that do not iterate over documents."""
     if isinstance(documents, str | bytes):
         problem = "is one text, whose elements are its characters. Pass [text], or dq.Documents.from_glob(path)."
         documents = documents[:40]

@@ -140,9 +140,7 @@ class PlainPuts:
         *,
         check: bool = False,
     ) -> tuple[Entry, bytes]:
-        check_function(
-            fn, "submit({fn}, *args), or ({fn}, *args) in batch_submit", option=f"function of call {position}"
-        )
+        check_function(fn, option=f"function of call {position}")
         known = entries.get(id(fn))
         if known is None:
             signature = own_signature(fn) if check else None

@@ -508,7 +508,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return count
 
     def _new_code(self, fn: Callable[..., Any]) -> Code:
-        check_function(fn, "retry(fn={fn})")
+        check_function(fn)
         check_takes_one(fn)
         record = self._progress().record
         if record.process is not None:

@@ -121,7 +121,7 @@ class RunBook:
         cell: int | None,
     ) -> Run:
         """Start a run or attach to one, as `QueuePool.map` describes."""
-        check_function(fn, "map({fn}, documents)")
+        check_function(fn)
         check_takes_one(fn)
         elements = as_mapped(_iterable(documents))
         tell_class(elements)
@@ -541,9 +541,6 @@ def _without_source(*, here: bool) -> str:
 
 
 def _iterable(documents: Any) -> Iterable[Any]:
-    if isinstance(documents, Run):
-        problem = "is a run. Pass its results, run.results(), or the documents that it was mapped over."
-        raise BadOption(option="documents", value=documents, problem=f"{problem} Nothing was submitted.")
     try:
         # Call iter() only where it is needed, since some inputs can be iterated only once. An array without dimensions
         # has __iter__ and cannot be iterated.

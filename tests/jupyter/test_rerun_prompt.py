@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +11,10 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 import dqlab as dq
-from dqlab.errors import AllFailed, RunExists
+from dqlab.errors import RunExists
 from dqlab.jupyter.rerun_prompt import Choice
 from dqlab.live.display import Mode
 from dqlab.testing import Gate
-from tests.waiting import until
 
 CELL = "%%dq submit --over {over} --name edited --retries 0 {more} -o run\ndef invert(x): return {body}"
 
@@ -232,7 +229,7 @@ def test_rest_of_a_run_gets_the_new_code(connected: Any, tmp_path: Path, capsys:
     assert "%dq retry edited --fn invert --rest" in said
 
     connected.run("%dq retry edited --fn invert")
-    assert "--rest gives them this code too" in capsys.readouterr().out
+    assert "--rest gives documents that wait this code too" in capsys.readouterr().out
     connected.run("%dq retry edited --fn invert --rest")
     assert "the rest of the run has this code too" in capsys.readouterr().out
     running = connected["run"].counts["leased"]  # a few, or some more where the first ones took long to start
@@ -261,67 +258,6 @@ def test_run_in_mid_run_without_failures_is_offered_the_new_code_for_its_rest(
     with pytest.raises(RunExists, match="To run the rest with invert too: %dq retry edited --fn invert --rest"):
         connected["run"].results()
     gate.open()
-
-
-def test_offer_in_mid_run_says_what_becomes_of_the_documents_that_wait(
-    connected: Any, tmp_path: Path, capsys: Any
-) -> None:
-    """The button said "Retry 30 failed documents", sent 44, and 200 went on with the code that fails."""
-    gate = Gate(tmp_path)
-    connected["gate"] = gate
-    over = "range(300)"
-    write(connected, "1 / x if x == 0 else gate.wait()", over=over, more="--stop-if never --on-existing new")
-    gate.until_arrived(1)
-    deadline = time.monotonic() + 20
-    while not connected["run"].counts["dead"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    capsys.readouterr()
-    write(connected, "'new'", over=over)
-
-    labels = list(Choice(connected["run"], connected["invert"], lambda: connected["run"]).labels)
-    assert labels[:2] == [
-        "Retry failed documents; the rest keeps its code",
-        "Retry failed documents, and give the rest this code too",
-    ]
-    assert "# its 1 failed document with this code; the rest keeps its own" in capsys.readouterr().out
-    gate.open()
-
-
-def test_offer_of_a_run_that_paused_itself_says_that_its_rest_gets_the_code_too(connected: Any, capsys: Any) -> None:
-    """The button said that the rest keeps its code, and all of it ran the new one."""
-    over = "range(20_000)"
-    write(connected, "nonsense", over=over, more="--on-existing new")
-    with pytest.raises(AllFailed):
-        connected["run"].wait(timeout=30)
-    until(lambda: connected["run"].counts["leased"] == 0)  # as below
-    capsys.readouterr()
-    write(connected, "'new'", over=over)
-    assert "with this code; the rest goes on with it" in capsys.readouterr().out
-
-    run = connected["run"]
-    choice = Choice(run, connected["invert"], lambda: run, place=lambda shown: None)
-    assert list(choice.labels) == ["Retry failed documents; the rest goes on with this code too", "Start over"]
-    assert re.search(r"Retried [\d,]+ documents with invert v2 at \d\d:\d\d; the rest goes on with it$", choice.retry())
-    assert set(run.wait(timeout=30).results()) == {"new"}
-
-
-def test_line_that_retries_a_run_that_paused_itself_says_that_its_rest_gets_the_code_too(
-    connected: Any, capsys: Any
-) -> None:
-    """It said that documents that wait keep their code, and offered --rest, while all of them ran the new one."""
-    write(connected, "nonsense", over="range(20_000)", more="--on-existing new")
-    with pytest.raises(AllFailed):
-        connected["run"].wait(timeout=30)
-    until(lambda: connected["run"].counts["leased"] == 0)  # what was in hand fails with the old code a moment later
-    connected.run("def invert(x): return 'new'")
-    capsys.readouterr()
-
-    connected.run("%dq retry edited")
-
-    said = capsys.readouterr().out.splitlines()[0]
-    assert said.endswith("as it is defined now; the rest of the run has this code too")
-    assert set(connected["run"].wait(timeout=30).results()) == {"new"}
 
 
 def test_what_a_retry_sends_again_is_not_taken_for_a_rest(edited: Any, capsys: Any) -> None:

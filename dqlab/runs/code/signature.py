@@ -15,19 +15,12 @@ from dqlab.texts import one_line
 __all__ = ["check_function", "check_takes", "check_takes_one", "own_signature"]
 
 
-def check_function(value: object, call: str, *, option: str = "fn") -> None:
+def check_function(value: object, *, option: str = "fn") -> None:
     """Raise BadOption for a value that cannot be called."""
     if callable(value):
         return
-    # Most often the user passed what a call of the function returned. In `call`, {fn} stands for the function's name.
-    if inspect.iscoroutine(value) or inspect.isgenerator(value):
-        kind, name = "coroutine" if inspect.iscoroutine(value) else "generator", value.__name__
-        name = name if name.isidentifier() else "fn"
-        was = f"is a {kind}, which a call of {name} made, and not a function"
-    else:
-        was, name = "is not a function", "fn"
-    problem = f"{was}. Pass the function itself, not what a call of it returns: {call.format(fn=name)}. "
-    raise BadOption(option=option, value=value, problem=f"{problem}Nothing was submitted.")
+    problem = "is not a function. Pass the function itself, not what a call of it returns. Nothing was submitted."
+    raise BadOption(option=option, value=value, problem=problem)
 
 
 def check_takes_one(fn: Callable[..., Any]) -> None:

@@ -110,7 +110,7 @@ def cut(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Run
     all_there(queue, 4000)
     until(lambda: run._progress().record.submitted >= 3999)
     run.handle.link.sync(run.handle.ask_all(calls.CutOffCall([run.handle.link.client.id])))
-    run.submitter = None
+    object.__setattr__(run, "submitter", None)
     monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 1.0)  # those that go on with it need no note for each
     yield run
     go_on.set()
@@ -137,7 +137,7 @@ def test_documents_behind_a_silent_input_are_compared_too(queue: dq.QueuePool, m
         time.sleep(0.005)
     assert run._progress().record.submitted == 1000
     run.handle.link.sync(run.handle.ask_all(calls.CutOffCall([run.handle.link.client.id])))
-    run.submitter = None
+    object.__setattr__(run, "submitter", None)
 
     with pytest.raises(RunExists, match="other documents"):
         queue.map(double, range(10**6, 10**6 + 2000), name=run.name).results(timeout=30)
@@ -237,7 +237,7 @@ def test_pages_are_known_of_all_that_a_resumed_submission_puts(queue: dq.QueuePo
     run.submitter.join(30)
     run.handle.link.sync(run.handle.ask_all(calls.ControlCall({"op": "reopen", "run": run.id})))
     run.handle.link.sync(run.handle.ask_all(calls.CutOffCall([run.handle.link.client.id])))
-    run.submitter = None
+    object.__setattr__(run, "submitter", None)
     again = queue.map(len_of, [*documents, *documents], name=run.name, consumers=None)
     assert again.submitter is not None
     again.submitter.join(30)
