@@ -12,8 +12,6 @@ from dqlab.stats import Severity
 
 __all__ = ["Checkup", "Finding"]
 
-SCHEMA = 1
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -94,7 +92,7 @@ class Checkup:
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready data."""
         return {
-            "schema": SCHEMA,
+            "schema": 1,
             "of": self.of,
             "healthy": bool(self),
             "at": self.at,
