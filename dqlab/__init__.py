@@ -89,7 +89,7 @@ _HOMES = {
     "cancelled": "dqlab.cluster.consumer.running.execution",
     "connect": "dqlab.connecting",
 }
-"""Module of each public name, imported on first access so that `dqlab fsck` needs no Dask."""
+"""Module of each public name, imported on first access so that `dqlab store` needs no Dask."""
 
 
 def __getattr__(name: str) -> Any:

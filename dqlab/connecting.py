@@ -728,7 +728,7 @@ def check_store_here(store: Path) -> None:
         reason = f"{what}: no file can be made there ({refused.strerror})"
         steps = "Name a directory that you may write to, as store='runs/'"
         if seen.made and refused.errno == errno.EROFS:
-            steps += f"; `dqlab inspect {shlex.quote(str(store))}` shows what is kept in this one"
+            steps += f"; `dqlab store show {shlex.quote(str(store))}` shows what is kept in this one"
     elif seen.lock != "held":
         gives = "gives the same lock twice" if seen.lock == "ignored" else "has no locks"
         reason = f"its file system ({seen.filesystem or 'of unknown type'}) {gives}, so two processes could write there"

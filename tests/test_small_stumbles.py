@@ -47,7 +47,7 @@ def test_consumers_say_what_they_must_be(queue: dq.QueuePool) -> None:
 
 @pytest.mark.parametrize("word", ["conect", "connect"])
 def test_a_command_of_notebooks_alone_is_named_as_one(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It was "Did you mean `dqlab inspect`?"."""
+    """It was "Did you mean `dqlab inspect`?", another command."""
     assert main([word]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "%dq connect" in said

@@ -19,7 +19,7 @@ __all__ = ["ADVICE", "queues"]
 
 _UNACKED = "See whose they are, which documents, and whether those workers hang"
 _WORKERS = "Add workers, and have a consumer on each of them"
-_AGAIN = "`dqlab fsck` shows why a log lost documents. The error names them: map them again under another name"
+_AGAIN = "`dqlab store check` shows why a log lost documents. The error names them: map them again under another name"
 
 ADVICE: dict[AttentionKind, str] = {
     AttentionKind.STOPPED: "Read and drop runs that are finished, or return less per document; then let it go on",

@@ -312,7 +312,7 @@ def _store(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
         name, holder = f"shard {shard.index} of queue {shard.queue}", shard.holder
         if shard.error:
             text = f"{name} cannot be read: {shard.error.removesuffix('.')}"
-            yield finding(Severity.PROBLEM, text, "See what it has", f"dqlab fsck {shard.directory}")
+            yield finding(Severity.PROBLEM, text, "See what it has", f"dqlab store check {shard.directory}")
         # A process that does not answer may be the holder, and `answers` names it.
         elif not alone and (facts.registry is None or shard.queue in hung):
             continue

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dqlab.stats import Attention, AttentionKind, Snapshot
-from dqlab.store.inspection import SurveyedShard, survey
+from dqlab.store.offline import SurveyedShard, survey
 from dqlab.store.probe import Probe, probe
 
 __all__ = ["Actor", "Facts", "Process", "Registered", "StoreFacts", "known", "look_at_store"]

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a reader that has ended can be told from other errors
         return status
     except BrokenPipeError:
-        # `dqlab inspect runs/ | head`: the reader has enough. Python flushes again at exit, and would complain.
+        # `dqlab store show runs/ | head`: the reader has enough. Python flushes again at exit, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
 
@@ -143,25 +143,18 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         help="open it to all users of this machine, at a TCP port; 0: any",
     )
-    inspect = commands.add_parser(
-        "inspect",
-        help="show what lies in a store, a queue or a shard, without touching it",
-        description="Reads the files below DIR, even while they are open. Exit status: 0, or 3: cannot be read.",
+    store = commands.add_parser(
+        "store",
+        help="read the files of a store, a queue or a shard, without touching them",
+        description="Reads the files below DIR, even while they are open. check: reads every byte, and names the ids "
+        "of what is lost; show: queues, runs, counts, segments; export: JSON lines, one for each unsettled message, "
+        "failure and result. Exit status of check and export: 0 clean, 1 damaged and nothing lost, 2 data lost, "
+        "3 cannot be opened as it is; of show: 0 or 3.",
     )
-    inspect.add_argument("directory", type=_path, metavar="DIR", help="a store, a queue's directory or a shard's")
-    inspect.add_argument("--json", action="store_true", help="one JSON object")
-    fsck = commands.add_parser(
-        "fsck",
-        help="check the files of a store, a queue or a shard, and say what is lost",
-        description="Reads every byte below DIR and writes none. Exit status: 0 clean, 1 damaged and nothing lost, "
-        "2 data lost, 3 cannot be opened as it is. With --repair: 0, 1 or 2, by what could not be saved.",
-    )
-    fsck.add_argument("directory", type=_path, metavar="DIR", help="a store, a queue's directory or a shard's")
-    fsck.add_argument("--json", action="store_true", help="one JSON object, with the ids of what is lost")
-    fsck.add_argument("--repair", type=_path, metavar="NEWDIR", help="write what can be saved to a new directory")
-    fsck.add_argument(
-        "--export", metavar="FILE", help="write the payloads of what is unsettled as JSON lines; - = stdout"
-    )
+    store.add_argument("verb", choices=("check", "show", "export"))
+    store.add_argument("directory", type=_path, metavar="DIR", help="a store, a queue's directory or a shard's")
+    store.add_argument("--json", action="store_true", help="of check and show: one JSON object")
+    store.add_argument("--to", metavar="FILE", default="-", help="of export: a new file; default: stdout")
     doctor = commands.add_parser(
         "doctor",
         help="examine a cluster or a store: what is wrong, and what to do about it",
@@ -333,44 +326,33 @@ def _up(options: argparse.Namespace, _: list[str]) -> int:
     return 0
 
 
-def _inspect(options: argparse.Namespace, _: list[str]) -> int:
-    from dqlab.cli.reports import inspect_text
+def _store(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.cli.reports import check_text, show_text
     from dqlab.errors import DqlabError
-    from dqlab.store.inspection import inspect
+    from dqlab.store.verbs import check, show
 
+    out, text = sys.stdout, ""
     try:
-        found = inspect(options.directory)
-    except DqlabError as error:
-        say(f"dqlab inspect: {error}", sys.stderr)
-        return UNREADABLE
-    if options.json:
-        print(json.dumps(found.to_dict(), indent=1))
-    else:
-        say(inspect_text(found))
-    return 0 if found.readable else UNREADABLE
-
-
-def _fsck(options: argparse.Namespace, _: list[str]) -> int:
-    from dqlab.cli.reports import fsck_text
-    from dqlab.errors import DqlabError
-    from dqlab.store.fsck import fsck
-    from dqlab.store.repair import repair, status_after
-
-    out = sys.stderr if options.export == "-" else sys.stdout
-    try:
-        found = fsck(options.directory)
-        if options.export is not None:
-            _export(options.directory, options.export)
-        saved = [] if options.repair is None else repair(options.directory, options.repair)
+        if options.verb == "show":
+            described = show(options.directory)
+            report, status = described.to_dict(), 0 if described.readable else UNREADABLE
+            text = "" if options.json else show_text(described)
+        else:
+            found = check(options.directory)
+            report, status = found.to_dict(), int(found.level)
+            text = "" if options.json else check_text(found)
+        if options.verb == "export":
+            _export(options.directory, options.to)
+            out = sys.stderr  # the findings say what could not be exported
     except (DqlabError, OSError) as error:
-        say(f"dqlab fsck: {error}", sys.stderr)
+        if isinstance(error, BrokenPipeError):
+            raise
+        say(f"dqlab store {options.verb}: {error}", sys.stderr)
         return UNREADABLE
-    status = int(found.level) if options.repair is None else status_after(found, saved)
     if options.json:
-        report = found.to_dict() | {"status": status, "repaired": [shard.to_dict() for shard in saved]}
         print(json.dumps(report, indent=1), file=out)
     else:
-        say("\n".join([fsck_text(found), *map(str, saved)]), out)
+        say(text, out)
     return status
 
 
@@ -408,12 +390,12 @@ def _examined(options: argparse.Namespace) -> Checkup:
 
 
 def _export(directory: Path, file: str) -> None:
-    from dqlab.store.export import exported
+    from dqlab.store.verbs import export
 
     if file != "-":
         Path(file).touch(mode=0o600, exist_ok=False)  # private, as logs are: it has users' payloads
     with nullcontext(sys.stdout) if file == "-" else Path(file).open("w", encoding="utf-8") as target:
-        for line in exported(directory):
+        for line in export(directory):
             target.write(line + "\n")
 
 
@@ -439,7 +421,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "demo": _demo,
     "up": _up,
     "compact": _compact,
-    "inspect": _inspect,
-    "fsck": _fsck,
+    "store": _store,
     "doctor": _doctor,
 }

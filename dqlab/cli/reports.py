@@ -1,4 +1,4 @@
-"""The reports of `dqlab inspect` and `dqlab fsck` as text."""
+"""The reports of `dqlab store check` and `dqlab store show` as text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 from dqlab.log.ownership import Holder
 from dqlab.numbers import many
-from dqlab.store.fsck import FsckReport, Level, ShardCheck, describe_ids
-from dqlab.store.inspection import QueueInfo, RunInfo, ShardInfo, StoreInfo
+from dqlab.store.verbs import CheckReport, Level, QueueInfo, RunInfo, ShardCheck, ShardInfo, StoreInfo, describe_ids
 from dqlab.texts import one_line
 
-__all__ = ["fsck_text", "inspect_text"]
+__all__ = ["check_text", "show_text"]
 
 _LONG = 2_000
 _WORDS = {
@@ -23,7 +22,7 @@ _WORDS = {
 }
 
 
-def inspect_text(found: StoreInfo) -> str:
+def show_text(found: StoreInfo) -> str:
     """Return the contents of a store, one line for each fact."""
     lines: list[str] = []
     for queue in found.queues:
@@ -31,7 +30,7 @@ def inspect_text(found: StoreInfo) -> str:
     return "\n".join(lines[:-1])
 
 
-def fsck_text(found: FsckReport) -> str:
+def check_text(found: CheckReport) -> str:
     """Return the findings, what to do next, and the verdict."""
     lines: list[str] = []
     for queue in found.queues:
@@ -40,14 +39,13 @@ def fsck_text(found: FsckReport) -> str:
         for shard in queue.shards:
             lines += _shard_check(shard)
     shards = list(found.shards())
-    findings = [f for queue in found.queues for f in (*queue.findings, *(f for s in queue.shards for f in s.findings))]
-    findings.sort(key=lambda finding: finding.level, reverse=True)
-    lines += [f"next: {advice}" for advice in dict.fromkeys(finding.advice for finding in findings)]
+    if found.level:
+        lines.append(f"next: {found.level.advice}")
     verdict = f"{many(len(shards), 'shard')} checked: {_WORDS[found.level]}."
     return "\n".join([*lines, f"{verdict} Exit status {int(found.level)}."])
 
 
-# --- fsck -----------------------------------------------------------------------------------
+# --- check ----------------------------------------------------------------------------------
 
 
 def _shard_check(shard: ShardCheck) -> Iterator[str]:
@@ -59,7 +57,7 @@ def _shard_check(shard: ShardCheck) -> Iterator[str]:
         yield f"    lost in all: {describe_ids(shard.lost)}"
 
 
-# --- inspect --------------------------------------------------------------------------------
+# --- show -----------------------------------------------------------------------------------
 
 
 def _queue(queue: QueueInfo) -> Iterator[str]:
@@ -118,8 +116,6 @@ def _shard(shard: ShardInfo) -> Iterator[str]:
         rows.append([one_line(entry.file), kind, f"{entry.nbytes:,}", f"{entry.needed:,}", live])
     yield from _indented(_aligned(rows, left=2), 2)
     yield f"  checkpoints: {', '.join(map(one_line, shard.checkpoints)) or 'none'}"
-    if shard.torn_bytes:
-        yield f"  behind the last whole record: {shard.torn_bytes:,} bytes"
 
 
 def _holder(holder: Holder) -> str:

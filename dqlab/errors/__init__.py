@@ -949,7 +949,7 @@ class ResultsMissing(RunError):
     text = (
         "{missing:,} of {acked:processed document} of run {run!r} {missing:has|have} no result, which must not happen: "
         "{first}. The others have theirs: run.results(errors='skip'). Map these documents once more under another "
-        "name; `dqlab fsck` looks at a store, lab.doctor() at the rest. Please report this."
+        "name; `dqlab store check` looks at a store, lab.doctor() at the rest. Please report this."
     )
 
 

@@ -86,7 +86,7 @@ class ManifestCorrupt(LogError):
     passing = False
     text = (
         "{file} is damaged: {reason}. Nothing was deleted, the messages are still in the segments. "
-        "Rebuild the log with `dqlab fsck --repair`, then open what it wrote."
+        "Put it back from a copy, or write what is there with `dqlab store export`."
     )
 
 
@@ -96,7 +96,7 @@ class SegmentMissing(LogError):
     passing = False
     text = (
         "{file} is listed in the manifest of {directory}, but missing. Nothing was deleted. Put it back, "
-        "or rebuild the log from the other files with `dqlab fsck --repair`."
+        "or write what is in the other files with `dqlab store export`."
     )
 
 
@@ -206,7 +206,7 @@ class RecordCorrupt(LogError):
 
     text = (
         "the record at byte {offset:,} of {file} ({size:,} bytes) cannot be read: {reason}. "
-        "The others can. Run `dqlab fsck` to see what is lost."
+        "The others can. Run `dqlab store check` to see what is lost."
     )
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
-from dqlab.log.directory import MANIFEST, QUARANTINE, RESERVE, SEGMENT, Directory, is_ours, manifest_name, shown
+from dqlab.log.directory import MANIFEST, SEGMENT, Directory, is_ours, manifest_name, shown
 from dqlab.log.errors import ChangedMeanwhile, NotALog, RecordCorrupt, typed
 from dqlab.log.files import Files
 from dqlab.log.manifest import Manifest, SegmentEntry, resolve
 from dqlab.log.records import Position, Record, body_of
-from dqlab.log.recovery import LogReplay, find, header_intact, is_leftover, newest_manifest
+from dqlab.log.recovery import LogReplay, find, header_intact, newest_manifest
 from dqlab.log.segment import SEGMENT_BYTES, Gap, read_fully
-from dqlab.log.space import Usage
 
-__all__ = ["ReadOnlyLog", "SegmentCheck"]
+__all__ = ["ReadOnlyLog", "SegmentCheck", "listed_by_name"]
+
+_PREFIX = slice(52, 60)
+"""Where a segment's header has the first bytes of the log's uuid."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,6 @@ class SegmentCheck:
     """Bytes that hold no valid record; those at `end` of an open segment are its torn tail."""
     records: int
     """Valid records of the journal."""
-    late: int
-    """Bytes behind the length that counts, which are never read."""
 
 
 class ReadOnlyLog:
@@ -61,11 +62,7 @@ class ReadOnlyLog:
         # The manifest with the length of the last segment, as an open would find it.
         self.sealed, self.clean, self.torn_bytes = found.manifest, found.clean, found.torn_bytes
         listed = {entry.name for entry in self.manifest.segments}
-        # Listed segments that are missing; below, `extra` are files that no manifest lists.
         self.missing = tuple(sorted(listed - set(names)))
-        known = listed | set(self.manifest.checkpoints)
-        epoch = self.manifest.epoch
-        self.extra = tuple(name for name in names if name not in known and is_leftover(name, epoch))
         self._continued = self.manifest.continued()
         self._entries = self.manifest.listed()
 
@@ -119,47 +116,17 @@ class ReadOnlyLog:
             limit = size if entry.length is None else entry.length
             scan = self.manifest.scan(self._directory.files, descriptor, entry, start=SEGMENT_BYTES, limit=limit)
             records = sum(1 for _ in scan)
-            return SegmentCheck(entry, size, header, scan.end, tuple(scan.gaps), records, max(0, size - limit))
+            return SegmentCheck(entry, size, header, scan.end, tuple(scan.gaps), records)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         """Return bytes of a segment, fewer at its end and none when it is missing."""
         with self.typed(), self._directory.opened(name) as descriptor:
             return read_fully(self._directory.files, descriptor, size, offset)
 
-    def usage(self, needed: int) -> Usage:
-        """Return what the directory holds, given how many of its bytes are needed."""
-        sizes = self.sizes()
-        segments = sum(size for name, size in sizes.items() if SEGMENT.fullmatch(name))
-        checkpoints = sum(sizes.get(name, 0) for name in self.manifest.checkpoints)
-        quarantined = self.quarantined()
-        with self.typed():
-            kept_aside = sum((self.directory / name).stat().st_size for name in quarantined)
-        return Usage(
-            segments=segments,
-            needed=needed,
-            checkpoints=checkpoints,
-            quarantine=kept_aside,
-            reserve=sizes.get(RESERVE, 0),
-            files=len(sizes) + len(quarantined),
-        )
-
     def sizes(self) -> dict[str, int]:
         """Return the bytes of each file."""
         with self.typed():
             return {file.name: file.stat().st_size for file in sorted(self.directory.iterdir()) if file.is_file()}
-
-    def quarantined(self) -> list[str]:
-        """Return the files in quarantine, relative to the log's directory."""
-        with self.typed():
-            try:
-                return [f"{QUARANTINE}/{name}" for name in self._directory.files.names(self.directory / QUARANTINE)]
-            except (FileNotFoundError, NotADirectoryError):
-                return []
-
-    def whole(self, name: str) -> bytes:
-        """Return a file's bytes."""
-        with self.typed():
-            return self._directory.read(name)
 
     def _corrupt(self, name: str, offset: int, position: Position, reason: str) -> RecordCorrupt:
         file = str(self.directory / name)
@@ -173,6 +140,19 @@ class ReadOnlyLog:
                 yield
             except FileNotFoundError as error:
                 raise ChangedMeanwhile(directory=str(self.directory)) from error
+
+
+def listed_by_name(path: Path) -> Manifest:
+    """Return a manifest of the segments that are there, in place of one that cannot be read."""
+    # Not in the order of replay: a compacted segment has a later number than what follows it.
+    directory = Directory(path, Files())
+    with typed(directory):
+        found = {name: directory.read(name) for name in directory.names() if SEGMENT.fullmatch(name)}
+    prefixes = Counter(data[_PREFIX] for data in found.values()).most_common(1)
+    numbers = {name: (int(name[:10]), int(name[11:21])) for name in found}
+    entries = tuple(SegmentEntry(*numbers[name], length=len(data)) for name, data in found.items())
+    uuid = (prefixes[0][0] if prefixes else b"").ljust(16, b"\0")
+    return Manifest(uuid.hex(), max((epoch for _, epoch in numbers.values()), default=0), segments=entries)
 
 
 class _ReadingFiles(Files):

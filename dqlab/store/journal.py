@@ -39,7 +39,7 @@ class NeededBytes:
     # its count is 0. A byte freed too often deletes messages, and a byte never freed keeps its file forever. So each
     # count taken here has one way to end: a message's share when its state becomes final (`moved`) or its lane is
     # dropped (`freed`), a settlement when its last result is forgotten (`forgot`). `needed_by` counts from the ledger
-    # alone, and tests and fsck compare the two.
+    # alone, and tests and `dqlab store check` compare the two.
 
     def __init__(self, need: Callable[[int, int], None], free: Callable[[int, int], None]) -> None:
         # Both are called with a segment, and with bytes that become needed, or are needed no longer.

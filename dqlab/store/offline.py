@@ -1,4 +1,4 @@
-"""Reads queues from their files alone, for every offline tool; nothing here writes, locks or deletes."""
+"""Reads queues from their files alone, for `store.verbs` and the doctor; nothing here writes, locks or deletes."""
 
 from __future__ import annotations
 
@@ -16,24 +16,14 @@ import msgpack
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError, FrameCorrupt
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log import (
-    ChangedMeanwhile,
-    Corruption,
-    DiskFailed,
-    Files,
-    LogError,
-    ManifestCorrupt,
-    Position,
-    Record,
-    RecordCorrupt,
-    RecordType,
-)
+from dqlab.log import ChangedMeanwhile, Corruption, DiskFailed, Files, LogError, Position, Record, RecordCorrupt
 from dqlab.log.checkpoints import Checkpoint
 from dqlab.log.directory import Directory, is_ours
 from dqlab.log.errors import typed
-from dqlab.log.ownership import look_at_lock
+from dqlab.log.ownership import Holder, look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
 from dqlab.log.space import Needed
+from dqlab.numbers import few_of, many
 from dqlab.rules.batches import Batch
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
@@ -45,23 +35,27 @@ from dqlab.store.bodies import open_settle, position_of
 from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_directory
 from dqlab.store.journal import NeededBytes
 from dqlab.store.replay import rebuild
-from dqlab.store.salvage import salvaged_manifest
 
 __all__ = [
+    "UNREADABLE",
     "NotUnderstood",
     "OfflineShard",
     "StillClock",
     "StoredPlace",
+    "SurveyedShard",
     "Unreadable",
     "may_be_there",
     "places_in",
     "steadily",
+    "survey",
 ]
 
 _SHARD = re.compile(r"\d{3}")
 _ATTEMPTS = 3
-_UNREADABLE = (RecordCorrupt, FrameCorrupt, DiskFailed)
-"""Errors of one record while others can be read. `NoDescriptors` is not among them: then none can be read."""
+UNREADABLE = (RecordCorrupt, FrameCorrupt)
+"""Errors of a record that holds other bytes than were written."""
+_REFUSED = (*UNREADABLE, DiskFailed)
+"""And of one that cannot be read. `NoDescriptors` is not among them: then none can be read."""
 
 T = TypeVar("T")
 Watch = Callable[[Ledger, Iterator[Record]], Iterator[Record]]
@@ -233,16 +227,6 @@ class OfflineShard:
         needed.keep_only(log.sealed.listed())
         return cls(log, ledger, needed, records.corrupt)
 
-    @classmethod
-    def rescue(cls, place: StoredPlace, index: int, path: Path, clock: Clock) -> Self:
-        """Read a shard as far as possible, even without its manifest."""
-        try:
-            log = _read_twice(path)
-        except (ManifestCorrupt, DiskFailed):
-            log = ReadOnlyLog(path, salvaged_manifest(path))
-        newest = log.checkpoints[-1] if log.checkpoints else None
-        return cls.read(log, place, index, clock, checkpoint=newest, watch=_opening_lost_runs, counted=False)
-
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the messages of each run by state."""
         return {
@@ -286,7 +270,7 @@ class OfflineShard:
             for batch in list(lane.batches):
                 try:
                     self.frame(run, batch)
-                except _UNREADABLE as error:
+                except _REFUSED as error:
                     ids = Ranges(
                         (batch.first + a, batch.first + b)
                         for a, b, state in stretches(batch.states, 0, len(batch.states))
@@ -299,7 +283,7 @@ class OfflineShard:
         for run, place, found in self.settlements():
             try:
                 self.settlement(run, place, found)
-            except _UNREADABLE as error:
+            except _REFUSED as error:
                 ids = tuple((stretch.piece.first, stretch.piece.first + stretch.piece.n) for stretch in found)
                 yield Unreadable(position_of(place), ids, str(error.reason))
 
@@ -324,22 +308,62 @@ def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
     raise failed or ChangedMeanwhile(directory=str(path))
 
 
-def _read_twice(path: Path) -> ReadOnlyLog:
-    """Return a log, in a second attempt if the disk failed."""
-    try:
-        return ReadOnlyLog(path)
-    # Once more, because a salvaged manifest knows less than the true one.
-    except DiskFailed:
-        return ReadOnlyLog(path)
-
-
-def _opening_lost_runs(ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
-    """Yield records, and open a nameless lane for a run whose opening is lost before its first frame."""
-    for record in records:
-        if record.type == RecordType.PUT and (run := Frame.decode(record.body).run) not in ledger.shard.lanes:
-            ledger.open({"run": run})
-        yield record
-
-
 def _uncounted(segment: int, nbytes: int) -> None:
     pass
+
+
+# --- survey ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedShard:
+    """One shard's files."""
+
+    queue: str
+    index: int
+    directory: str
+    error: str = ""
+    """Why it, or its queue, cannot be opened whole; "" when it can."""
+    holder: Holder | None = None
+    """The process that opened it last."""
+
+
+def survey(store: Path) -> tuple[SurveyedShard, ...]:
+    """Return the shards of all queues below a directory, or none when there is no queue."""
+    # For the doctor: this reads only lists of files and the end of the last segment.
+    try:
+        places = places_in(store)
+    except NotAQueue:
+        return ()
+    except LogError as error:
+        folders = _folders(store)
+        if not folders:
+            return (SurveyedShard(store.name, 0, str(store), error=str(error)),)
+        return tuple(shard for folder in folders for shard in survey(folder))  # one of them cannot be read
+    return tuple(shard for place in places for shard in _surveyed_queue(place))
+
+
+def _folders(store: Path) -> list[Path]:
+    try:
+        return sorted(below for below in store.iterdir() if below.is_dir())
+    except OSError:
+        return []
+
+
+def _surveyed_queue(place: StoredPlace) -> list[SurveyedShard]:
+    if place.problem is not None:
+        return [SurveyedShard(place.name, 0, str(place.path), error=str(place.problem))]
+    return [_surveyed(place.name, index, path) for index, path in place.shards]
+
+
+def _surveyed(queue: str, index: int, path: Path) -> SurveyedShard:
+    def look(log: ReadOnlyLog) -> SurveyedShard:
+        missing = f"it lacks {many(len(log.missing), 'file')}: {few_of(log.missing)}" if log.missing else ""
+        return SurveyedShard(queue, index, str(path), missing, look_at_lock(path))
+
+    if not may_be_there(path):
+        return SurveyedShard(queue, index, str(path))  # of a new queue: it is created when the shard is first opened
+    try:
+        return steadily(look, path)
+    except DqlabError as error:
+        return SurveyedShard(queue, index, str(path), error=str(error))

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dqlab.store.fsck import fsck
+from dqlab.store.verbs import check
 from tests.chaos import stacks, truth
 from tests.chaos.acts import perform
 from tests.chaos.checks import violations
@@ -164,7 +164,7 @@ def _leave(scene: Scene) -> Left:
         scene.heed(scene.clients[CLIENTS[0]].start("close", deadline=PATIENCE, queue=name))
     left.keys = _until_none(lambda: scene.town.ask("keys", deadline=PATIENCE))
     left.findings = [
-        str(finding) for shard in fsck(scene.store).shards() for finding in shard.findings if finding.level
+        str(finding) for shard in check(scene.store).shards() for finding in shard.findings if finding.level
     ]
     for name in CLIENTS:
         kept = scene.clients[name].ask("leave", deadline=PATIENCE)

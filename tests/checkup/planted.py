@@ -9,7 +9,7 @@ from dqlab.checkup.facts import Actor, Facts, Process, Registered, StoreFacts
 from dqlab.log.ownership import Holder
 from dqlab.stats import ConsumerStats, Counts, QueueStats, RunState, RunStats, Snapshot, StopReason
 from dqlab.stats.attention import QueueFacts, Thresholds, find
-from dqlab.store.inspection import SurveyedShard
+from dqlab.store.offline import SurveyedShard
 from dqlab.store.probe import Probe
 
 DIRECTORY = "/data/runs"

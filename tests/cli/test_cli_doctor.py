@@ -110,7 +110,7 @@ def test_store_with_a_problem_ends_with_1(tmp_path: Path, capsys: pytest.Capture
     assert main(["doctor", "--store", str(tmp_path)]) == 1
     shown = capsys.readouterr().out
     assert "✕ problem store: shard 0 of queue pages cannot be read" in shown
-    assert f"        dqlab fsck {tmp_path}" in shown
+    assert f"        dqlab store check {tmp_path}" in shown
 
 
 def test_store_on_a_file_system_without_locks_ends_with_1(

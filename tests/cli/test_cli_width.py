@@ -23,9 +23,20 @@ def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-LINES = ["inspect runs", "inspect nodir", "fsck runs", "fsck nodir", "compact runs", "compact nodir", "stats", "doctor"]
-LINES += ["status", "retry RUN", "retry RUN --fn parse", "show", "status --at tcp://127.0.0.1:1", "up -n 0", "scale -h"]
-LINES += ["up --n 3", "up --store=", "inspect runs --jsonn"]  # refused by the grammar of the command
+LINES = ["store show runs", "store show nodir", "store check runs", "store check nodir", "compact runs"]
+LINES += [
+    "compact nodir",
+    "stats",
+    "doctor",
+    "status",
+    "retry RUN",
+    "retry RUN --fn parse",
+    "show",
+    "status --at tcp://127.0.0.1:1",
+    "up -n 0",
+    "scale -h",
+]
+LINES += ["up --n 3", "up --store=", "store show runs --jsonn"]  # refused by the grammar of the command
 
 
 @pytest.mark.cluster
@@ -47,6 +58,6 @@ def test_commands_of_the_shell_fit_into_eighty_columns(
 
 def test_what_is_piped_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
     """Its lines are read by programs."""
-    main(["inspect", str(STORE)])
+    main(["store", "show", str(STORE)])
 
     assert any(len(each) > 80 for each in capsys.readouterr().out.splitlines())

@@ -177,7 +177,7 @@ def test_a_damaged_manifest_never_means_an_empty_start(path: Path, damage: str) 
     else:
         manifest.write_bytes(whole[:50] if damage == "cut" else whole.replace(b"log", b"lag"))
     before = {file.name for file in path.glob("*.seg")}
-    with pytest.raises(ManifestCorrupt, match="fsck --repair"):
+    with pytest.raises(ManifestCorrupt, match="dqlab store export"):
         Log.open(path)
     assert {file.name for file in path.glob("*.seg")} == before
     manifest.write_bytes(whole)

@@ -16,11 +16,9 @@ from dqlab.rules.retry import Retry
 from dqlab.store.compaction import compact_offline
 from dqlab.store.directories import StoredQueue, keep_queue, queue_directory, shard_directory
 from dqlab.store.durable_shard import DurableShard
-from dqlab.store.fsck import Level, fsck
-from dqlab.store.inspection import inspect
 from dqlab.store.offline import steadily
-from dqlab.store.repair import TargetInUse, repair
-from tests.disks import FlakyFiles, no
+from dqlab.store.verbs import Level, check, show
+from tests.disks import no
 
 
 @pytest.fixture
@@ -53,7 +51,7 @@ def test_one_description_that_cannot_be_read_hides_no_other_queue(
     shard: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, "read", f"{queue_directory(store, 'b').name}/queue.json")
-    queues = inspect(store).queues
+    queues = show(store).queues
     assert [queue.error is None for queue in queues] == [True, False]
     assert "Input/output error" in str(queues[1].error)
     with pytest.raises(DiskFailed, match=r"queue\.json"):
@@ -66,8 +64,8 @@ def test_a_record_that_the_disk_refuses_is_lost_and_said_so(shard: Path, monkeyp
             raise no("EIO")
 
     monkeypatch.setattr(ReadOnlyLog, "read", refused)
-    [check] = fsck(shard).shards()
-    [lost] = [finding for finding in check.findings if finding.level is Level.LOST]
+    [found] = check(shard).shards()
+    [lost] = [finding for finding in found.findings if finding.level is Level.LOST]
     assert "Input/output error" in lost.text
     assert "Nothing that was confirmed has changed" not in lost.text
 
@@ -77,24 +75,9 @@ def test_want_of_descriptors_loses_no_record(shard: Path, monkeypatch: pytest.Mo
         raise NoDescriptors(directory=str(log.directory), reason="[Errno 24] Too many open files")
 
     monkeypatch.setattr(ReadOnlyLog, "read", refused)
-    [check] = fsck(shard).shards()
-    assert not check.lost
-    assert [finding.level for finding in check.findings] == [Level.UNREADABLE]
-
-
-def test_a_quarantine_that_cannot_be_listed_is_a_typed_error(
-    shard: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (shard / "quarantine").mkdir()
-    names = FlakyFiles.names
-
-    def refused(files: FlakyFiles, directory: Path) -> list[str]:
-        if directory.name == "quarantine" and directory.is_dir():
-            raise no("EIO", directory)
-        return names(files, directory)
-
-    monkeypatch.setattr("dqlab.log.files.Files.names", refused)
-    assert "Input/output error" in str(inspect(store).queues[0].shards[0].error)
+    [found] = check(shard).shards()
+    assert not found.lost
+    assert [finding.level for finding in found.findings] == [Level.UNREADABLE]
 
 
 def test_a_log_that_an_owner_takes_over_is_read_again(shard: Path) -> None:
@@ -128,26 +111,10 @@ def test_a_checkpoint_that_the_disk_refuses_is_an_error_of_the_disk(
         log.body(log.checkpoints[-1])
 
 
-def test_a_log_whose_manifest_the_disk_refuses_is_repaired_without_it(
-    shard: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refuse(monkeypatch, "read", f"{queue_directory(store, 'a').name}/000/MANIFEST-")
-    [done] = repair(shard, store / "repaired")
-    assert done.messages == 3
-
-
-def test_a_file_is_no_target_of_a_repair(shard: Path, store: Path) -> None:
-    (store / "file").write_text("")
-    with pytest.raises(TargetInUse):
-        repair(shard, store / "file")
-    with pytest.raises(DiskFailed):
-        repair(shard, store / "file" / "below")
-
-
 def test_options_of_a_later_version_are_left_out(store: Path) -> None:
     queue = StoredQueue("q", 1, {"retry": {"retries": 7, "later": True}, "later": 1})
     assert queue.rules.retry == Retry(7)
     path = queue_directory(store, "q")
     keep_queue(path, queue)
     assert json.loads((path / "queue.json").read_text())["options"]["retry"]["later"]
-    assert inspect(store).queues[0].error is None
+    assert show(store).queues[0].error is None

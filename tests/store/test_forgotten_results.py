@@ -7,15 +7,10 @@ from pathlib import Path
 import pytest
 
 from dqlab.frame import NO_ID, Piece
-from dqlab.rules.book import Book
-from dqlab.rules.lane import Lane
-from dqlab.rules.options import QueueOptions
 from dqlab.rules.result_index import ResultIndex, Stretch
 from dqlab.rules.states import State
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.journal import needed_by
-from dqlab.store.repair import _forget as leave_out
-from tests.rules.memory_journal import MemoryJournal
 from tests.store.test_functions import Desk
 
 
@@ -105,19 +100,6 @@ def test_what_is_forgotten_stays_so_behind_a_restart_while_others_that_came_with
     assert (results(desk), desk.durable.journal.stored) == (0, 0)
     assert not desk.ledger.books[NO_ID].results.forgotten
     agrees(desk)
-
-
-def test_a_repair_that_leaves_results_out_brings_back_none_that_were_forgotten() -> None:
-    """It makes the index of those that are left again, from the stretches they lie in."""
-    book = Book(Lane(NO_ID, QueueOptions(), MemoryJournal()))
-    stretches = [Stretch(Piece(id, id, 4), 100 + id, 0) for id in (0, 4)]
-    for stretch in stretches:
-        book.results.add(stretch)
-    book.results.forget(5, 7)
-
-    leave_out(book, stretches[:1])
-
-    assert list(book.results.covered) == [(4, 5), (7, 8)]
 
 
 def test_a_cursor_passes_over_what_was_forgotten() -> None:

@@ -18,7 +18,7 @@ from dqlab.rules.states import State
 from dqlab.store.bodies import open_settle, pack_plain
 from dqlab.store.directories import read_queue, shard_directory, stored_directories
 from dqlab.store.durable_shard import DurableShard
-from dqlab.store.fsck import fsck
+from dqlab.store.verbs import check
 from dqlab.testing import FakeClock
 from tests.store.second_reader import SecondReader
 from tests.store.workload import OPTIONS
@@ -77,7 +77,7 @@ def test_a_store_of_an_earlier_version_opens_and_holds_exactly_what_is_listed(li
     queue = read_queue(path)
     assert queue is not None
     assert (queue.name, queue.shards) == (told["queue"], len(told["shards"]))
-    assert fsck(path, FakeClock(wall=told["wall"])).level == 0
+    assert check(path, FakeClock(wall=told["wall"])).level == 0
 
     for index, expected in enumerate(told["shards"]):
         durable = DurableShard.open(
@@ -141,7 +141,7 @@ def test_a_later_format_is_refused_by_name_and_nothing_of_it_changes(copy: Path,
         name: data for name, data in before.items() if name != "LOCK"
     }
     assert all(path.name in before or path.name.startswith("EPOCH-") for path in log.iterdir())
-    assert fsck(log).level == 3
+    assert check(log).level == 3
 
 
 def test_a_later_queue_is_refused_by_name(copy: Path) -> None:
@@ -157,9 +157,9 @@ def test_a_higher_minor_version_and_unknown_compatible_features_are_read(copy: P
     file = next((copy / "000").glob("MANIFEST-*"))
     data = manifest(file.read_bytes(), b'"format": [\n  1,\n  0', b'"format": [\n  1,\n  7')
     file.write_bytes(manifest(data, b'"compatible": 0', b'"compatible": 2'))
-    before = fsck(copy / "001").level
+    before = check(copy / "001").level
 
-    assert fsck(copy / "000").level == before == 0
+    assert check(copy / "000").level == before == 0
 
 
 def test_orders_lie_in_logs_under_names_that_stay() -> None:

@@ -10,7 +10,7 @@ from dqlab.log import LogOptions
 from dqlab.rules.options import QueueOptions
 from dqlab.store.directories import shard_directory
 from dqlab.store.durable_shard import DurableShard
-from dqlab.store.inspection import survey
+from dqlab.store.offline import survey
 from dqlab.testing import FakeClock
 from tests.store.workload import busy_queue
 

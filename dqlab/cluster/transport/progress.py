@@ -226,5 +226,5 @@ class Progress:
     def how_lost(self, queue: str) -> str:
         """Return in words how many documents were lost in each shard."""
         lost = ((index, counts.lost) for index, counts in enumerate(self.by_shard) if counts.lost)
-        parts = (f"{n:,} were in damaged files of shard {at} of queue {queue!r} (see `dqlab fsck`)" for at, n in lost)
-        return "; ".join(parts)
+        where = f"of queue {queue!r} (see `dqlab store check`)"
+        return "; ".join(f"{n:,} were in damaged files of shard {at} {where}" for at, n in lost)

@@ -35,4 +35,4 @@ def test_nothing_is_looked_for_where_nothing_is_lost() -> None:
 def test_how_it_was_lost_names_shards_with_damaged_files() -> None:
     said = Progress([shard(5, 0, []), shard(0, 1200, [])]).how_lost("pages")
 
-    assert said == "1,200 were in damaged files of shard 1 of queue 'pages' (see `dqlab fsck`)"
+    assert said == "1,200 were in damaged files of shard 1 of queue 'pages' (see `dqlab store check`)"

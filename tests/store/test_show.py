@@ -1,4 +1,4 @@
-"""`inspect` says what the shard itself would say, and leaves no trace."""
+"""`show` says what the shard itself would say, and leaves no trace."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.cli.reports import inspect_text
+from dqlab.cli.reports import show_text
 from dqlab.frame import NO_ID
 from dqlab.log.ownership import Holder
 from dqlab.store.directories import NotAQueue, shard_directory
-from dqlab.store.inspection import StoreInfo, inspect
+from dqlab.store.verbs import StoreInfo, show
 from dqlab.testing import FakeClock
 from tests.store.workload import RUNS, Workload, busy_queue, make_queue
 
@@ -26,7 +26,7 @@ def counts_in(found: StoreInfo, at: int) -> dict[str, dict[str, int]]:
 def test_counts_and_results_are_those_of_the_shard_that_was_online(store: Path, clock: FakeClock, seed: int) -> None:
     loads = busy_queue(store, clock, seed=seed)
 
-    found = inspect(store, clock)
+    found = show(store, clock)
 
     for at, load in enumerate(loads):
         shard = found.queues[0].shards[at]
@@ -51,7 +51,7 @@ def test_a_store_a_queue_and_a_shard_may_be_given(store: Path, clock: FakeClock)
     busy_queue(store, clock, seed=1, steps=10)
     queue = next(store.iterdir())
 
-    of_store, of_queue, of_shard = (inspect(path, clock) for path in (store, queue, queue / "001"))
+    of_store, of_queue, of_shard = (show(path, clock) for path in (store, queue, queue / "001"))
 
     assert of_store.queues == of_queue.queues
     assert of_shard.queues[0].shards == of_queue.queues[0].shards[1:]
@@ -66,7 +66,7 @@ def test_nothing_in_the_directory_changes(store: Path, clock: FakeClock, fingerp
     min(loads[1].directory.glob("ckpt-*")).write_bytes(b"damaged")
     before = fingerprint(store)
 
-    inspect(store, clock)
+    show(store, clock)
 
     assert fingerprint(store) == before
 
@@ -78,7 +78,7 @@ def test_a_log_that_is_open_is_read_beside_its_owner_who_is_named(store: Path, c
     load.put(RUNS[0], 7)
     load.durable.journal.log.commit()
 
-    found = inspect(store, clock)
+    found = show(store, clock)
     load.put(RUNS[0], 1)
     load.close()
 
@@ -86,8 +86,8 @@ def test_a_log_that_is_open_is_read_beside_its_owner_who_is_named(store: Path, c
     assert holder is not None
     assert holder.held is True
     assert counts_in(found, 0)[RUNS[0].hex()] == {"ready": 7}
-    assert f"open in process {holder.pid} on {holder.host}" in inspect_text(found)
-    holder = inspect(store, clock).queues[0].shards[0].holder
+    assert f"open in process {holder.pid} on {holder.host}" in show_text(found)
+    holder = show(store, clock).queues[0].shards[0].holder
     assert holder is not None
     assert holder.held is False
 
@@ -99,31 +99,31 @@ def test_ages_are_those_of_the_oldest_ready_message_even_after_a_restart(store: 
     clock.advance(3600)
     load.close()
 
-    [shard] = inspect(store, FakeClock(monotonic=5, wall=clock.wall())).queues[0].shards
+    [shard] = show(store, FakeClock(monotonic=5, wall=clock.wall())).queues[0].shards
 
     assert shard.runs[0].oldest_ready_s == pytest.approx(3600)
 
 
-def test_json_is_one_object_of_schema_1_and_text_has_aligned_columns(store: Path, clock: FakeClock) -> None:
+def test_json_is_one_object_of_schema_2_and_text_has_aligned_columns(store: Path, clock: FakeClock) -> None:
     busy_queue(store, clock, seed=2, steps=30)
-    found = inspect(store, clock)
+    found = show(store, clock)
 
     told = json.loads(json.dumps(found.to_dict()))
 
-    assert told["schema"] == 1
+    assert told["schema"] == 2
     assert told["queues"][0]["shards"][0]["format"] == "1.0"
-    lines = inspect_text(found).splitlines()
+    lines = show_text(found).splitlines()
     header = next(line for line in lines if line.lstrip().startswith("run "))
     row = lines[lines.index(header) + 1]
     assert row.index("plain puts") == header.index("name")
-    assert "checkpoints: ckpt-" in inspect_text(found)
+    assert "checkpoints: ckpt-" in show_text(found)
 
 
 def test_a_shard_that_cannot_be_read_is_told_beside_those_that_can(store: Path, clock: FakeClock) -> None:
     loads = busy_queue(store, clock, seed=4, steps=20)
     next(loads[0].directory.glob("MANIFEST-*")).write_bytes(b"{}")
 
-    found = inspect(store, clock)
+    found = show(store, clock)
 
     first, second = found.queues[0].shards
     assert first.error is not None
@@ -135,15 +135,15 @@ def test_a_shard_that_cannot_be_read_is_told_beside_those_that_can(store: Path, 
 def test_what_is_no_store_is_refused_by_name(store: Path) -> None:
     (store / "notes.txt").write_text("mine")
     with pytest.raises(NotAQueue, match="Give a store"):
-        inspect(store)
+        show(store)
     with pytest.raises(NotAQueue, match="Check the path"):
-        inspect(store / "nowhere")
+        show(store / "nowhere")
 
 
 def test_no_text_of_a_store_reaches_the_terminal_with_its_escapes(store: Path, clock: FakeClock) -> None:
     """Names, options and owners come from other people; one sequence could rewrite the screen."""
     busy_queue(store, clock, seed=1, steps=10)
-    found, evil = inspect(store, clock), "\x1b[2J\x1b]0;mine\x07\r"
+    found, evil = show(store, clock), "\x1b[2J\x1b]0;mine\x07\r"
     [queue] = found.queues
     shards = tuple(
         replace(
@@ -157,10 +157,10 @@ def test_no_text_of_a_store_reaches_the_terminal_with_its_escapes(store: Path, c
         for shard in queue.shards
     )
 
-    text = inspect_text(
+    text = show_text(
         replace(found, queues=(replace(queue, name=evil, directory=evil, options={evil: evil}, shards=shards),))
     )
-    text += inspect_text(replace(found, queues=(replace(queue, error=evil),)))
+    text += show_text(replace(found, queues=(replace(queue, error=evil),)))
 
     assert text.count("mine") > 6
     assert not {"\x1b", "\x07", "\r"} & set(text)

@@ -1,0 +1,712 @@
+"""What `dqlab store` does with files of queues: `check` reads every byte, `show` describes, `export` writes rows.
+
+Nothing in the directories is written, locked or unpickled. A finding about damaged bytes names their cost, which
+depends on what still needs them: a settled frame, or a record before the newest checkpoint, costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from dqlab.clock import Clock, SystemClock
+from dqlab.errors import DqlabError
+from dqlab.frame import NO_ID, Frame, Outcome, Settlement
+from dqlab.log import Corruption, ManifestCorrupt, Record, RecordType, SegmentMissing
+from dqlab.log.ownership import Holder, look_at_lock
+from dqlab.log.readonly import ReadOnlyLog, listed_by_name
+from dqlab.log.records import HEADER_BYTES
+from dqlab.log.segment import SEGMENT_BYTES
+from dqlab.numbers import many
+from dqlab.rules.book import Book
+from dqlab.rules.ids import first_id, next_sequence
+from dqlab.rules.journal import Op
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.states import State
+from dqlab.store.bodies import Move, open_settle, unpack_plain
+from dqlab.store.journal import needed_by
+from dqlab.store.offline import (
+    UNREADABLE,
+    NotUnderstood,
+    OfflineShard,
+    StillClock,
+    StoredPlace,
+    Unreadable,
+    may_be_there,
+    places_in,
+    steadily,
+)
+
+__all__ = [
+    "CheckReport",
+    "Finding",
+    "Level",
+    "QueueCheck",
+    "QueueInfo",
+    "RunInfo",
+    "SegmentInfo",
+    "ShardCheck",
+    "ShardInfo",
+    "StoreInfo",
+    "check",
+    "describe_ids",
+    "export",
+    "show",
+]
+
+SCHEMA = 2
+_STRIDE = next_sequence(0)
+_ENDING = frozenset({Op.CANCEL, Op.DROP})
+_RUN = slice(HEADER_BYTES + 24, HEADER_BYTES + 40)
+"""Where the record of a PUT names the run of its frame."""
+
+Spans = tuple[tuple[int, int], ...]
+"""Half-open ranges of ids."""
+
+
+# --- check: what it finds -------------------------------------------------------------------
+
+
+class Level(IntEnum):
+    """How bad a finding is, as exit statuses."""
+
+    CLEAN = 0
+    """Nothing to do."""
+    DAMAGED = 1
+    """Something has changed since it was written, and nothing is lost."""
+    LOST = 2
+    """Messages, results or other facts are gone."""
+    UNREADABLE = 3
+    """It cannot be opened as it is."""
+
+    @property
+    def advice(self) -> str:
+        """What to do next."""
+        return _NEXT[self]
+
+
+_NEXT = {
+    Level.CLEAN: "Nothing to do.",
+    Level.DAMAGED: "Opening the queue is safe.",
+    Level.LOST: (
+        "Make a copy of the directory first. Then open the queue, which goes on without what is lost, and put the lost "
+        "messages again."
+    ),
+    Level.UNREADABLE: (
+        "Put the file back from a copy; or write what can be read with `dqlab store export DIR`, and put it into a new "
+        "queue."
+    ),
+}
+
+_LOSSES = {
+    RecordType.SETTLE: "a settlement is damaged: its results are gone, and its messages are delivered again",
+    RecordType.STATE: "a change of states is damaged: some messages are in the state before it",
+    RecordType.RUN: "an order is damaged: a run may be unknown, or go on as if the order had not been given",
+    RecordType.FUNCTION: "a function is damaged: runs that need it fail until they are retried with it",
+    RecordType.LEASE: "an early ack is damaged: its messages may be delivered a second time",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong."""
+
+    level: Level
+    text: str
+    """What it is and what it means, a sentence without its period."""
+    file: str = ""
+    """Name in the shard's directory, "" when the finding is about no single file."""
+    offset: int = 0
+    """With `nbytes`, which bytes of it."""
+    nbytes: int = 0
+    lost: Spans = ()
+    """Ids of messages that are lost."""
+
+    def __str__(self) -> str:
+        where = f"{self.file}: " if self.file else ""
+        if self.nbytes:
+            where = f"{self.file}, bytes {self.offset:,} to {self.offset + self.nbytes:,}: "
+        ids = f"; lost: {describe_ids(self.lost)}" if self.lost else ""
+        return f"{where}{self.text}{ids}."
+
+
+@dataclass(frozen=True)
+class ShardCheck:
+    """The findings about one shard."""
+
+    index: int
+    directory: str
+    findings: tuple[Finding, ...] = ()
+    lost: Spans = ()
+    """Ids of lost messages."""
+    lost_results: Spans = ()
+    """Ids of acked messages whose results are lost."""
+    counts: dict[str, dict[str, int]] | None = None
+    """Messages of each run by state, without the lost ones."""
+    segments: int = 0
+    records: int = 0
+
+    @property
+    def level(self) -> Level:
+        """The level of the worst finding."""
+        return max((finding.level for finding in self.findings), default=Level.CLEAN)
+
+
+@dataclass(frozen=True)
+class QueueCheck:
+    """The findings about one queue."""
+
+    name: str
+    directory: str
+    findings: tuple[Finding, ...]
+    """Those about no single shard."""
+    shards: tuple[ShardCheck, ...]
+
+    def all_findings(self) -> Iterator[Finding]:
+        """Yield its own findings, and those of its shards."""
+        yield from self.findings
+        for shard in self.shards:
+            yield from shard.findings
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The findings about all queues."""
+
+    directory: str
+    queues: tuple[QueueCheck, ...]
+
+    @property
+    def level(self) -> Level:
+        """The level of the worst finding."""
+        found = (finding.level for queue in self.queues for finding in queue.all_findings())
+        return max(found, default=Level.CLEAN)
+
+    def shards(self) -> Iterator[ShardCheck]:
+        """Yield the shards of all queues."""
+        for queue in self.queues:
+            yield from queue.shards
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data for JSON, with the exit status as `status`."""
+        return {"schema": SCHEMA, "status": int(self.level), **asdict(self)}
+
+
+def describe_ids(ranges: Iterable[tuple[int, int]]) -> str:
+    """Return half-open ranges of ids in words, at most eight of them."""
+    spans = list(ranges)
+    total = sum(hi - lo for lo, hi in spans)
+    words = [str(lo) if hi == lo + 1 else f"{lo} to {hi - 1}" for lo, hi in spans[:8]]
+    more = f" and {len(spans) - 8:,} more ranges" if len(spans) > 8 else ""
+    return f"{many(total, 'message')}, {'id' if total == 1 else 'ids'} {', '.join(words)}{more}"
+
+
+def check(directory: Path, clock: Clock | None = None) -> CheckReport:
+    """Check the store, the queue or the shard in a directory, or raise `NotAQueue` when none is there."""
+    still = StillClock(clock or SystemClock())
+    return CheckReport(str(directory), tuple(_checked_queue(place, still) for place in places_in(directory)))
+
+
+def _checked_queue(place: StoredPlace, clock: Clock) -> QueueCheck:
+    findings = [] if place.problem is None else [Finding(Level.UNREADABLE, str(place.problem).removesuffix("."))]
+    there = [(index, path) for index, path in place.shards if may_be_there(path)]
+    for index, path in place.shards:
+        if there and (index, path) not in there:
+            text = f"shard {path.name} has no directory: all that it held is missing"
+            findings.append(Finding(Level.UNREADABLE, text, file=path.name))
+    shards = tuple(_checked_shard(place, index, path, clock) for index, path in there)
+    return QueueCheck(place.name, str(place.path), tuple(findings), shards)
+
+
+def _checked_shard(place: StoredPlace, index: int, path: Path, clock: Clock) -> ShardCheck:
+    try:
+        return steadily(lambda log: _Check(log, place, index, clock).run(), path)
+    except DqlabError as error:
+        return ShardCheck(index, str(path), (Finding(Level.UNREADABLE, str(error).removesuffix(".")),))
+
+
+class _Check:
+    """One shard's check."""
+
+    def __init__(self, log: ReadOnlyLog, place: StoredPlace, index: int, clock: Clock) -> None:
+        self._log = log
+        self._place = place
+        self._index = index
+        self._clock = clock
+        self._newest = log.checkpoints[-1] if log.checkpoints else None
+        self._segments = {e.seq: log.check(e) for e in log.manifest.segments if e.name not in log.missing}
+        self.findings: list[Finding] = []
+        self.lost = Ranges()
+        self.lost_results = Ranges()
+
+    def run(self) -> ShardCheck:
+        """Check everything."""
+        log = self._log
+        self._files()
+        start = first_id(self._index, 0)
+        if self._newest is not None:
+            start = unpack_plain(log.body(self._newest))["next_id"]
+        # One pass over the records serves the replay and the ids, since `watch` yields each record before it is
+        # applied.
+        ids = _Ids(start)
+        read = self._read(ids)
+        self._needed_records(read)
+        self._missing_results(read)
+        for found in read.corrupt:
+            self._skipped(found, ids)
+        self._missing_frames(ids)
+        self._unneeded_damage()
+        self._needed_bytes(read)
+        return ShardCheck(
+            self._index,
+            str(log.directory),
+            tuple(self.findings),
+            tuple(self.lost),
+            tuple(self.lost_results),
+            read.counts(),
+            segments=len(self._segments),
+            records=sum(segment.records for segment in self._segments.values()),
+        )
+
+    def _read(self, ids: _Ids) -> OfflineShard:
+        def read(*, counted: bool) -> OfflineShard:
+            wanted = self._log, self._place, self._index, self._clock
+            return OfflineShard.read(*wanted, checkpoint=self._newest, watch=ids.watch, counted=counted)
+
+        try:
+            return read(counted=True)
+        except NotUnderstood as error:
+            found = read(counted=False)
+            self._add(Level.UNREADABLE, f"the log's own count of needed bytes contradicts its records ({error.reason})")
+            return found
+
+    def _add(self, level: Level, text: str, file: str = "", lost: Iterable[tuple[int, int]] = ()) -> None:
+        self.findings.append(Finding(level, text, file, lost=tuple(lost)))
+
+    def _files(self) -> None:
+        log = self._log
+        for name in log.missing:
+            error = SegmentMissing(directory=str(log.directory), file=name)
+            self._add(Level.UNREADABLE, str(error).partition(". ")[0], name)
+        for name in log.damaged:
+            if log.checkpoints:
+                self._add(Level.DAMAGED, "the checkpoint cannot be read; another one is in its place", name)
+            else:
+                text = (
+                    "the checkpoint cannot be read, and there is no other: runs, functions and settled messages that "
+                    "only it knew are gone, and what is left may be delivered again"
+                )
+                self._add(Level.LOST, text, name)
+        holder = look_at_lock(log.directory)
+        for segment in self._segments.values():
+            name = segment.entry.name
+            if not segment.header:
+                text = "the segment's header is damaged; its records hold all that is needed"
+                self.findings.append(Finding(Level.DAMAGED, text, name, 0, SEGMENT_BYTES))
+            torn = segment.size - segment.end if segment.entry.length is None else 0
+            if torn > 0 and not (holder is not None and holder.held):  # else it is being written at this moment
+                text = "a torn tail: a crash cut it off, and it was never confirmed"
+                self.findings.append(Finding(Level.DAMAGED, text, name, segment.end, torn))
+
+    def _needed_records(self, read: OfflineShard) -> None:
+        """Read every frame and settlement that the ledger still needs."""
+        for found in read.unreadable_frames():
+            self._unreadable(found, f"a frame cannot be read ({found.reason})", found.ids)
+            _add_all(self.lost, found.ids)
+        for found in read.unreadable_results():
+            count = sum(hi - lo for lo, hi in found.ids)
+            self._unreadable(found, f"a settlement cannot be read ({found.reason}); {count:,} results are gone", ())
+            _add_all(self.lost_results, found.ids)
+
+    def _unreadable(self, found: Unreadable, text: str, lost: Spans) -> None:
+        segment, offset, size = found.position
+        self.findings.append(Finding(Level.LOST, text, self._name(segment), offset, size, lost))
+
+    def _missing_results(self, read: OfflineShard) -> None:
+        """Compare the acked messages with the results that are kept."""
+        for run, book in read.ledger.books.items():
+            if book.missing:
+                name = run.hex() if book.record is None else book.record.name
+                at = ", ".join(f"{lo} to {hi - 1}" for lo, hi in book.missing_ordinals()[:8])
+                text = f"{many(book.missing, 'document')} of run {name} acked and without a result, at positions {at}"
+                self._add(Level.LOST, text)
+
+    def _skipped(self, found: Corruption, ids: _Ids) -> None:
+        """Report the cost of one damaged record behind the checkpoint."""
+        lost: Spans = ()
+        if found.nbytes == SEGMENT_BYTES and found.offset == 0:
+            return  # the segment's header, which `_files` reports
+        if found.type == RecordType.PUT and found.base is not None and found.count is not None:
+            span = found.base, found.base + found.count
+            ids.given.add(*span)
+            run = self._log.read(found.file, found.offset, found.nbytes)[_RUN]  # may itself be what is damaged
+            lost = () if run in ids.closed else self._unsettled([span], ids)
+            level = Level.LOST if lost else Level.DAMAGED
+            text = "a frame is damaged" if lost else "a frame is damaged, and none of its messages is needed any more"
+        elif found.type is None:
+            level, text = Level.LOST, "damaged bytes; what records they held is not known"
+        elif found.type in _LOSSES:
+            level, text = Level.LOST, _LOSSES[RecordType(found.type)]
+        else:
+            level, text = Level.DAMAGED, "a record of the log's own is damaged, and it holds no message"
+        self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes, lost))
+
+    def _missing_frames(self, ids: _Ids) -> None:
+        """Report ids that were given, and whose frames or runs are in no record."""
+        # Without the checkpoint that there was, ids that only it knew would count as missing.
+        complete = self._newest is not None or not self._log.manifest.checkpoints
+        if complete and (missing := self._unsettled(ids.skipped(), ids)):
+            self._add(Level.LOST, "frames of these ids are missing", lost=missing)
+        if homeless := self._unsettled(ids.homeless, ids):
+            text = "frames are intact, but the record that opened their run is lost"
+            self._add(Level.LOST, text, lost=homeless)
+
+    def _unsettled(self, spans: Iterable[tuple[int, int]], ids: _Ids) -> Spans:
+        """Count the ids that were not settled as lost, and return them."""
+        left = tuple(span for lo, hi in spans for span in ids.ended.gaps(lo, hi))
+        _add_all(self.lost, left)
+        return left
+
+    def _unneeded_damage(self) -> None:
+        """Mention damage before the newest checkpoint that costs nothing."""
+        reported = [(finding.file, finding.offset, finding.offset + finding.nbytes) for finding in self.findings]
+        for segment in self._segments.values():
+            for gap in segment.gaps:
+                if segment.entry.length is None and gap.start >= segment.end:
+                    continue  # the torn tail
+                name = segment.entry.name
+                if not any(file == name and a < gap.stop and gap.start < b for file, a, b in reported):
+                    text, nbytes = "damaged bytes that nothing needs any more", gap.stop - gap.start
+                    self.findings.append(Finding(Level.DAMAGED, text, name, gap.start, nbytes))
+
+    def _needed_bytes(self, read: OfflineShard) -> None:
+        """Compare the log's count of needed bytes with the ledger."""
+        listed, counted = read.needed.table(), needed_by(read.ledger)
+        for segment in sorted(listed.keys() | counted.keys()):
+            there, wanted = listed.get(segment, 0), counted.get(segment, 0)
+            if there != wanted:
+                text = f"the log counts {there:,} bytes as needed, and the ledger needs {wanted:,}"
+                self._add(Level.DAMAGED, text, self._name(segment))
+
+    def _name(self, segment: int) -> str:
+        found = self._segments.get(segment)
+        return f"segment {segment}" if found is None else found.entry.name
+
+
+class _Ids:
+    """The ids that records mention, whether or not their frames can be read."""
+
+    def __init__(self, next_id: int) -> None:
+        self._start = next_id
+        # Ids of frames that were met; of frames whose run is not known; of messages that were settled or purged.
+        self.given, self.homeless, self.ended = Ranges(), Ranges(), Ranges()
+        self.closed: set[bytes] = set()  # runs that were cancelled or dropped
+
+    def watch(self, ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
+        """Yield the records, which are then applied to the ledger."""
+        for record in records:
+            self.note(record, ledger.shard.lanes)
+            yield record
+
+    def note(self, record: Record, runs: Container[bytes]) -> None:
+        """Note the ids in a record, given the runs that are known."""
+        match record.type:
+            case RecordType.PUT:
+                frame = Frame.decode(record.body)
+                span = record.base, record.base + frame.count
+                self.given.add(*span)
+                if frame.run not in runs:
+                    self.homeless.add(*span)
+            case RecordType.SETTLE:
+                ruling, blob = open_settle(record.body)
+                acked = Settlement.decode(blob).pieces if ruling is None else [piece for piece, _ in ruling.acked]
+                _add_all(self.ended, ((piece.first, piece.first + piece.n) for piece in acked))
+                self._moved(() if ruling is None else ruling.moves)
+            case RecordType.STATE:
+                self._moved(Move.from_list(row) for row in unpack_plain(record.body))
+            case RecordType.RUN:
+                op, run, _ = unpack_plain(record.body)
+                if op in _ENDING and run is not None:
+                    self.closed.add(run)
+
+    def skipped(self) -> list[tuple[int, int]]:
+        """Return the ids that were given and whose frames were not met."""
+        # A session gives ids without gaps, so an id between two that were met was given, too. Each opening goes on at
+        # the next multiple; see `next_sequence`.
+        ends = {lo - lo % _STRIDE: hi for lo, hi in self.given}
+        return [span for session, end in ends.items() for span in self.given.gaps(max(session, self._start), end)]
+
+    def _moved(self, moves: Iterable[Move]) -> None:
+        _add_all(self.ended, ((move.lo, move.hi) for move in moves if move.state.final))
+
+
+def _add_all(ranges: Ranges, spans: Iterable[tuple[int, int]]) -> None:
+    for lo, hi in spans:
+        ranges.add(lo, hi)
+
+
+# --- show -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """One run's messages in one shard."""
+
+    run: str
+    """Its id, 32 hex digits; zeros for plain puts."""
+    name: str | None
+    """Known to shard 0 only."""
+    counts: dict[str, int]
+    """Messages by state; those that were leased are ready."""
+    results: int
+    """Number of results kept."""
+    versions: int
+    """Number of versions of its code."""
+    functions: int
+    """How many of their functions are stored."""
+    oldest_ready_s: float | None
+    """Age of the first ready message, seconds."""
+
+
+@dataclass(frozen=True)
+class SegmentInfo:
+    """One segment."""
+
+    file: str
+    kind: str
+    nbytes: int
+    needed: int
+    """How many of its `nbytes` are needed."""
+    sealed: bool
+
+
+@dataclass(frozen=True)
+class ShardInfo:
+    """One shard."""
+
+    index: int
+    directory: str
+    error: str | None = None
+    """Why it cannot be read; the fields below mean nothing then."""
+    format: str = ""
+    epoch: int = 0
+    clean: bool = False
+    holder: Holder | None = None
+    nbytes: dict[str, int] | None = None
+    """By kind: needed, garbage, checkpoints, reserve, total."""
+    segments: tuple[SegmentInfo, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    runs: tuple[RunInfo, ...] = ()
+
+
+@dataclass(frozen=True)
+class QueueInfo:
+    """One queue."""
+
+    name: str
+    directory: str
+    error: str | None
+    options: dict[str, Any]
+    """As in its ``queue.json``."""
+    shards: tuple[ShardInfo, ...]
+
+
+@dataclass(frozen=True)
+class StoreInfo:
+    """The result of `show`."""
+
+    directory: str
+    queues: tuple[QueueInfo, ...]
+
+    @property
+    def readable(self) -> bool:
+        """True when everything could be read."""
+        return all(queue.error is None and all(shard.error is None for shard in queue.shards) for queue in self.queues)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data for JSON."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def show(directory: Path, clock: Clock | None = None) -> StoreInfo:
+    """Describe the store, the queue or the shard in a directory, or raise `NotAQueue` when none is there."""
+    still = StillClock(clock or SystemClock())
+    return StoreInfo(str(directory), tuple(_queue(place, still) for place in places_in(directory)))
+
+
+def _queue(place: StoredPlace, clock: Clock) -> QueueInfo:
+    error = None if place.problem is None else str(place.problem)
+    options = {} if place.queue is None else place.queue.options
+    shards = tuple(_shard(place, index, path, clock) for index, path in place.shards)
+    return QueueInfo(place.name, str(place.path), error, options, shards)
+
+
+def _shard(place: StoredPlace, index: int, path: Path, clock: Clock) -> ShardInfo:
+    def look(log: ReadOnlyLog) -> ShardInfo:
+        if log.missing:
+            raise SegmentMissing(directory=str(path), file=log.missing[0])
+        newest = log.checkpoints[-1] if log.checkpoints else None
+        return _describe(OfflineShard.read(log, place, index, clock, checkpoint=newest), clock)
+
+    try:
+        return steadily(look, path)
+    except DqlabError as error:
+        return ShardInfo(index, str(path), error=str(error))
+
+
+def _describe(read: OfflineShard, clock: Clock) -> ShardInfo:
+    log, ledger = read.log, read.ledger
+    sizes, needed = log.sizes(), read.needed.table()
+    segments = tuple(
+        SegmentInfo(
+            entry.name, entry.kind, sizes.get(entry.name, 0), needed.get(entry.seq, 0), entry.length is not None
+        )
+        for entry in log.manifest.segments
+    )
+    written, kept = sum(segment.nbytes for segment in segments), sum(needed.values())
+    others = {
+        "checkpoints": sum(sizes.get(name, 0) for name in log.manifest.checkpoints),
+        "reserve": sizes.get("reserve", 0),
+    }
+    return ShardInfo(
+        index=ledger.shard.index,
+        directory=str(log.directory),
+        format=log.format,
+        epoch=log.manifest.epoch,
+        clean=log.clean,
+        holder=look_at_lock(log.directory),
+        nbytes={"needed": kept, "garbage": written - kept, **others, "total": written + sum(others.values())},
+        segments=segments,
+        checkpoints=tuple(checkpoint.name for checkpoint in log.checkpoints),
+        runs=tuple(_run(run, book, ledger, clock) for run, book in ledger.books.items()),
+    )
+
+
+def _run(run: bytes, book: Book, ledger: Ledger, clock: Clock) -> RunInfo:
+    record = book.record
+    codes = [] if record is None else record.codes
+    oldest = book.lane.oldest()
+    return RunInfo(
+        run=run.hex(),
+        name="plain puts" if run == NO_ID else None if record is None else record.name,
+        counts={state.name.lower(): book.lane.counts[state] for state in State},
+        results=len(book.results),
+        versions=len(codes),
+        functions=sum(code.get("blob") in ledger.functions for code in codes),
+        oldest_ready_s=None if oldest is None else max(0.0, clock.monotonic() - oldest),
+    )
+
+
+# --- export ---------------------------------------------------------------------------------
+
+
+def export(directory: Path, clock: Clock | None = None) -> Iterator[str]:
+    """Yield one JSON object for each unsettled message, failure and result; payloads and results in base64."""
+    # What cannot be read is left out: `check` names its ids.
+    still = StillClock(clock or SystemClock())
+    for place in places_in(directory):
+        for index, path in place.shards:
+            if may_be_there(path):
+                for row in _rows_of(place, index, path, still):
+                    yield json.dumps({"queue": place.name, "shard": index, **row})
+
+
+def _rows_of(place: StoredPlace, index: int, path: Path, clock: Clock) -> Iterator[dict[str, Any]]:
+    try:
+        log = ReadOnlyLog(path)
+    except ManifestCorrupt:
+        yield from _unlisted_rows(lambda: ReadOnlyLog(path, listed_by_name(path)).replay(None))
+        return
+    newest = log.checkpoints[-1] if log.checkpoints else None
+    wanted = log, place, index, clock
+    read = OfflineShard.read(*wanted, checkpoint=newest, watch=_opening_lost_runs, counted=False)
+    yield from _message_rows(read)
+    yield from _result_rows(read)
+
+
+def _opening_lost_runs(ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
+    """Yield records, and open a nameless lane for a run whose opening is lost before its first frame."""
+    for record in records:
+        if record.type == RecordType.PUT and (run := Frame.decode(record.body).run) not in ledger.shard.lanes:
+            ledger.open({"run": run})
+        yield record
+
+
+def _message_rows(read: OfflineShard) -> Iterator[dict[str, Any]]:
+    for run, lane in read.ledger.shard.lanes.items():
+        for batch in lane.batches:
+            try:
+                _, frame = read.frame(run, batch)
+            except UNREADABLE:
+                continue
+            for i, value in enumerate(batch.states):
+                if not State(value).final:
+                    id = batch.first + i
+                    trouble = lane.trouble.get(id)
+                    failure = None if trouble is None else (trouble.reason, bytes(trouble.failure).decode())
+                    row = _row(id, State(value).name.lower(), run, batch.ordinal + i, failure=failure)
+                    yield row | {"payload": _text(frame.message(i))}
+
+
+def _result_rows(read: OfflineShard) -> Iterator[dict[str, Any]]:
+    for run, place, found in read.settlements():
+        try:
+            settlement = Settlement.decode(open_settle(read.settlement(run, place, found).body)[1])
+        except UNREADABLE:
+            continue
+        for stretch in found:
+            first, ordinal, n = stretch.piece
+            for i in range(n):
+                yield _row(first + i, "acked", run, ordinal + i, result=_text(settlement.entry(stretch.at + i)))
+
+
+def _unlisted_rows(replay: Callable[[], Iterable[Record]]) -> Iterator[dict[str, Any]]:
+    """Yield what the segments hold, without the list of files: states are not known, and dropped runs come back."""
+    ids, seen = _Ids(0), Ranges()
+    for record in replay():
+        ids.note(record, ())
+    for record in replay():
+        if record.type == RecordType.PUT:
+            frame = Frame.decode(record.body)
+            for i in range(frame.count):
+                id = record.base + i
+                if frame.run not in ids.closed and not ids.ended.overlap(id, id + 1) and not seen.overlap(id, id + 1):
+                    seen.add(id, id + 1)
+                    # As `Lane.row` does: lane 0 has no input, so a message's position is its id.
+                    ordinal = id if frame.run == NO_ID else frame.ordinal + i
+                    yield _row(id, "unknown", frame.run, ordinal) | {"payload": _text(frame.message(i))}
+        elif record.type == RecordType.SETTLE:
+            yield from _acked_rows(record, seen)
+
+
+def _acked_rows(record: Record, seen: Ranges) -> Iterator[dict[str, Any]]:
+    """Yield the results in a settlement, whether or not they were forgotten."""
+    ruling, blob = open_settle(record.body)
+    settlement = Settlement.decode(blob)
+    at = 0
+    for first, ordinal, n in settlement.pieces:
+        for i in range(n):
+            acked = settlement.outcomes[at] == Outcome.ACK
+            accepted = ruling is None or any(p.first <= first + i < p.first + p.n for p, _ in ruling.acked)
+            if acked and accepted and not seen.overlap(first + i, first + i + 1):
+                seen.add(first + i, first + i + 1)
+                yield _row(first + i, "acked", settlement.run, ordinal + i, result=_text(settlement.entry(at)))
+            at += 1
+
+
+def _row(
+    id: int, state: str, run: bytes, ordinal: int, *, result: str | None = None, failure: tuple[str, str] | None = None
+) -> dict[str, Any]:
+    reason, record = failure or (None, None)
+    where = {"id": id, "state": state, "run": run.hex(), "ordinal": ordinal}
+    return where | {"payload": None, "result": result, "reason": reason, "failure": record}
+
+
+def _text(data: bytes | memoryview) -> str:
+    return b64encode(data).decode()
