@@ -16,7 +16,6 @@ from dqlab.clock import Clock
 from dqlab.log.collection import SegmentCollector
 from dqlab.log.directory import TEMPORARY, Directory, segment_name, write_all
 from dqlab.log.errors import RecordTooLarge
-from dqlab.log.files import Files
 from dqlab.log.manifest import Catalog, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.records import (
@@ -33,16 +32,9 @@ from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Needed, Reserve
 from dqlab.log.writer import Writer
 
-__all__ = ["GIVE_WAY", "LONGEST_S", "STRETCH_S", "Compaction", "Compactor", "Moved", "Pace", "Progress"]
+__all__ = ["Compaction", "Compactor", "Moved", "Progress"]
 
 _SLICE = 256 << 10
-
-STRETCH_S = 0.0002
-"""Seconds of work between two looks for traffic."""
-GIVE_WAY = 8
-"""Beside traffic, a rest takes this many times as long as the work before it."""
-LONGEST_S = 0.01
-"""Most seconds of one rest; work that took longer waited for the disk, not for the interpreter."""
 
 Progress = Callable[[int, int], None]
 
@@ -184,26 +176,24 @@ class Compactor:
         """Write what is kept in slices, and return the file's length."""
         files = self._directory.files
         written, before, total = 0, 0, _bytes_of(victims)
-        pace = Pace(files, self._clock, lambda: self._writer.end, self._options.copy_bytes_per_s)
         for victim in victims:
             length = victim.length or 0
             with self._directory.opened(victim.name) as source:
                 for record in self._catalog.manifest.scan(files, source, victim, start=SEGMENT_BYTES, limit=length):
                     for new in keep(record):
                         copy.add(record.position, new)
-                    pace.worked()
                     if copy.size - written >= _SLICE:
-                        written = self._write_slice(descriptor, copy, written, pace)
+                        written = self._write_slice(descriptor, copy, written)
                         if progress is not None:
                             progress(before + record.position.offset, total)
             before += length
         copy.pack(RecordType.SEAL, b"", NewRecord(RecordType.SEAL, ()))
-        written = self._write_slice(descriptor, copy, written, pace)
+        written = self._write_slice(descriptor, copy, written)
         if progress is not None:
             progress(total, total)
         return written
 
-    def _write_slice(self, descriptor: int, copy: _Copy, offset: int, pace: Pace) -> int:
+    def _write_slice(self, descriptor: int, copy: _Copy, offset: int) -> int:
         """Write the gathered records, and return the file's length."""
         self._writer.check()
         directory, size = self._directory, copy.size - offset
@@ -212,7 +202,8 @@ class Compactor:
             raise self._reserve.full(size)
         end = write_all(directory.files, descriptor, copy.buffers, offset)
         copy.buffers.clear()
-        pace.wrote(size)
+        # Appends share the disk and the interpreter with this thread.
+        directory.files.pause(size / self._options.copy_bytes_per_s)
         return end
 
 
@@ -248,33 +239,3 @@ class _Copy:
 
 def _bytes_of(entries: list[SegmentEntry]) -> int:
     return sum(entry.length or 0 for entry in entries)
-
-
-class Pace:
-    """Rests during a compaction, for the write limit always, and beside traffic most of the time."""
-
-    # Appends share the interpreter with the compaction and lose a fraction of a millisecond whenever both want it. With
-    # rests this is spread over more appends, so that none waits long; the work stays the same.
-
-    def __init__(self, files: Files, clock: Clock, traffic: Callable[[], int], bytes_per_s: int) -> None:
-        self._files = files
-        self._clock = clock
-        self._traffic = traffic  # returns a number that changes with every append
-        self._bytes_per_s = bytes_per_s
-        self._go_on()
-
-    def worked(self) -> None:
-        """Rest, if enough work was done since the last rest, and there was traffic."""
-        took = self._clock.monotonic() - self._since
-        if took >= STRETCH_S:
-            busy = self._traffic() != self._seen
-            self._files.pause(min(GIVE_WAY * took, LONGEST_S) if busy else 0.0)
-            self._go_on()
-
-    def wrote(self, size: int) -> None:
-        """Rest for as long as writing `size` bytes may take."""
-        self._files.pause(size / self._bytes_per_s)
-        self._go_on()
-
-    def _go_on(self) -> None:
-        self._since, self._seen = self._clock.monotonic(), self._traffic()
