@@ -73,7 +73,7 @@ def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpo
     if magic != _MAGIC or owner != bytes.fromhex(uuid):
         return None
     if version != _VERSION:
-        # Not None: opening moves checkpoints that count as damaged to quarantine, and this one is whole.
+        # Not None: opening removes checkpoints that count as damaged, and this one is whole.
         raise LogTooNew(file=str(directory / name), theirs=f"{version} (checkpoint)", ours=str(_VERSION))
     table = _HEADER.size
     at = table + count * _NEEDED.size

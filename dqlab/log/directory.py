@@ -26,7 +26,6 @@ __all__ = [
 
 LOCK = "LOCK"
 RESERVE = "reserve"
-QUARANTINE = "quarantine"
 TEMPORARY = ".tmp"
 
 EPOCH = re.compile(r"EPOCH-(\d{10})")

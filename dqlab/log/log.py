@@ -13,7 +13,6 @@ from dqlab.errors import UsageError
 from dqlab.log.checkpoints import LogMark
 from dqlab.log.collection import Collected, SegmentCollector
 from dqlab.log.compaction import Compaction, Compactor, Progress
-from dqlab.log.directory import QUARANTINE, Directory
 from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, RecordCorrupt, typed
 from dqlab.log.files import Buffer, Files
 from dqlab.log.opening import Opened, open_log
@@ -23,7 +22,7 @@ from dqlab.log.records import FIRST_OPAQUE, HEADER_BYTES, NewRecord, Position, R
 from dqlab.log.space import FreeSpace, Usage
 from dqlab.log.writer import Writer
 
-__all__ = ["Log", "quarantined_sizes"]
+__all__ = ["Log"]
 
 
 class Log:
@@ -58,7 +57,6 @@ class Log:
             *parts, self._writer, self._collector, opened.needed, opened.reserve, options, clock
         )
         self._free_space = FreeSpace(opened.directory, clock)
-        self._kept_aside: list[int] = []
         with suppress(OSError):  # the next commit tries again
             self._look_at_disk()
         self._marked_bytes = 0
@@ -92,12 +90,7 @@ class Log:
         # Only now: the journal has called `need` for every record that it keeps, and the checkpoint's table may name
         # segments that were deleted since.
         self._needed.keep_only(self._catalog.manifest.listed())
-        self._kept_aside = quarantined_sizes(self._directory)
-        corrupt = tuple(self._replay.corrupt)
-        copies = tuple(corruption.quarantined for corruption in corrupt if corruption.quarantined)
-        self.recovery = replace(
-            self.recovery, corrupt=corrupt, quarantined=tuple(dict.fromkeys((*self.recovery.quarantined, *copies)))
-        )
+        self.recovery = replace(self.recovery, corrupt=tuple(self._replay.corrupt))
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -313,23 +306,21 @@ class Log:
         return free if self.options.max_bytes is None else min(free, self.options.max_bytes - self.usage().total)
 
     def _look_at_disk(self) -> None:
-        """Read the free space and the size of the quarantine."""
+        """Read the free space."""
         if self._free_space.look(self._writer.appended_bytes):
-            self._kept_aside = quarantined_sizes(self._directory)
             self._reserve.restore()
 
     def usage(self) -> Usage:
         """Return what the directory holds, by kind."""
-        manifest, checkpoints, kept_aside = self._catalog.manifest, list(self._collector.checkpoints), self._kept_aside
+        manifest, checkpoints = self._catalog.manifest, list(self._collector.checkpoints)
         with self._writer.memory:
             segments = self._writer.open_bytes + sum(entry.length or 0 for entry in manifest.segments)
         return Usage(
             segments=segments,
             needed=sum(self._needed.table().values()),
             checkpoints=sum(checkpoint.size for checkpoint in checkpoints),
-            quarantine=sum(kept_aside),
             reserve=self._reserve.nbytes,
-            files=len(manifest.segments) + len(checkpoints) + len(kept_aside) + 3 + bool(self._reserve.nbytes),
+            files=len(manifest.segments) + len(checkpoints) + 3 + bool(self._reserve.nbytes),
         )
 
     def figures(self) -> dict[str, Any]:
@@ -367,13 +358,3 @@ class Log:
                 yield
         except Fenced as error:
             raise self._writer.refuse(error) from None
-
-
-def quarantined_sizes(directory: Directory) -> list[int]:
-    """Return the sizes of quarantined files."""
-    sizes = []
-    with suppress(OSError):
-        for name in directory.files.names(directory / QUARANTINE):
-            with directory.opened(f"{QUARANTINE}/{name}") as descriptor:
-                sizes.append(directory.files.size(descriptor))
-    return sizes

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dqlab.clock import Clock
 from dqlab.log.checkpoints import Checkpoint
-from dqlab.log.directory import EPOCH, MANIFEST, QUARANTINE, Directory, is_ours, segment_name, shown
+from dqlab.log.directory import EPOCH, MANIFEST, Directory, is_ours, segment_name, shown
 from dqlab.log.errors import ManifestCorrupt, NotALog, SegmentMissing, typed
 from dqlab.log.files import Files
 from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
@@ -114,7 +114,6 @@ def _begin(
     try:
         # First the manifest: until it is on disk, the old files are the log, and none may be moved or removed.
         catalog.publish(found.manifest.having(SegmentEntry(segment.seq, owner.epoch)))
-        moved = _move_damaged(directory, found.damaged)
         leftovers = _remove_leftovers(directory, catalog.manifest)
     except BaseException:
         directory.files.close(segment.descriptor)
@@ -128,7 +127,6 @@ def _begin(
         checkpoint_lost=bool(found.damaged) and newest is None,
         torn_bytes=found.torn_bytes,
         corrupt=(),
-        quarantined=moved,
         leftovers=leftovers,
         lock=owner.lock,
         filesystem=owner.filesystem,
@@ -159,17 +157,6 @@ def _first_segment(
 
 
 # --- leftovers ------------------------------------------------------------------------------
-
-
-def _move_damaged(directory: Directory, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Move unreadable checkpoints to quarantine, and return their new names."""
-    moved: list[str] = []
-    for name in names:
-        with suppress(OSError):
-            directory.files.make_directory(directory / QUARANTINE)
-            directory.files.rename(directory / name, directory / f"{QUARANTINE}/{name}")
-            moved.append(f"{QUARANTINE}/{name}")
-    return tuple(moved)
 
 
 def _remove_leftovers(directory: Directory, manifest: Manifest) -> tuple[str, ...]:

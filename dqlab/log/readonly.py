@@ -91,8 +91,8 @@ class ReadOnlyLog:
         return found[1]
 
     def replay(self, checkpoint: Checkpoint | None) -> LogReplay:
-        """Return the journal's records behind a checkpoint (None = all that are left), and copy no damage."""
-        return LogReplay(self._directory, self.sealed, checkpoint, keep=lambda *_: "")
+        """Return the journal's records behind a checkpoint (None = all that are left)."""
+        return LogReplay(self._directory, self.sealed, checkpoint)
 
     def record(self, position: Position) -> Record:
         """Return the record at a position, or raise `RecordCorrupt`."""

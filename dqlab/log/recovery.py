@@ -1,20 +1,19 @@
 """Reads the files that earlier sessions left; both opening a log and the offline tools use it.
 
-A bad record below what is known to be durable, or before a valid one, is corruption: it is copied to quarantine and
-reported. Behind the last valid record it is a torn tail, which was never confirmed.
+A bad record below what is known to be durable, or before a valid one, is corruption, and is reported. Behind the last
+valid record it is a torn tail, which was never confirmed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
 from dqlab.log.directory import (
     CHECKPOINT,
     MANIFEST,
-    QUARANTINE,
     RESERVE,
     SEGMENT,
     TEMPORARY,
@@ -55,8 +54,6 @@ class Corruption:
     were."""
     count: int | None = None
     base: int | None = None
-    quarantined: str = ""
-    """Name of their copy, relative to the log's directory; "" when nothing was copied."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +72,8 @@ class Recovery:
     """Bytes behind the last valid record, which were never confirmed."""
     corrupt: tuple[Corruption, ...]
     """Complete once the replay is over."""
-    quarantined: tuple[str, ...]
-    """Files that were copied or moved to ``quarantine/``."""
     leftovers: tuple[str, ...]
-    """Files of unfinished steps, removed."""
+    """Files of unfinished steps and damaged checkpoints, removed."""
     lock: LockState
     """What keeps other processes out; see `Ownership`."""
     filesystem: str
@@ -180,20 +175,14 @@ def header_intact(directory: Directory, descriptor: int, manifest: Manifest, ent
 
 # --- replay ---------------------------------------------------------------------------------
 
-Keep: TypeAlias = Callable[[Directory, int, str, Gap], str]
-
 
 class LogReplay:
     """Iterates once over the journal's records behind a checkpoint (None = all that are left)."""
 
-    def __init__(
-        self, directory: Directory, manifest: Manifest, checkpoint: Checkpoint | None, keep: Keep | None = None
-    ) -> None:
+    def __init__(self, directory: Directory, manifest: Manifest, checkpoint: Checkpoint | None) -> None:
         self._directory = directory
         self._manifest = manifest
         self._checkpoint = checkpoint
-        # Copies damaged bytes and returns the copy's name.
-        self._keep = keep if keep is not None else quarantine
         self.corrupt: list[Corruption] = []  # damage skipped so far
         self.done = not manifest.segments
 
@@ -212,37 +201,20 @@ class LogReplay:
         limit = entry.length or SEGMENT_BYTES
         size = self._directory.files.size(descriptor)
         if not header_intact(self._directory, descriptor, self._manifest, entry):
-            self._report(descriptor, entry, Gap(0, SEGMENT_BYTES, None))
+            self._report(entry, Gap(0, SEGMENT_BYTES, None))
         if size < start:
-            self._report(descriptor, entry, Gap(size, start, None))
+            self._report(entry, Gap(size, start, None))
         scan = self._manifest.scan(self._directory.files, descriptor, entry, start=start, limit=limit)
         yield from scan
         # After the records, because `scan` finds gaps while it is iterated.
         for gap in scan.gaps:
-            self._report(descriptor, entry, gap)
+            self._report(entry, gap)
 
-    def _report(self, descriptor: int, entry: SegmentEntry, gap: Gap) -> None:
-        quarantined = self._keep(self._directory, descriptor, entry.name, gap)
-        found = Corruption(entry.name, gap.start, gap.stop - gap.start, quarantined=quarantined)
+    def _report(self, entry: SegmentEntry, gap: Gap) -> None:
+        found = Corruption(entry.name, gap.start, gap.stop - gap.start)
         if gap.header is not None:
             found = replace(found, type=gap.header.type, count=gap.header.count, base=gap.header.base)
         self.corrupt.append(found)
-
-
-def quarantine(directory: Directory, descriptor: int, name: str, gap: Gap) -> str:
-    """Copy damaged bytes to quarantine, and return the copy's name, or "" when there are no bytes or no room."""
-    files = directory.files
-    copy = f"{QUARANTINE}/{name}-{gap.start}"
-    try:
-        data = read_fully(files, descriptor, gap.stop - gap.start, gap.start)
-        if not data:
-            return ""
-        files.make_directory(directory / QUARANTINE)
-        if not files.exists(directory / copy):
-            directory.publish(copy, [data])
-    except OSError:
-        return ""
-    return copy
 
 
 def is_leftover(name: str, epoch: int) -> bool:

@@ -29,7 +29,6 @@ class Usage:
     needed: int
     """The part of the segments that the journal needs."""
     checkpoints: int
-    quarantine: int
     reserve: int
     files: int
     """Number of files."""
@@ -37,7 +36,7 @@ class Usage:
     @property
     def total(self) -> int:
         """Everything together."""
-        return self.segments + self.checkpoints + self.quarantine + self.reserve
+        return self.segments + self.checkpoints + self.reserve
 
 
 class Needed:

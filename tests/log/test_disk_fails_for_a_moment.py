@@ -142,8 +142,8 @@ class Life:
         outcome = reopen(self.path, OPTIONS)
         self.wrong += check(outcome, ledger.history, confirmed, ledger.history.issued)
         recovery = outcome.recovery
-        if recovery is not None and (recovery.corrupt or recovery.checkpoint_lost or recovery.quarantined):
-            self.wrong.append(f"reported as damaged: {recovery.corrupt} {recovery.quarantined}")
+        if recovery is not None and (recovery.corrupt or recovery.checkpoint_lost):
+            self.wrong.append(f"reported as damaged: {recovery.corrupt}")
 
 
 def live(image: dict[str, bytes], box: Path, name: str, number: str, failing: range) -> Life:

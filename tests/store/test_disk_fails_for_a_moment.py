@@ -66,16 +66,16 @@ def opened(store: Path) -> DurableShard:
 
 
 def held(store: Path) -> tuple[dict[str, Any], bool]:
-    """Return everything that the queue holds, and whether something was lost or put aside."""
+    """Return everything that the queue holds, and whether something was lost."""
     durable = opened(store)
     found, recovery = contents(durable), durable.recovery
     durable.journal.log.close()
-    return found, bool(recovery.corrupt or recovery.quarantined or recovery.checkpoint_lost or durable.skipped)
+    return found, bool(recovery.corrupt or recovery.checkpoint_lost or durable.skipped)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A queue with two checkpoints, segments in front of them, records behind, and a quarantine."""
+    """A queue with two checkpoints, segments in front of them, and records behind."""
     store = tmp_path_factory.mktemp("whole")
     load = Workload(shard_directory(make_queue(store, "q", 1), 0), CLOCK, 3)
     load.begin()
@@ -87,8 +87,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     load.steps(4)
     load.reopen()  # leases and what else a shard forgets at its end are settled
     load.close()
-    (load.directory / "quarantine").mkdir()
-    (load.directory / "quarantine" / "kept").write_bytes(b"damaged bytes")
     return store
 
 
