@@ -56,7 +56,7 @@ class SegmentCollector:
             self._writer.commit(sync=True)
             catalog, directory = self._catalog, self._directory
             name = checkpoint_name(catalog.manifest.epoch, catalog.manifest.next_checkpoint())
-            place = catalog.resolve(mark.segment, mark.offset)
+            place = mark.segment, mark.offset
             data = Checkpoint.encode(catalog.manifest.uuid, *place, mark.needed, body)
             self._reserve.try_twice(lambda: directory.publish(name, [data]))
             with catalog.lock:
@@ -119,7 +119,4 @@ def removable(
         # one of them is listed, replay reads it in place of the copy, which may stand for the others too.
         if wanted or not covered <= free:
             free -= covered
-    for entry in manifest.segments:
-        if entry.continues and entry.continues[0] in listed and entry.continues[0] not in free:
-            free.discard(entry.seq)  # needed records of the other segment lie here
     return [entry for entry in manifest.segments if entry.seq in free]

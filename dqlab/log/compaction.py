@@ -93,13 +93,11 @@ class Compactor:
         manifest, checkpoints = self._catalog.manifest, self._collector.checkpoints
         if not checkpoints:
             return []
-        # Not again while a copy is listed. And no segment that a disk failed in, nor the one that continues it: their
-        # records lie in one of them, and are counted and found by positions in the other.
-        excluded = {seq for entry in manifest.segments for seq in (*entry.covers, *entry.continues[:1])}
+        excluded = {seq for entry in manifest.segments for seq in entry.covers}  # not again while a copy is listed
         found = []
         for entry in manifest.segments[: manifest.place(checkpoints[-1].segment)]:
             needed = self._needed[entry.seq]
-            if entry.length is None or entry.continues or entry.seq in excluded:
+            if entry.length is None or entry.seq in excluded:
                 continue
             if 0 < needed < below * entry.length:
                 found.append(entry.seq)

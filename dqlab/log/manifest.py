@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 from zlib import crc32
@@ -17,10 +17,10 @@ from dqlab.log.errors import LogTooNew, ManifestCorrupt
 from dqlab.log.files import Files
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import seed_of
-from dqlab.log.segment import FORMAT, FORMAT_TEXT, SEGMENT_BYTES, Scan
+from dqlab.log.segment import FORMAT, FORMAT_TEXT, Scan
 from dqlab.log.space import Reserve
 
-__all__ = ["Catalog", "Kind", "Manifest", "SegmentEntry", "resolve"]
+__all__ = ["Catalog", "Kind", "Manifest", "SegmentEntry"]
 
 Kind: TypeAlias = Literal["log", "compacted"]
 
@@ -41,22 +41,11 @@ class SegmentEntry:
     """Segments whose needed records a compacted one holds. While one of them is listed, it is replayed instead."""
     length: int | None = None
     """Bytes that count, all of them durable; None = open, up to its last valid record."""
-    continues: tuple[int, ...] = ()
-    """Empty, or (segment, offset): it holds the records meant for that segment from that offset on, because the disk
-    failed there."""
 
     @property
     def name(self) -> str:
         """Its file's name."""
         return segment_name(self.seq, self.epoch)
-
-
-def resolve(continued: Mapping[int, tuple[int, int]], segment: int, offset: int) -> tuple[int, int]:
-    """Return where a record with this position lies, given the result of `Manifest.continued`."""
-    # A loop: the disk may fail in a successor, too.
-    while (successor := continued.get(segment)) is not None and offset >= successor[0]:
-        segment, offset = successor[1], offset - successor[0] + SEGMENT_BYTES
-    return segment, offset
 
 
 @dataclass(frozen=True)
@@ -76,6 +65,8 @@ class Manifest:
     def encode(self) -> bytes:
         """Return the file's bytes, which are JSON and a line with its checksum."""
         fields = {"format": FORMAT, "incompatible": 0, "compatible": 0, **asdict(self)}
+        # Earlier versions read this field.
+        fields["segments"] = [asdict(entry) | {"continues": ()} for entry in self.segments]
         text = json.dumps(fields, indent=1).encode() + b"\n"
         return text + b"crc32 %08x\n" % crc32(text)
 
@@ -91,6 +82,9 @@ class Manifest:
             major, minor = fields["format"]
             incompatible = fields["incompatible"]
             if major == FORMAT[0] and not incompatible:
+                if any(entry["continues"] for entry in fields["segments"]):
+                    reason = "an earlier version wrote it after a disk had failed, in a way that is no longer read"
+                    raise ManifestCorrupt(file=file, reason=reason)
                 return cls._from(fields)
         except (ValueError, KeyError, TypeError) as error:
             raise ManifestCorrupt(file=file, reason=f"{type(error).__name__}: {error}") from error
@@ -108,7 +102,6 @@ class Manifest:
                 kind=entry["kind"],
                 covers=tuple(entry["covers"]),
                 length=entry["length"],
-                continues=tuple(entry["continues"]),
             )
             for entry in fields["segments"]
         )
@@ -138,10 +131,6 @@ class Manifest:
         listed = self.listed()
         entries = self.segments[self.place(seq) if seq is not None else 0 :]
         return [entry for entry in entries if not any(covered in listed for covered in entry.covers)]
-
-    def continued(self) -> dict[int, tuple[int, int]]:
-        """Return, for each segment that a disk failed in, the offset and the segment where its records continue."""
-        return {entry.continues[0]: (entry.continues[1], entry.seq) for entry in self.segments if entry.continues}
 
     # --- changing --------------------------------------------------------------------------
 
@@ -194,7 +183,6 @@ class Catalog:
         self.lock = threading.RLock()
         self.manifest = manifest
         self.uuid = bytes.fromhex(manifest.uuid)
-        self._continued = manifest.continued()
 
     def allocate(self) -> int:
         """Return a number that no segment ever had."""
@@ -218,18 +206,6 @@ class Catalog:
         self._reserve.try_twice(lambda: self._directory.publish(name, [data]))
         self.manifest = manifest
         self._owner.check()
-
-    def continue_in(self, segment: int, offset: int, successor: int) -> None:
-        """Note that a segment's records from an offset on are written to another segment, from its start."""
-        self._continued[segment] = (offset, successor)
-
-    def continues(self, seq: int) -> tuple[int, ...]:
-        """Return the (segment, offset) that a segment continues, or an empty tuple."""
-        return next(((old, offset) for old, (offset, new) in self._continued.items() if new == seq), ())
-
-    def resolve(self, segment: int, offset: int) -> tuple[int, int]:
-        """Return where a record with this position lies."""
-        return resolve(self._continued, segment, offset)
 
     def entry(self, segment: int) -> SegmentEntry | None:
         """Return a listed segment."""

@@ -47,7 +47,7 @@ class Reader:
         body = self._tail.body(position)
         if body is not None:
             return body
-        segment, offset = self._catalog.resolve(position.segment, position.offset)
+        segment, offset, _ = position
         record = self._from_window(segment, offset, position.size)
         found = None if record is None else body_of(record, self._catalog.seed(segment))
         return None if found is None else found[1]
@@ -57,7 +57,7 @@ class Reader:
         body = self.cached(position)
         if body is not None:
             return body
-        segment, offset = self._catalog.resolve(position.segment, position.offset)
+        segment, offset, _ = position
         try:
             with self._opened(segment) as descriptor:
                 window = read_fully(self._directory.files, descriptor, max(_AHEAD, position.size), offset)
@@ -96,7 +96,7 @@ class Reader:
 
     def corrupt(self, position: Position, reason: str) -> RecordCorrupt:
         """Return the error for a record that cannot be read."""
-        segment, offset = self._catalog.resolve(position.segment, position.offset)
+        segment, offset, _ = position
         entry = self._catalog.entry(segment)
         file = entry.name if entry is not None else f"segment {segment}"
         return RecordCorrupt(

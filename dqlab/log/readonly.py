@@ -14,7 +14,7 @@ from dqlab.log.checkpoints import Checkpoint, read_checkpoint
 from dqlab.log.directory import MANIFEST, SEGMENT, Directory, is_ours, manifest_name, shown
 from dqlab.log.errors import ChangedMeanwhile, NotALog, RecordCorrupt, typed
 from dqlab.log.files import Files
-from dqlab.log.manifest import Manifest, SegmentEntry, resolve
+from dqlab.log.manifest import Manifest, SegmentEntry
 from dqlab.log.records import Position, Record, body_of
 from dqlab.log.recovery import LogReplay, find, header_intact, newest_manifest
 from dqlab.log.segment import SEGMENT_BYTES, Gap, read_fully
@@ -63,7 +63,6 @@ class ReadOnlyLog:
         self.sealed, self.clean, self.torn_bytes = found.manifest, found.clean, found.torn_bytes
         listed = {entry.name for entry in self.manifest.segments}
         self.missing = tuple(sorted(listed - set(names)))
-        self._continued = self.manifest.continued()
         self._entries = self.manifest.listed()
 
     @property
@@ -96,7 +95,7 @@ class ReadOnlyLog:
 
     def record(self, position: Position) -> Record:
         """Return the record at a position, or raise `RecordCorrupt`."""
-        segment, offset = resolve(self._continued, position.segment, position.offset)
+        segment, offset, _ = position
         entry = self._entries.get(segment)
         if entry is None:
             raise self._corrupt(f"segment {segment}", offset, position, "its segment is not listed")

@@ -21,16 +21,8 @@ class AppendedRecord(NamedTuple):
 
     position: Position
     """Its permanent place, as the journal knows it."""
-    segment: int
-    """With `offset`, where it is written; differs from `position` only after a disk failed."""
-    offset: int
     header: bytes
     body: bytes
-
-    @property
-    def size(self) -> int:
-        """Bytes of it in its file."""
-        return self.position.size
 
 
 class Tail:
@@ -71,7 +63,7 @@ class Tail:
         total = 0
         for entry in islice(self._unwritten, min(limit, _WRITE_RECORDS)):
             size = entry.position.size
-            if entries and (entry.segment != entries[0].segment or total + size > _WRITE_BYTES):
+            if entries and (entry.position.segment != entries[0].position.segment or total + size > _WRITE_BYTES):
                 break
             entries.append(entry)
             total += size
@@ -95,20 +87,3 @@ class Tail:
             entry = self._synced.popleft()
             self._synced_bytes -= entry.position.size + _ENTRY_BYTES
             self._bodies.pop(entry.position, None)
-
-    def take_back(self, segment: int) -> list[AppendedRecord]:
-        """Remove and return the records of a segment that are not synced."""
-        # All of `_unsynced` is in this segment: `Writer._roll` lets go of its records before it begins another one.
-        # Any of another segment would be kept as unwritten here, and written a second time.
-        waiting = [*self._unsynced, *self._unwritten]
-        moving = [entry for entry in waiting if entry.segment == segment]
-        self._unsynced.clear()
-        self.unsynced_bytes = 0
-        self._unwritten = deque(entry for entry in waiting if entry.segment != segment)
-        self.unwritten_bytes = sum(entry.size for entry in self._unwritten)
-        return moving
-
-    def put_first(self, entries: list[AppendedRecord]) -> None:
-        """Put records in front of all others that wait to be written."""
-        self._unwritten.extendleft(reversed(entries))
-        self.unwritten_bytes += sum(entry.size for entry in entries)

@@ -1,4 +1,4 @@
-"""Appends to memory; writes, syncs and seals segments; and continues in a new segment when the disk fails.
+"""Appends to memory; writes, syncs and seals segments; and refuses all further records when the disk fails.
 
 Order of every commit: write, sync, check the epoch, and only then confirm. See `Writer._commit` for why.
 
@@ -29,6 +29,7 @@ from dqlab.log.directory import Directory, segment_name
 from dqlab.log.errors import (
     NO_DESCRIPTORS,
     NO_SPACE,
+    DiskFull,
     Fenced,
     LogClosed,
     LogError,
@@ -40,7 +41,7 @@ from dqlab.log.files import Buffer
 from dqlab.log.manifest import Catalog, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
-from dqlab.log.records import HEADER_BYTES, MAX_BODY, Header, Position, RecordType, pack_header, parse_header
+from dqlab.log.records import HEADER_BYTES, MAX_BODY, Header, Position, RecordType, pack_header
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Reserve
 from dqlab.log.tail import AppendedRecord, Tail
@@ -48,7 +49,7 @@ from dqlab.log.tail import AppendedRecord, Tail
 __all__ = ["OpenSegment", "Writer"]
 
 _FIRST = SEGMENT_BYTES + HEADER_BYTES  # a segment holds one record at least, however large
-_UNSYNCED_BYTES = 8 << 20  # kept in memory, to be written again elsewhere when the disk fails
+_UNSYNCED_BYTES = 8 << 20  # kept in memory for readers before they are synced, or left to the system
 _LOOK_EVERY_S = 0.01  # between two checks of the epoch in the mode "os"; below `_UNNOTICED_S` of ownership
 
 
@@ -61,7 +62,7 @@ class _Broken(Exception):
 class OpenSegment:
     """The segment that is written to."""
 
-    __slots__ = ("descriptor", "end", "given_up", "seq", "synced")
+    __slots__ = ("descriptor", "end", "seq", "synced")
 
     def __init__(self, seq: int, descriptor: int, end: int) -> None:
         self.seq = seq
@@ -69,7 +70,6 @@ class OpenSegment:
         # Behind the last record that was written completely, and behind the last one on the device; in the mode "os",
         # behind the last one left to the system.
         self.end = self.synced = end
-        self.given_up = False  # it failed: nothing is written to it or synced any more
 
 
 class Writer:
@@ -161,7 +161,7 @@ class Writer:
         header = Header(type, flags, count, len(body), base, aux, self._number, self._owner.epoch, body_crc)
         packed = pack_header(header, self._seed)
         position = Position(self._seq, self._offset, HEADER_BYTES + len(body))
-        self.tail.append(AppendedRecord(position, self._seq, self._offset, packed, body))
+        self.tail.append(AppendedRecord(position, packed, body))
         self._offset += position.size
         self._number += 1
         self.appended_bytes += position.size
@@ -275,26 +275,19 @@ class Writer:
         return LogFailed(directory=str(self._directory), reason=f"{type(reason).__name__}: {reason}")
 
     def _persist(self, count: int, *, sync: bool) -> None:
-        try:
-            self._write(count)
-            if sync:
-                self._sync()
-            elif self.tail.unsynced_bytes > _UNSYNCED_BYTES:
-                self._free_written()
-        except _Broken as error:
-            self._give_up_segment(error.__cause__)
-            # The whole tail, not `count`: records that earlier commits wrote and did not sync are back in front, so
-            # `count` would stop short of this commit's last record, which is confirmed all the same.
-            self._write(len(self.tail))
+        self._write(count)
+        if sync:
             self._sync()
+        elif self.tail.unsynced_bytes > _UNSYNCED_BYTES:
+            self._free_written()
 
     def _write(self, count: int) -> None:
         """Write the first `count` records that are not yet written."""
         while count > 0 and len(self.tail):
             with self.memory:
                 entries, size = self.tail.next_write(count)
-            if entries[0].segment != self._open.seq:
-                self._roll(entries[0].segment)
+            if entries[0].position.segment != self._open.seq:
+                self._roll(entries[0].position.segment)
             self._write_together(entries, size)
             with self.memory:
                 self.tail.written(entries, size)
@@ -355,9 +348,18 @@ class Writer:
         try:
             self._files.sync(self._open.descriptor)
         except OSError as error:
+            self._cut_off_unsynced()
             raise _Broken from error
         self.sync_seconds.append(self._clock.monotonic() - self._synced_at)
         self._forget_written()
+
+    def _cut_off_unsynced(self) -> None:
+        """Let the next open end where the open segment is synced."""
+        # The next open would find the records in the system's memory, sync them without an error, and build on them
+        # until a power cut takes them. In the other modes they are confirmed, as written, and stay.
+        if self._options.sync == "always":
+            with suppress(OSError, DiskFull):
+                self._catalog.publish(self._catalog.manifest.sealed(self._open.seq, self._open.synced))
 
     def _forget_written(self) -> None:
         self._open.synced = self._open.end
@@ -370,15 +372,14 @@ class Writer:
         """Seal the open segment and begin another."""
         # Synced before the manifest states its length, except in the mode "os": recovery takes a sealed segment's bytes
         # as durable, and would report a part lost in a power cut as corruption.
-        if not self._open.given_up:
-            self._free_written()
+        self._free_written()
         old, epoch = self._open, self._owner.epoch
         header = pack_segment_header(self._catalog.uuid, seq, epoch, self._clock.wall())
         name = segment_name(seq, epoch)
         descriptor = self._reserve.try_twice(lambda: self._directory.create(name, [header]))
-        entry = SegmentEntry(seq, epoch, continues=self._catalog.continues(seq))
+        listed = self._catalog.manifest.sealed(old.seq, old.end).having(SegmentEntry(seq, epoch))
         try:
-            self._catalog.publish(self._catalog.manifest.sealed(old.seq, old.end).having(entry))
+            self._catalog.publish(listed)
         except BaseException:
             with suppress(OSError):
                 self._files.close(descriptor)
@@ -389,30 +390,3 @@ class Writer:
         if old.descriptor not in self._left_to_system:
             with suppress(OSError):
                 self._files.close(old.descriptor)
-
-    def _give_up_segment(self, cause: BaseException | None) -> None:
-        """Give up the open segment behind its last synced record, and move the records after it to another one."""
-        if isinstance(cause, OSError) and cause.errno in NO_SPACE:
-            self._reserve.release()
-        old = self._open
-        # Nothing is written here: the records wait in memory, and writing them begins the new segment. Their positions
-        # stay valid, because the manifest has where each of them continues.
-        old.given_up = True
-        with self.memory:
-            old.end = old.synced
-            seq = self._catalog.allocate()
-            seed = self._catalog.seed(seq)
-            # First where the segment continues, which `_move` looks up. All are taken back before they are put first.
-            self._catalog.continue_in(old.seq, old.end, seq)
-            moved = [self._move(entry, seed, n) for n, entry in enumerate(self.tail.take_back(old.seq))]
-            self.tail.put_first(moved)
-            if self._seq == old.seq:
-                self._seq, self._offset = self._catalog.resolve(self._seq, self._offset)
-                self._number, self._seed = len(moved), seed
-
-    def _move(self, entry: AppendedRecord, seed: int, number: int) -> AppendedRecord:
-        segment, offset = self._catalog.resolve(entry.segment, entry.offset)
-        header = parse_header(entry.header, 0, self._catalog.seed(entry.segment))
-        if header is None:
-            raise AssertionError("a header in memory is not what was packed")
-        return entry._replace(segment=segment, offset=offset, header=pack_header(header._replace(number=number), seed))

@@ -151,9 +151,3 @@ def test_compacted_segments_stay_while_a_checkpoint_knows_them_by_their_old_posi
     assert free(entries, [checkpoint(3, s1=5), checkpoint(3, s4=5)], s4=5) == []
     assert free(entries, [checkpoint(3, s4=5), checkpoint(3, s4=5)], s4=5) == [1, 2]
     assert free(entries, [checkpoint(3, s4=5), checkpoint(3, s4=5)], s4=5, s2=1) == []
-
-
-def test_a_segment_that_continues_another_stays_as_long_as_that_one() -> None:
-    entries = [SegmentEntry(1, 1, length=64), SegmentEntry(2, 1, length=500, continues=(1, 64)), SegmentEntry(3, 1)]
-    assert free(entries, [checkpoint(3), checkpoint(3)], s1=5) == []
-    assert free(entries, [checkpoint(3), checkpoint(3)]) == [1, 2]

@@ -218,8 +218,8 @@ def commit_calls(directory: Path) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("call", ["write", "sync"])
-def test_one_failed_write_or_sync_does_not_end_a_log(call: str, box: Path) -> None:
-    """What is not durable is still in memory and goes to a new segment; no reader notices."""
+def test_one_failed_write_or_sync_loses_nothing_that_was_confirmed(call: str, box: Path) -> None:
+    """A short write goes on; else the log fails, and what it confirmed is there at the next open."""
     directory = box / "log"
     wrong: list[str] = []
     for n, name in commit_calls(directory):
@@ -232,7 +232,8 @@ def test_one_failed_write_or_sync_does_not_end_a_log(call: str, box: Path) -> No
                 errors.append(error)
             ledger.log.close(clean=False)
             found = check(reopen(directory, SMALL), history, confirmed, issued)
-            if errors or confirmed != issued or found:
+            untrue = confirmed != issued and not any(isinstance(error, LogFailed) for error in errors)
+            if untrue or found:
                 wrong.append(f"{fault} at call {n}: {[str(e) for e in errors]}, {confirmed} of {issued}, {found}")
             clear(directory.parent)
 

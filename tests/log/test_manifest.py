@@ -16,7 +16,7 @@ MANIFEST = Manifest(
         SegmentEntry(1, 1, length=1000),
         SegmentEntry(2, 1, length=1000),
         SegmentEntry(3, 1, length=1000),
-        SegmentEntry(4, 2, continues=(3, 1000)),
+        SegmentEntry(4, 2),
     ),
     checkpoints=("ckpt-0000000001-0000000001",),
 )

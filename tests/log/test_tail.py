@@ -5,7 +5,7 @@ from dqlab.log.tail import AppendedRecord, Tail
 
 
 def entry(n: int, size: int = 10, segment: int = 1) -> AppendedRecord:
-    return AppendedRecord(Position(segment, n, HEADER_BYTES + size), segment, n, bytes(HEADER_BYTES), bytes(size))
+    return AppendedRecord(Position(segment, n, HEADER_BYTES + size), bytes(HEADER_BYTES), bytes(size))
 
 
 def test_one_write_takes_neighbours_of_one_segment() -> None:
@@ -13,10 +13,10 @@ def test_one_write_takes_neighbours_of_one_segment() -> None:
     for n, segment in enumerate([1, 1, 2]):
         tail.append(entry(n, segment=segment))
     entries, size = tail.next_write(10)
-    assert [e.segment for e in entries] == [1, 1]
+    assert [e.position.segment for e in entries] == [1, 1]
     assert size == 2 * (HEADER_BYTES + 10)
     tail.written(entries, size)
-    assert [e.segment for e in tail.next_write(10)[0]] == [2]
+    assert [e.position.segment for e in tail.next_write(10)[0]] == [2]
 
 
 def test_what_is_not_synced_is_never_forgotten() -> None:
@@ -30,16 +30,3 @@ def test_what_is_not_synced_is_never_forgotten() -> None:
     kept = [one for one in entries if tail.body(one.position) is not None]
     assert kept == entries[-len(kept) :]
     assert 6 <= len(kept) <= 8
-
-
-def test_records_taken_back_are_written_first() -> None:
-    tail = Tail()
-    for n, segment in enumerate([1, 1, 2]):
-        tail.append(entry(n, segment=segment))
-    tail.written(*tail.next_write(1))
-    moving = tail.take_back(1)
-    assert [e.offset for e in moving] == [0, 1]
-    tail.put_first([e._replace(segment=3) for e in moving])
-    assert [e.segment for e in tail.next_write(10)[0]] == [3, 3]
-    assert tail.unwritten_bytes == 3 * (HEADER_BYTES + 10)
-    assert not tail.unsynced

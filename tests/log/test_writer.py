@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import DiskFull, Files, Log, LogFailed, LogOptions, Position
+from dqlab.log import DiskFull, Files, Log, LogFailed, LogOptions
 from dqlab.log.files import Buffer
-from dqlab.log.options import SyncMode
 from dqlab.testing import FakeClock
 
 
@@ -118,40 +117,6 @@ def test_os_leaves_records_to_the_system_until_a_sync_is_asked_for(
 # --- writes that fail -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sync", ["always", "interval", "os"])
-def test_a_file_that_was_given_up_is_never_synced(tmp_path: Path, sync: SyncMode) -> None:
-    """The next sync may well succeed, and would say that what was lost is there."""
-
-    class Broken(Files):
-        descriptor: int | None = None
-        armed = False
-        synced = 0
-
-        def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
-            if self.armed and self.descriptor is None:
-                self.descriptor = descriptor
-            if descriptor == self.descriptor:
-                raise OSError(errno.EIO, "bad block")
-            return super().write(descriptor, buffers, offset)
-
-        def sync(self, descriptor: int) -> None:
-            self.synced += descriptor == self.descriptor
-            super().sync(descriptor)
-
-    files = Broken()
-    log = Log.open(tmp_path / "log", files=files, options=LogOptions(sync=sync))
-    log.append(16, [b"before"])
-    log.commit()
-    files.armed = True
-    log.append(16, [b"elsewhere"])
-    log.commit()
-    log.sync()
-    assert files.synced == 0
-    log.close()
-    with Log.open(tmp_path / "log") as again:
-        assert [bytes(record.body) for record in again.replay()] == [b"before", b"elsewhere"]
-
-
 def test_nothing_follows_a_short_write(path: Path, files: Failing) -> None:
     log = Log.open(path, files=files)
     log.append(16, [bytes(100)])
@@ -231,74 +196,52 @@ def fail_truncate(files: Failing) -> None:
 
 
 @pytest.mark.parametrize("fail", [fail_sync, fail_write, fail_truncate])
-def test_after_a_failure_the_records_go_to_a_new_segment_and_keep_their_positions(
+def test_a_failure_is_final_and_what_was_confirmed_is_there_at_the_next_open(
     path: Path, files: Failing, fail: Callable[[Failing], None]
 ) -> None:
     log = Log.open(path, files=files, options=LogOptions(segment_bytes=1000))
-    expected: dict[Position, bytes] = {}
-    for n in range(40):
-        if n == 3:
-            log.commit()
-            fail(files)
-        body = bytes([n]) * 100
-        expected[log.append(16, [body])] = body
-    mark = log.mark()
-    assert log.commit() == 40
-    log.checkpoint(mark, b"state")
-    for n in range(40, 50):
-        body = bytes([n]) * 100
-        expected[log.append(16, [body])] = body
-    log.close()
-    assert len(expected) == 50
-    with Log.open(path) as log:
-        assert [bytes(record.body) for record in log.replay()] == list(expected.values())[40:]
-        assert {position: log.read(position) for position in expected} == expected
-        assert log.recovery.corrupt == ()
-    with Log.open(path) as log:
-        assert {position: log.read(position) for position in expected} == expected
-
-
-def test_a_descriptor_whose_sync_failed_is_never_used_again(path: Path, files: Failing) -> None:
-    log = Log.open(path, files=files)
-    log.append(16, [b"x"])
-    fail_sync(files)
-    files.synced.clear()
-    writes: list[int] = []
-    files.on_write = lambda size: writes.append(size) or size  # type: ignore[func-returns-value]
+    expected = {log.append(16, [bytes([n]) * 100]): bytes([n]) * 100 for n in range(3)}
     log.commit()
-    assert len(files.synced) == 4  # the one that failed, the new segment twice, the manifest
-    assert files.synced[0] != files.synced[-1]
+    fail(files)
+    log.append(16, [b"unconfirmed"])
+    for call in (log.commit, log.commit, log.sync, log.collect, lambda: log.append(16, [b""])):
+        with pytest.raises(LogFailed):
+            call()
+    assert log.durable == 3
     log.close()
-    assert bodies(path) == [b"x"]
+    for _ in range(2):
+        with Log.open(path) as log:
+            assert {position: log.read(position) for position in expected} == expected
+            assert [bytes(record.body) for record in log.replay()] == list(expected.values())
+            assert log.recovery.corrupt == ()
 
 
-def test_the_second_failure_is_final_and_confirms_nothing(path: Path, files: Failing) -> None:
+def test_after_a_failed_sync_the_next_open_builds_on_nothing_that_only_the_system_has(
+    path: Path, files: Failing
+) -> None:
+    """The system would sync these pages without an error, and a power cut would take them afterwards."""
     log = Log.open(path, files=files)
     log.append(16, [b"first"])
     log.commit()
     log.append(16, [b"second"])
-    files.on_sync = lambda: OSError(errno.EIO, "dead")
-    with pytest.raises(LogFailed, match="dead"):
+    fail_sync(files)
+    with pytest.raises(LogFailed):
         log.commit()
-    files.on_sync = lambda: None
-    for call in (log.commit, log.sync, log.collect, lambda: log.append(16, [b""])):
-        with pytest.raises(LogFailed):
-            call()
-    assert log.durable == 1
     log.close()
-    assert bodies(path)[0] == b"first"
+    assert bodies(path) == [b"first"]
 
 
-def test_records_of_the_mode_os_survive_a_failed_sync_too(path: Path, files: Failing) -> None:
-    log = Log.open(path, files=files, options=LogOptions(sync="os", segment_bytes=1000))
+def test_records_of_the_mode_os_survive_a_failed_sync(path: Path, files: Failing) -> None:
+    """They are confirmed as written, so that the next open has them."""
+    log = Log.open(path, files=files, options=LogOptions(sync="os"))
     for n in range(5):
         log.append(16, [bytes([n]) * 100])
         log.commit()
     fail_sync(files)
-    log.append(16, [bytes(900)])
-    assert log.commit() == 6
+    with pytest.raises(LogFailed):
+        log.sync()
     log.close()
-    assert bodies(path) == [bytes([n]) * 100 for n in range(5)] + [bytes(900)]
+    assert bodies(path) == [bytes([n]) * 100 for n in range(5)]
 
 
 def test_puts_are_confirmed_while_earlier_segments_are_brought_to_the_device(path: Path, files: Failing) -> None:

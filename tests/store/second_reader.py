@@ -117,10 +117,6 @@ class SecondReader:
 
     def body_at(self, place: Position) -> bytes:
         segment, offset, size = place
-        while entry := next((e for e in self.segments.values() if e["continues"][:1] == [segment]), None):
-            if offset < entry["continues"][1]:
-                break
-            segment, offset = entry["seq"], offset - entry["continues"][1] + 64
         found = self.parse(self.bytes_of(segment), offset, segment)
         assert found is not None
         assert found[5][2] == size

@@ -312,7 +312,7 @@ def test_files_that_are_damaged_are_not_opened_again_and_again() -> None:
     made, gone = asyncio.run(scenario())
     assert made == 1
     assert gone is not None
-    assert "fsck" in gone
+    assert "dqlab store export" in gone
 
 
 def test_shard_whose_workers_die_again_and_again_is_given_up_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
