@@ -35,7 +35,7 @@ from dqlab.stats import Attention, Counts, History, QueueState, QueueStats, RunS
 from dqlab.stats.attention import at_rest
 from dqlab.texts import one_line
 
-__all__ = ["Site", "absent_queues", "lab_view", "moved_queues", "queue_view"]
+__all__ = ["Site", "absent_queues", "lab_figures", "lab_view", "moved_queues", "queue_figures", "queue_view"]
 
 NEEDS = "needs you"
 RUNS = 20
@@ -122,7 +122,7 @@ def lab_view(
         notice=_notice(snapshot, silence, over, trouble, busy, "The lab"),
         lasting=_notice(snapshot, silence, over, "", "", "The lab"),
         buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
-        figures=_lab_figures(snapshot, stale=stale),
+        figures=lab_figures(snapshot, stale=stale),
         rows=tuple(_row(snapshot, queue, needing, deepest, stale=stale) for queue in queues),
         toggles=_toggles(snapshot, queues, needing) if len(queues) > MANY_QUEUES else (),
         more=f"and {many(hidden, 'queue')} not listed; the totals above count all" if hidden > 0 else "",
@@ -348,7 +348,8 @@ def _consumer_words(snapshot: Snapshot, noun: str) -> str:
     return f"{many(consumers, 'consumer')} on {many(on, noun)}"
 
 
-def _lab_figures(snapshot: Snapshot, *, stale: bool) -> tuple[Figure, ...]:
+def lab_figures(snapshot: Snapshot, *, stale: bool = False) -> tuple[Figure, ...]:
+    """Return the headline figures of all queues."""
     totals, counts = snapshot.totals, snapshot.totals.counts
     worst = snapshot.most_dead
     where = many(snapshot.dead_queues, "queue") if counts.dead else ""
@@ -370,6 +371,11 @@ def _lab_figures(snapshot: Snapshot, *, stale: bool) -> tuple[Figure, ...]:
         ),
         _on_disk(snapshot, totals),
     )
+
+
+def queue_figures(snapshot: Snapshot, queue: QueueStats) -> tuple[Figure, ...]:
+    """Return the headline figures of one queue."""
+    return _queue_figures(snapshot, queue, _row(snapshot, queue, {}, snapshot.deepest, stale=False), stale=False)
 
 
 def _queue_figures(snapshot: Snapshot, queue: QueueStats, row: QueueRow, *, stale: bool) -> tuple[Figure, ...]:

@@ -13,7 +13,7 @@ from dqlab.live.views import Need
 from dqlab.stats import Attention, AttentionKind, RunStats
 from dqlab.texts import as_word
 
-__all__ = ["DOCTOR", "NAMED", "failed_lines", "lines_of", "more_needs", "next_line"]
+__all__ = ["DOCTOR", "failed_lines", "lines_of", "more_needs", "next_line"]
 
 DOCTOR = "%dq doctor"
 NAMED = 3

@@ -55,6 +55,7 @@ __all__ = [
     "connecting_view",
     "log_line",
     "moved_view",
+    "run_figures",
     "run_view",
     "silence_notice",
     "what_waits",
@@ -527,6 +528,11 @@ def _counters(stats: RunStats) -> tuple[Counter, ...]:
 
 
 _FLOW = (StateLook.ACKED, StateLook.LEASED, StateLook.READY, StateLook.DELAYED)
+
+
+def run_figures(stats: RunStats) -> tuple[Figure, ...]:
+    """Return the headline figures of a run."""
+    return _figures(_face(stats, stale=False), replace(stats, eta=None) if stats.resting else stats)
 
 
 def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:

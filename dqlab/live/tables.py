@@ -1,6 +1,6 @@
 """Make tables of queues, failures and results, before they become text or HTML.
 
-A `Table` is columns, cells and sentences; `text`, `html` and the panels' `markup` draw it. Owns which columns a table
+A `Table` is columns, cells and sentences; `text`, `html` and the panels draw it. Owns which columns a table
 has, and how it reports what it leaves out.
 
 """
@@ -53,8 +53,6 @@ class Column(NamedTuple):
     """For figures."""
     mono: bool = False
     """A fixed-width face, for code and documents."""
-    bars: bool = False
-    """A small bar behind each share."""
     whole: bool = False
     """Cut only after the words of other columns, because people type it."""
     spare: bool = False
@@ -66,8 +64,6 @@ class Cell(NamedTuple):
 
     text: str
     ink: Ink = Ink.PLAIN
-    glyph: str = ""
-    """Name of a glyph that panels draw."""
     filled: float = 0.0
     """How far a bar is filled, 0 to 1."""
     state: str = ""

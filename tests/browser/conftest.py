@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,9 +17,9 @@ def feed() -> Feed:
     return Feed()
 
 
-@pytest.fixture(scope="module")
-def address(feed: Feed) -> Iterator[str]:
-    """The dashboard of a cluster without workers, with panels that draw the scenario."""
+@contextmanager
+def dashboard(feed: Feed) -> Iterator[tuple[Any, str]]:
+    """Start a cluster without workers, with panels that draw a feed; yield it and the address of its dashboard."""
     from distributed import LocalCluster
 
     import dqlab.live.panels as panels
@@ -28,14 +29,21 @@ def address(feed: Feed) -> Iterator[str]:
         pytest.MonkeyPatch.context() as patch,
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
     ):
-        for age in ("QUICK", "SLOW", "MINUTES"):  # a page is open within the second for which readings are kept, and
-            patch.setattr(scene, age, 0.0)  # would draw the scene of the test before, once: nothing moves here
+        # A page is open within the second for which readings are kept, and would draw the scene of the test before.
+        patch.setattr(scene, "FRESH", 0.0)
 
         async def install() -> None:
             panels.install(cluster.scheduler, feed)
 
         cluster.sync(install)
-        yield f"http://127.0.0.1:{cluster.scheduler.http_server.port}"
+        yield cluster, f"http://127.0.0.1:{cluster.scheduler.http_server.port}"
+
+
+@pytest.fixture(scope="module")
+def address(feed: Feed) -> Iterator[str]:
+    """The dashboard of a cluster with panels that draw the scenario."""
+    with dashboard(feed) as (_, address):
+        yield address
 
 
 OPEN = 3

@@ -46,7 +46,7 @@ def test_widget_panel_metrics_and_stats_say_the_same_at_a_quiet_moment(lab: dq.L
     with chromium() as browser:
         page = browser.new_page()
         page.goto(f"{lab.panel()}?queue={queue.name}")
-        page.wait_for_function(f"() => ({TEXT})().includes('of what ran')", timeout=20_000)
+        page.wait_for_function(f"() => ({TEXT})().includes('Ended at')", timeout=20_000)
         said = page.evaluate(TEXT)
 
     (dead,) = [each.documents for each in run_view(stats).counters if each.state == "dead"]

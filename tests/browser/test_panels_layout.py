@@ -44,7 +44,7 @@ def golden(feed: Feed) -> None:
 def opened(show: Any, path: str, size: str, height: int = 900) -> Any:
     """Open a page of panels in a window of some size."""
     width, scale = SIZES[size]
-    page = show(path, width, height, charts=1, scale=scale)
+    page = show(path, width, height, charts=0, scale=scale)
     page.wait_for_function(LAID_OUT)
     return page
 
@@ -63,7 +63,7 @@ def test_the_name_of_a_run_is_broken_where_the_window_ends(show: Any, feed: Feed
     feed.now = replace(feed.now, runs=(replace(feed.now.runs[0], name=name), *feed.now.runs[1:]))
     page = opened(show, "/dq?theme=light&queue=pages&of=long", "420")
 
-    page.locator(".scope", has_text=name).wait_for()
+    page.locator("h2", has_text=name).wait_for()
     assert flaws(page, "main", CARDS) == {}
 
 
@@ -98,7 +98,7 @@ def test_each_panel_stands_in_its_tab(show: Any, feed: Feed, name: str, size: st
 def test_a_wall_stands_in_its_screen(show: Any, feed: Feed, width: int, scene: Scene) -> None:
     """Nobody scrolls it."""
     scene(feed)
-    page = show(f"/dq?wall=1&theme=dark&of={scene.__name__}", width, 1080, charts=1)
+    page = show(f"/dq?wall=1&theme=dark&of={scene.__name__}", width, 1080, charts=0)
     page.wait_for_function(LAID_OUT)
 
     assert flaws(page, "main", CARDS) == {}

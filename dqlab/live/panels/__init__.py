@@ -5,10 +5,9 @@ They draw the scheduler's feed and compute nothing. Importing this package loads
 ::
 
     serving    adds pages to a scheduler, and makes the document of an opened page
-    page       updates a page                 axis          the time axis of a page, its crosshair, its marks
+    page       one open page: controls, needs, figures, panels, and when they are drawn
     scene      the chosen queue, run and span at one instant, and readings shared by the sessions of a scheduler
-    head       controls, needs, figures       changes       sends only what differs
-    panel      the common parts of panels     markup, look  pieces of HTML; colours, sizes and style sheets
+    parts      words, tables, charts and their time axis        look       colours, style sheets, template
     depth, unacked, throughput, failures, runs, storage: the panels
     metrics    the same numbers for Prometheus, a view of its own beside the panels
 

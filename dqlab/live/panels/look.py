@@ -1,127 +1,75 @@
-"""Define the look of the pages: colours and sizes in light and dark, and the files beside this module.
-
-Colours are CSS variables for HTML and values for canvases; the files are the page around the panels, and style sheets.
-
-"""
+"""Define the look of the pages: the colours of both themes, for HTML and for canvases, and the files beside it."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
 import distributed
+from bokeh.themes import Theme
 from jinja2 import Environment, FileSystemLoader, Template
 
-__all__ = ["BARE", "DARK", "FRAMED", "LIGHT", "SANS", "Tokens", "drawing", "page_template", "read", "tokens"]
+__all__ = ["Tokens", "page_template", "read", "tokens"]
 
 SANS = "Helvetica, Arial, sans-serif"
-"""Font of canvases: they know no CSS variables, and no system font under one name."""
+"""Font of canvases: they know no CSS variables."""
 
 
-@dataclass(frozen=True, slots=True)
+COLOURS = {
+    "page": ("#ffffff", "#111111"),
+    "card": ("#ffffff", "#1c1c1c"),
+    "ink": ("#212121", "#e4e4e4"),
+    "ink2": ("#666666", "#a9a9a9"),  # quiet text
+    "hair": ("#e6e6e6", "#373737"),  # lines between rows
+    "edge": ("#bdbdbd", "#616161"),  # around buttons
+    "track": ("#f0f0f0", "#2d2d2d"),  # behind bars
+    "brand": ("#1565c0", "#82b6f5"),
+    # States, named as in `Counts`.
+    "dead": ("#B3261E", "#E5484D"),
+    "leased": ("#BF7A00", "#FFCB52"),
+    "ready": ("#4C8FDC", "#A6C5F7"),
+    "delayed": ("#5E35A0", "#A566E8"),
+    "cancelled": ("#8F8F8F", "#6C7078"),
+    "bad": ("#B3261E", "#FF8F88"),  # text, as `warn` and `ok`
+    "warn": ("#8A5700", "#FFCB52"),
+    "ok": ("#00665C", "#4FD3B8"),
+}
+"""Light and dark."""
+
+
 class Tokens:
-    """Colours and sizes of one theme."""
+    """The colours of one theme, by name."""
 
-    name: str
-    page: str
-    card: str
-    ink: str
-    ink2: str
-    hair: str
-    hair2: str
-    grid: str
-    track: str
-    brand: str
-    edge: str
-    acked: str
-    """States, named as in `Counts`."""
-    dead: str
-    leased: str
-    ready: str
-    delayed: str
-    cancelled: str
-    bad: str
-    """Text, as `ink`, `warn` and `ok`; `hair`, `grid` and `track` are lines."""
-    warn: str
-    ok: str
-    scale: float = 1.0
-    """Of text and rows: 1.2 on a wall."""
+    def __init__(self, name: str, place: int) -> None:
+        self.name = name
+        self._colours = {colour: both[place] for colour, both in COLOURS.items()}
+
+    def __getitem__(self, colour: str) -> str:
+        return self._colours[colour]
 
     @property
     def css(self) -> str:
-        """The declarations of the variables, as ``--dq-ready: #4C8FDC``."""
-        colours = "".join(f"--dq-{each.name}:{getattr(self, each.name)};" for each in fields(self)[1:-1])
-        sizes = "".join(f"--dq-{size}:{self.scaled(size)}px;" for size in (11, 12, 13, 15))
-        figure = 34 if self.scale > 1 else 22
-        room = f"--dq-figure:{figure}px;--dq-row:{self.row}px;--dq-gutter:{self.gutter}px;"
-        return f"{colours}{sizes}{room}color-scheme:{self.name};"
+        """The declarations of the variables, as ``--dq-ready:#4C8FDC``."""
+        return "".join(f"--dq-{name}:{colour};" for name, colour in self._colours.items()) + f"color-scheme:{self.name}"
 
     @property
-    def row(self) -> int:
-        """Height of a row of a table in pixels."""
-        return 34 if self.scale > 1 else 27
-
-    @property
-    def gutter(self) -> int:
-        """Pixels right of a chart, for its latest values."""
-        return 148 if self.scale > 1 else 124
-
-    @property
-    def small(self) -> str:
-        """Size of the smallest text, on axes."""
-        return f"{self.scaled(11)}px"
-
-    def scaled(self, size: int) -> int:
-        """Return a size of text in pixels."""
-        return round(size * self.scale)
+    def theme(self) -> Theme:
+        """The look of figures."""
+        axis = {
+            "axis_line_color": None,
+            "major_tick_line_color": None,
+            "minor_tick_line_color": None,
+            "major_label_text_color": self["ink2"],
+            "major_label_text_font": SANS,
+            "major_label_text_font_size": "11px",
+        }
+        plot = {"outline_line_color": None, "background_fill_alpha": 0, "border_fill_alpha": 0, "min_border": 0}
+        words = {"text_font": {"value": SANS}, "text_font_size": {"value": "11px"}}
+        grid = {"grid_line_color": self["hair"]}
+        return Theme(json={"attrs": {"Plot": plot, "Axis": axis, "Grid": grid, "Text": words}})
 
 
-LIGHT = Tokens(
-    name="light",
-    page="#ffffff",
-    card="#ffffff",
-    ink="#212121",
-    ink2="#666666",
-    hair="#e0e0e0",
-    hair2="#eeeeee",
-    grid="#e5e5e5",
-    track="#f0f0f0",
-    brand="#1565c0",
-    edge="#bdbdbd",
-    acked="#00665C",
-    dead="#B3261E",
-    leased="#BF7A00",
-    ready="#4C8FDC",
-    delayed="#5E35A0",
-    cancelled="#8F8F8F",
-    bad="#B3261E",
-    warn="#8A5700",
-    ok="#00665C",
-)
-DARK = Tokens(
-    name="dark",
-    page="#111111",
-    card="#1c1c1c",
-    ink="#e4e4e4",
-    ink2="#a9a9a9",
-    hair="#3d3d3d",
-    hair2="#2a2a2a",
-    grid="#373737",
-    track="#2d2d2d",
-    brand="#82b6f5",
-    edge="#616161",
-    acked="#22B095",
-    dead="#E5484D",
-    leased="#FFCB52",
-    ready="#A6C5F7",
-    delayed="#A566E8",
-    cancelled="#6C7078",
-    bad="#FF8F88",
-    warn="#FFCB52",
-    ok="#4FD3B8",
-)
+LIGHT, DARK = Tokens("light", 0), Tokens("dark", 1)
 
 
 def tokens(theme: str) -> Tokens:
@@ -130,10 +78,6 @@ def tokens(theme: str) -> Tokens:
 
 
 HERE = Path(__file__).parent
-BARE, FRAMED = "bare.html", "base.html"
-"""The frame of a page: none, or the navigation of Dask's dashboard."""
-UNUSED = re.compile(r"<script[^>]*\bsrc=\"[^\"]*/bokeh-(?:gl|tables|mathjax)\.[^\"]*\"[^>]*></script>\s*")
-"""Parts of BokehJS that no panel uses: more than half of its four megabytes."""
 
 
 @cache
@@ -144,14 +88,7 @@ def read(name: str) -> str:
 
 @cache
 def page_template() -> Template:
-    """Return the template of every page."""
+    """Return the template of every page, inside of Dask's own."""
     dask = Path(distributed.__file__).parent / "http" / "templates"
     # Without autoescape: Bokeh and Dask's own templates put HTML into variables.
-    environment = Environment(loader=FileSystemLoader([HERE, dask]), autoescape=False)
-    environment.filters["drawing"] = drawing
-    return environment.get_template("page.html")
-
-
-def drawing(scripts: str) -> str:
-    """Return the script tags of BokehJS without the parts that panels do not use."""
-    return UNUSED.sub("", scripts)
+    return Environment(loader=FileSystemLoader([HERE, dask]), autoescape=False).get_template("page.html")

@@ -1,34 +1,36 @@
-"""Run one open page: its models, its scene, and when it is updated."""
+"""Run one open page: its controls, its head, its panels, and when they are drawn."""
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bokeh.core.properties import without_property_validation
 from bokeh.document import Document
-from bokeh.models import CustomJS, InlineStyleSheet, TextInput, Toggle
+from bokeh.models import CustomJS, InlineStyleSheet, RadioButtonGroup, Select, Toggle
+from distributed.dashboard.components import add_periodic_callback
 
-from dqlab.clock import Clock, SystemClock
-from dqlab.live.panels.changes import HeldChanges, html, show
+from dqlab.live.details import needs
+from dqlab.live.lab_picture import lab_figures, queue_figures
 from dqlab.live.panels.depth import DepthPanel
 from dqlab.live.panels.failures import FailuresPanel
-from dqlab.live.panels.head import Controls, Needs, Overview
-from dqlab.live.panels.look import read, tokens
-from dqlab.live.panels.markup import listed, text
-from dqlab.live.panels.panel import Panel, Stage, place
+from dqlab.live.panels.look import tokens
+from dqlab.live.panels.parts import Panel, Stage, code, column, html, show, strong, text, times
 from dqlab.live.panels.runs import RunsPanel
-from dqlab.live.panels.scene import LATELY, USUAL, WHOLE, Readings, Request, Scene, scene, span_of_run
+from dqlab.live.panels.scene import LATELY, SPANS, USUAL, WHOLE, Readings, Request, Scene, scene, span_of_run
 from dqlab.live.panels.storage import StoragePanel
 from dqlab.live.panels.throughput import ThroughputPanel
 from dqlab.live.panels.unacked import UnackedPanel
+from dqlab.live.run_picture import run_figures
+from dqlab.live.views import Figure, Need
 from dqlab.numbers import clock as spell_clock
+from dqlab.numbers import count
 from dqlab.stats import Snapshot
+from dqlab.stats.attention import at_rest
+from dqlab.texts import as_word
 
-__all__ = ["PANELS", "Page"]
+__all__ = ["PANELS", "PERIOD", "Page"]
 
 logger = logging.getLogger("dqlab.panels")
 
@@ -41,265 +43,105 @@ PANELS: dict[str, type[Panel]] = {
     "storage": StoragePanel,
 }
 """Panels by their names in addresses, in the order of the page."""
-PERIOD = 250
-"""Milliseconds between checks for changes."""
+PERIOD = 1000
+"""Milliseconds between two pictures."""
 MOST_FAILING = 20
 """Most queues whose failures per minute are added up where all queues are shown."""
-FRAME = 0.98
-"""Seconds between two frames, a little less than a second, so that none is left out."""
-AT_ONCE = 2
-"""Panels drawn in one step, so that the scheduler is never blocked for long; a frame is sent when all are drawn."""
-LOOKING = """let inside = true
-let waiting = 0
-const tell = () => {
-  clearTimeout(waiting)
-  const seen = inside && !document.hidden
-  if (seen) eyes.active = true
-  else waiting = setTimeout(() => { eyes.active = false }, %d)
-}
-new IntersectionObserver(([seen]) => { inside = seen.isIntersecting; tell() }).observe(document.documentElement)
-document.addEventListener("visibilitychange", tell)
-window.addEventListener("pagehide", () => clearTimeout(waiting))"""
-"""Reports whether the page is visible: not in a hidden tab of the browser, nor in a hidden frame. A tab that closes is
-hidden first, so a hidden page is reported only once it has lived on for a while."""
-HIDDEN = 1000
-"""Milliseconds that a page is hidden before it is no longer updated."""
-PRESSING = """const find = (root, test) => {
-  for (const each of root.querySelectorAll("*")) {
-    if (test(each)) return each
-    const found = each.shadowRoot && find(each.shadowRoot, test)
-    if (found) return found
-  }
-}
-const focused = () => {
-  let each = document.activeElement
-  while (each?.shadowRoot?.activeElement) each = each.shadowRoot.activeElement
-  return each
-}
-document.addEventListener("click", (event) => {
-  const button = event.composedPath().find((each) => each.dataset?.dq)
-  const model = button && eyes.document.get_model_by_name(button.dataset.dq)
-  if (!model) return
-  if (button.ariaPressed) {
-    button.ariaPressed = String(button.ariaPressed !== "true")
-    const pressed = document.querySelectorAll('button[aria-pressed="true"]')
-    model.value = [...pressed].map((each) => each.dataset.value).join(",")
-    return
-  }
-  model.value = button.dataset.value
-  const same = (each) => each.dataset?.dq === button.dataset.dq && each.dataset.word === button.dataset.word
-  const until = Date.now() + 1000
-  const keep = setInterval(() => {
-    if (Date.now() > until) clearInterval(keep)
-    if (focused() === document.body) find(document, same)?.focus()
-  }, 50)
-})"""
-"""Passes a press of a button in our HTML to a model; the button has the model's name and the value. The HTML is then
-written again, so the focus moves to the button that replaces the pressed one."""
-SPEAKING = """const canvases = (root) => [...root.querySelectorAll("*")].flatMap((each) => [
-  ...(each.tagName === "CANVAS" ? [each] : []), ...(each.shadowRoot ? canvases(each.shadowRoot) : []),
-])
-const speak = () => document.querySelectorAll("section.card").forEach((card) => {
-  const answer = eyes.document.get_model_by_name(`${card.dataset.panel}-answer`)
-  const words = new DOMParser().parseFromString(answer?.text ?? "", "text/html").body.textContent
-  const [first, ...others] = canvases(card)
-  first?.setAttribute("role", "img")
-  first?.setAttribute("aria-label", `${card.getAttribute("aria-label")}: ${words}`)
-  others.forEach((each) => each.setAttribute("aria-hidden", "true"))
-  card.toggleAttribute("data-spoken", Boolean(first))
-})
-const name = () => document.querySelectorAll(".top *").forEach((each) => {
-  each.shadowRoot?.querySelector("select")?.setAttribute("aria-label", "Queue")
-  each.shadowRoot?.querySelectorAll(".bk-btn").forEach((button) => {
-    button.setAttribute("aria-pressed", String(button.classList.contains("bk-active")))
-  })
-})
-document.addEventListener("click", () => setTimeout(name))
-setInterval(() => { speak(); name() }, 2000)"""
-"""Gives each panel's drawing the panel's answer as a text alternative, once for all its layers, and gives names and
-states to the controls."""
-LOST = """let last = Date.now()
-let written = false
-const seen = () => {
-  if (written) return
-  last = Date.now()
-  document.body.classList.toggle("dq-lost", stamp.text.includes('class="lost"'))
-}
-const lose = () => {
-  document.body.classList.add("dq-lost")
-  written = true
-  stamp.text = `<span class="lost">No answer since ${new Date(last).toTimeString().slice(0, 8)}</span>`
-  written = false
-}
-let awake = Date.now()
-stamp.properties.text.change.connect(seen)
-stamp.document.on_event("connection_lost", lose)
-setInterval(() => {
-  const now = Date.now()
-  if (document.hidden || !eyes.active || stamp.text.includes("held at") || now - awake > 3000) last = now
-  awake = now
-  if (now - last > %d && !document.body.classList.contains("dq-lost")) lose()
-}, 500)"""
-"""Shows since when there is no news, also where the connection stands and the scheduler hangs: the time of day beside
-the controls changes with every second. A page that was hidden or asleep has to wait as long again."""
-WRITING = """const kind = Object.getPrototypeOf(Bokeh.index.get_by_id(stamp.id))
-const whole = kind.rerender
-const tags = (text) => (text.match(/<\\/?[a-z0-9]+/gi) ?? []).join()
-kind.rerender = function () {
-  const { text } = this.model
-  const shape = tags(text)
-  const figures = this.markup_el?.isConnected && this.dqText !== text && this.dqShape === shape
-  this.dqText = text
-  this.dqShape = shape
-  if (figures) this.markup_el.innerHTML = text
-  else whole.call(this)
-}"""
-"""Writes HTML into its place where only texts and attributes have changed. Bokeh would make the place again for every
-change, with its style sheets, and lay out its surroundings: half of the cost of an open page."""
-PATIENCE = 4000
+MOST_NEEDS = 8
+"""Most lines about what needs the user."""
+ALL = "all queues"
+LONG = 7
+"""Characters from which a figure is written smaller: it is never cut."""
+ADDRESS = """const url = new URL(window.location)
+url.searchParams.set(name, String(values === null ? cb_obj.value : values[cb_obj.active]))
+window.history.replaceState(null, "", url)"""
+"""Keeps the address in step, so that a reload shows the same."""
+HEARD = """window.dqHeard = Date.now()
+document.body.classList.toggle("dq-lost", cb_obj.text.startsWith("No answer"))"""
+LOST = 'stamp.text = stamp.text.replace(/^(live|held at)/, "No answer since")'
+"""Says since when there is no news. The time of day beside the controls changes with every picture, which also shows
+where the connection stands and the scheduler hangs."""
+WATCHING = (
+    """setInterval(() => { if (stamp.text.startsWith("live") && Date.now() - window.dqHeard > %d) { %s } }, 1000)"""
+)
+PATIENCE = 5000
 """Milliseconds after which a page without news is marked as stale."""
 
 
 class Page:
     """Panels in a document, for as long as it is open."""
 
-    def __init__(
-        self, doc: Document, readings: Readings, asked: Request, names: Sequence[str], clock: Clock | None = None
-    ) -> None:
-        self.doc = doc
-        self._readings = readings
-        self._asked = asked
-        self._clock: Clock = clock or SystemClock()
+    def __init__(self, doc: Document, readings: Readings, asked: Request, names: Sequence[str]) -> None:
         theme = tokens(asked.theme)
-        theme = replace(theme, scale=1.2) if asked.wall else theme
-        sheet = InlineStyleSheet(css=read("panel.css"))
-        self.theme = theme
-        self._stage = Stage(theme, sheet, wall=asked.wall, alone=len(names) == 1)
-        self.panels: list[Panel] = []
-        self._names = tuple(names)
-        self._places = {name: place(name) for name in names}
-        self._answers = {name: html(sheet, "answer") for name in names}
-        for name, answer in self._answers.items():
-            answer.name = f"{name}-answer"
-        self._listed = {name: html(sheet, "listed") for name in names}
-        for name, place_of_table in self._listed.items():
-            place_of_table.name = f"{name}-table"
-        self._tables = TextInput(name="tables", visible=False)
-        self._tables.on_change("value", lambda _, __, ___: self.look())
-        self._stamp = html(sheet, "stamp")
-        self._stamp.name = "stamp"
-        self._eyes = Toggle(name="eyes", active=True, visible=False)
-        self._eyes.on_change("active", lambda _, __, seen: self.look() if seen else None)
-        self._stage.again = self.look
-        self._needs = Needs(sheet)
-        self._summary = Overview(sheet)
-        self._controls = Controls(self, sheet, self._asked)
+        self.doc, self._readings, self._asked = doc, readings, asked
+        self.stage = stage = Stage(theme, alone=len(names) == 1)
+        self.panels = [PANELS[name](stage) for name in names]
+        self._words = {name: html(stage.sheet, "words") for name in names}
+        self._head = {name: html(stage.sheet, name) for name in ("where", "needs", "summary", "stamp")}
+        self._queues, self._spans, self._hold = self._controls(stage.sheet)
         self._seen: Snapshot | None = None
-        self._scene: Scene | None = None
-        self._frame = HeldChanges(doc)
-        self._undrawn: list[Panel] = []
-        self._looked = self._counted = -math.inf
-        self._broken = self._completing = False
-        self._build()
-
-    @property
-    def seq(self) -> int:
-        """Number of the newest change."""
-        return self._readings.seq
+        self._broken = False
+        doc.theme = theme.theme
+        self.update()
+        for panel in self.panels:
+            doc.add_root(column(panel.name, [self._words[panel.name], *panel.parts]))
+        for root in (*self._head.values(), self._queues, self._spans, self._hold):
+            doc.add_root(root)
+        stamp = self._head["stamp"]
+        stamp.js_on_change("text", CustomJS(code=HEARD))
+        doc.js_on_event("document_ready", CustomJS(args={"stamp": stamp}, code=WATCHING % (PATIENCE, LOST)))
+        doc.js_on_event("connection_lost", CustomJS(args={"stamp": stamp}, code=LOST))
+        # Dask's own: it ends with the session, and keeps no page alive.
+        add_periodic_callback(doc, self, PERIOD)
 
     def look(self, **changes: Any) -> None:
         """Switch to another queue or span of time, at once."""
         self._asked = replace(self._asked, **changes)
-        self._seen, self._looked, self._undrawn = None, -math.inf, []
+        self._seen = None
         self.update()
 
-    def complete(self) -> None:
-        """Make the next missing panel, and schedule the one after it."""
-        if len(self.panels) < len(self._names) and self._is_open:
-            self._make(self._names[len(self.panels)])
-            self.update()
-            # A step of its own for each panel: the scheduler's event loop runs in between.
-            self.doc.add_next_tick_callback(self.complete)
-        else:
-            self._completing = False
-
     def update(self) -> None:
-        """Take a step of drawing, four times a second, while the page is visible."""
-        if not self._is_open:
+        """Draw what has changed since the last picture."""
+        if self._hold.active:
             return
-        if len(self.panels) < len(self._names) and not self._completing:
-            self._completing = True
-            self.doc.add_next_tick_callback(self.complete)
+        stamp = self._head["stamp"]
         try:
-            # Without validation: Bokeh would check each value of each column, in the scheduler's event loop.
-            without_property_validation(self._update)()
+            snapshot = self._readings.snapshot(self._asked.queue, self._asked.run)
+            # By identity: `Readings` returns the same Snapshot while it is valid.
+            if snapshot is not self._seen:
+                self._draw(self._scene_of(snapshot))
+                self._seen, self._broken = snapshot, False
+                show(stamp, text=f"live {spell_clock(snapshot.at)}")
         except Exception:
-            # Once, and not four times a second until someone closes the page.
+            # Once, and not every second until someone closes the page.
             if not self._broken:
                 logger.exception("event=panels_broken")
             self._broken = True
             since = f" since {spell_clock(self._seen.at)}" if self._seen is not None else ""
-            show(self._stamp, text=f'<span class="lost">No answer{since}</span>')
-        else:
-            self._broken = False
+            show(stamp, text=f"No answer{since}")
 
-    def _update(self) -> None:
-        now = self._clock.monotonic()
-        if self._controls.held:
-            if now - self._counted >= FRAME:
-                self._counted = now
-                self._controls.miss(self._readings.seq)
-                if self._seen is not None:
-                    show(self._stamp, text=f'<span class="warn">held at {spell_clock(self._seen.at)}</span>')
-            return
-        first = self._seen is None
-        with self._frame:
-            if not self._undrawn:
-                self._begin(now)
-            # The first frame is drawn whole: a new page must not fill up piece by piece.
-            step = len(self._undrawn) if first else AT_ONCE
-            due, self._undrawn = self._undrawn[:step], self._undrawn[step:]
-            for panel in due:
-                panel.draw(self._shown)
-                chosen = panel.name in self._tables.value.split(",")
-                shown = listed(panel.table(self._shown), panel.title) if chosen else ""
-                show(self._listed[panel.name], text=shown)
-        if not self._undrawn:
-            self._frame.send()
-
-    def _begin(self, now: float) -> None:
-        """Begin a frame, if something has changed."""
-        if now - self._looked < FRAME:
-            return
-        snapshot = self._readings.snapshot(self._asked.queue, self._asked.run)
-        self._looked = now
-        # By identity: `Readings` returns the same Snapshot while it is valid.
-        if snapshot is self._seen:
-            return
-        self._seen, self._scene = snapshot, self._scene_of(snapshot)
-        self._stage.axis.move(self._scene)
-        self._undrawn = list(self.panels)
-        self._write(self._scene)
-
-    @property
-    def _shown(self) -> Scene:
-        assert self._scene is not None
-        return self._scene
-
-    def _write(self, seen: Scene) -> None:
-        """Update words and figures."""
+    def _draw(self, seen: Scene) -> None:
+        start, end = times(seen, [seen.start, seen.end])
+        show(self.stage.range, start=float(start), end=float(end))
         for panel in self.panels:
-            show(self._answers[panel.name], text=self._answer(panel, seen))
-        if not self._stage.alone:
-            self._needs.draw(seen)
-            self._summary.draw(seen)
-            self._controls.draw(seen)
-        show(self._stamp, text=f"live · {spell_clock(seen.snapshot.at)}")
+            panel.draw(seen)
+            show(self._words[panel.name], text=self._title(panel, seen))
+        if self.stage.alone:
+            return
+        show(self._head["where"], text=text(seen.snapshot.lab or "dqlab"))
+        show(self._head["needs"], text=_needs(seen))
+        show(self._head["summary"], text=_summary(seen))
+        names = [queue.name for queue in seen.snapshot.queues]
+        # A Select whose value is not among its options shows another queue than the page.
+        gone = [self._asked.queue] if self._asked.queue and self._asked.queue not in names else []
+        show(self._queues, options=[("", ALL), *((name, name) for name in [*names, *gone])])
 
-    def _answer(self, panel: Panel, seen: Scene) -> str:
-        """Return a panel's answer, with the queue where no control names it."""
-        scope = f"queue {seen.queue.name}" if seen.queue.state else "all queues"
-        return text(f"{panel.answer(seen)} · {scope}" if self._stage.alone else panel.answer(seen))
+    def _title(self, panel: Panel, seen: Scene) -> str:
+        """Return the title of a panel, its answer, and its figures."""
+        scope = f"queue {seen.queue.name}" if seen.queue.state else ALL
+        answer = panel.answer(seen) + (f" · {scope}" if self.stage.alone else "")
+        head = f"<h2>{text(panel.title)}</h2><span>{text(answer)}</span>"
+        return f'<div class="hd">{head}</div><div class="facts">{panel.facts(seen)}</div>'
 
     def _scene_of(self, snapshot: Snapshot) -> Scene:
         asked = self._asked
@@ -312,50 +154,76 @@ class Page:
         # The history of all queues has no classes.
         if not history.classes:
             failing = [queue.name for queue in snapshot.queues if queue.counts.dead or queue.retrying]
-            history = replace(history, classes=self._readings.classes(failing[:MOST_FAILING], history.end))
+            history = replace(history, classes=self._readings.classes(failing[:MOST_FAILING]))
         return scene(snapshot, history, span, asked.queue, asked.run)
 
-    @property
-    def _is_open(self) -> bool:
-        """Whether a browser is connected, as far as that is known, and shows the page."""
-        session = getattr(self.doc.session_context, "session", None)
-        return bool(self._eyes.active) and (session is None or getattr(session, "connection_count", 1) > 0)
-
-    def _make(self, name: str) -> None:
-        panel = PANELS[name](self._stage)
-        self.panels.append(panel)
-        if self._scene is not None:
-            show(self._answers[name], text=self._answer(panel, self._scene))
-            panel.draw(self._scene)
-        self._places[name].children = panel.parts
-
-    def _build(self) -> None:
-        # Only the first panel: the others are made in steps of their own once the page is visible, so that the first
-        # picture does not wait for them, and the scheduler is not blocked.
-        self._make(self._names[0])
-        self.update()
-        # Frozen: Bokeh would compute the models of the document again after each root.
-        with self.doc.models.freeze():
-            for root in self._roots():
-                self.doc.add_root(root)
-        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=LOOKING % HIDDEN))
-        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=PRESSING))
-        self.doc.js_on_event("document_ready", CustomJS(args={"stamp": self._stamp}, code=WRITING))
-        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=SPEAKING))
-        self.doc.js_on_event(
-            "document_ready", CustomJS(args={"stamp": self._stamp, "eyes": self._eyes}, code=LOST % PATIENCE)
+    def _controls(self, sheet: InlineStyleSheet) -> tuple[Select, RadioButtonGroup, Toggle]:
+        """Return what changes the view, and nothing else: another queue, another span of time, Hold."""
+        asked, place = self._asked, {"stylesheets": [sheet], "margin": 0}
+        chosen = [(asked.queue, asked.queue)] if asked.queue else []
+        values = [*(span for _, span in SPANS), WHOLE]
+        queues = Select(name="queues", title="queue", value=asked.queue, options=[("", ALL), *chosen], **place)
+        spans = RadioButtonGroup(
+            name="spans",
+            labels=[*(label for label, _ in SPANS), "whole run"],
+            active=values.index(asked.span) if asked.span in values else None,
+            **place,
         )
-        self.doc.add_periodic_callback(self.update, PERIOD)
+        hold = Toggle(name="hold", label="Hold", **place)
+        queues.on_change("value", lambda _, __, queue: self.look(queue=queue, run=""))
+        spans.on_change("active", lambda _, __, at: self.look(span=values[at]) if at is not None else None)
+        hold.on_change("active", lambda _, __, held: self._held(held=held))
+        spelt = [*(f"{span:.0f}" for _, span in SPANS), "run"]
+        queues.js_on_change("value", CustomJS(args={"name": "queue", "values": None}, code=ADDRESS))
+        spans.js_on_change("active", CustomJS(args={"name": "span", "values": spelt}, code=ADDRESS))
+        return queues, spans, hold
 
-    def _roots(self) -> list[Any]:
-        panels = [
-            *self._places.values(),
-            *self._answers.values(),
-            *self._listed.values(),
-            self._tables,
-            self._eyes,
-            self._stamp,
-        ]
-        if self._stage.alone:
-            return panels
-        return [*panels, self._needs.root, self._summary.root, *self._controls.roots()]
+    def _held(self, *, held: bool) -> None:
+        if held and self._seen is not None:
+            show(self._head["stamp"], text=f"held at {spell_clock(self._seen.at)}")
+        else:
+            self.look()
+
+
+def _needs(seen: Scene) -> str:
+    """Return a line for each alert, and for dead documents of runs that have ended."""
+    snapshot = seen.snapshot
+    every = snapshot.runs_total == len(snapshot.runs)
+    resting = [rests for queue in snapshot.queues if (rests := at_rest(queue, snapshot.runs, all_runs=every))]
+    found = needs([*snapshot.attention, *resting], (), MOST_NEEDS, several=True)
+    total = snapshot.attention_total + len(resting)
+    lines = [_need(each) for each in found]
+    lines += [f"<li><span>and {count(total - len(found))} more</span></li>"] if total > len(found) else []
+    body = f"<ul>{''.join(lines)}</ul>" if lines else "<span>nothing now</span>"
+    return f"<h2>Needs you {count(total)}</h2>{body}"
+
+
+def _need(need: Need) -> str:
+    # The page has no buttons that change a queue, so it names a line.
+    line = need.line or (f"%dq failed {as_word(need.run)}" if need.run else f"lab.queue({need.queue!r}).dead()")
+    next_one = f" · next: {code(line)}" if line else ""
+    return (
+        f'<li><i class="key {"dead" if need.tone == "bad" else "leased"}"></i><span>{strong(need.subject)} '
+        f"{text(need.text)} <i>{text(need.detail)}</i>{next_one}</span><i>{text(need.queue)}</i></li>"
+    )
+
+
+def _summary(seen: Scene) -> str:
+    """Return the headline figures of the run and of the queue, or of all queues."""
+    rows = [(f"run {seen.run.name}", run_figures(seen.run))] if seen.run is not None else []
+    if seen.queue.state:
+        rows.append((f"queue {seen.queue.name}", queue_figures(seen.snapshot, seen.queue)))
+    else:
+        rows.append((ALL, lab_figures(seen.snapshot)))
+    return "".join(
+        f'<h2>{text(of)}</h2><div class="kpi">{"".join(map(_figure, figures))}</div>' for of, figures in rows
+    )
+
+
+def _figure(figure: Figure) -> str:
+    long = " long" if len(figure.value) > LONG else ""
+    second = ", ".join(part for part in (figure.second, figure.extra) if part)
+    return (
+        f'<div><p>{text(figure.label)}</p><p class="v {figure.tone}{long}">{text(figure.value)}'
+        f"<small>{text(figure.unit)}</small></p><p>{text(second)}</p></div>"
+    )

@@ -10,14 +10,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeVar
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.live.feeds import Feed
 from dqlab.numbers import span as spell_span
-from dqlab.stats import Counts, History, QueueStats, RunStats, Snapshot
+from dqlab.stats import History, QueueStats, RunStats, Snapshot
 
 __all__ = [
     "LATELY",
@@ -96,16 +95,6 @@ class Scene:
     """Seconds that clocks here are ahead of UTC."""
 
     @property
-    def counts(self) -> Counts:
-        """Messages of the shown run, or else of the queue."""
-        return self.run.counts if self.run is not None else self.queue.counts
-
-    @property
-    def consumers(self) -> int:
-        """Consumers of the shown run, or else of the queue."""
-        return self.run.consumers if self.run is not None else self.queue.consumers
-
-    @property
     def runs(self) -> tuple[RunStats, ...]:
         """The listed runs of the chosen queue, or all."""
         return tuple(run for run in self.snapshot.runs if not self.queue.state or run.queue == self.queue.name)
@@ -119,14 +108,10 @@ class Scene:
             return max(0, self.queue.runs - len(self.runs)) if self.queue.runs else None
         return max(0, beyond)
 
-    def points(self, *series: Sequence[float | None], limit: int = 12) -> list[tuple[float, list[float | None]]]:
-        """Return the values of some series at evenly spaced instants of the history, the newest first."""
-        amount = len(self.history.ready)
-        stride = max(1, amount // limit)
-        return [
-            (self.history.t0 + self.history.step * at, [each[at] if at < len(each) else None for each in series])
-            for at in range(amount - 1, -1, -stride)
-        ]
+    def full(self, values: Sequence[float | None]) -> list[float]:
+        """Return a series of the history with a value for each instant, zeros where none is known."""
+        known = values if len(values) == len(self.history.ready) else [0.0] * len(self.history.ready)
+        return [each or 0.0 for each in known]
 
     @property
     def end(self) -> float:
@@ -171,22 +156,13 @@ def _run_of(snapshot: Snapshot, queue: str) -> RunStats | None:
     return going[0] if len(going) == 1 else None
 
 
-QUICK, SLOW = 0.46, 0.96
-"""Seconds that a reading is valid, while there is something new, and while only time passes. A little less than the
-periods of pages, so that no page gets the same reading twice because it asked a moment early."""
-MINUTES = 2.5
-"""Seconds that figures per minute are valid."""
+FRESH = 0.9
+"""Seconds that a reading is valid. A little less than the period of pages, so that no page gets the same reading twice
+because it asked a moment early."""
 KEPT = 3.0
 """Seconds after which an unused reading is dropped."""
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class _Reading:
-    value: Any
-    at: float
-    seq: int
 
 
 class Readings:
@@ -195,43 +171,32 @@ class Readings:
     def __init__(self, feed: Feed, clock: Clock | None = None) -> None:
         self.feed = feed
         self._clock: Clock = clock or SystemClock()
-        self._kept: dict[tuple[Any, ...], _Reading] = {}
-
-    @property
-    def seq(self) -> int:
-        """Number of the feed's newest change."""
-        return self.feed.seq
+        self._kept: dict[tuple[Any, ...], tuple[float, Any]] = {}
 
     def snapshot(self, queue: str, run: str) -> Snapshot:
-        """Return a snapshot that is at most half a second old, or a second when nothing has changed."""
-        return self._read((queue, run), QUICK, lambda: self.feed.snapshot(queue, run))
+        """Return a snapshot that is at most a second old."""
+        return self._read((queue, run), lambda: self.feed.snapshot(queue, run))
 
     def history(self, span: float, queue: str, run: str) -> History:
         """Return a history that is at most a second old."""
-        return self._read((span, queue, run), SLOW, lambda: self.feed.history(span, queue, run))
+        return self._read((span, queue, run), lambda: self.feed.history(span, queue, run).since_known())
 
-    def classes(self, queues: Sequence[str], at: float) -> dict[str, tuple[int, ...]]:
-        """Return failed deliveries per minute by class, added up over queues, the minute of `at` last."""
+    def classes(self, queues: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """Return failed deliveries per minute by class, added up over queues, the present minute last."""
         summed: dict[str, tuple[int, ...]] = {}
         for queue in queues:
-            past = self._read(("classes", queue), MINUTES, partial(self.feed.history, SHORTEST, queue))
-            # A reading may be of an earlier minute: minutes since then have no failures yet.
-            later = max(0, int(at // 60) - int(past.end // 60))
-            for mark, amounts in past.classes.items():
-                present = (*amounts, *(0,) * later)
-                pairs = zip_longest(reversed(summed.get(mark, ())), reversed(present), fillvalue=0)
+            for mark, amounts in self.history(SHORTEST, queue, "").classes.items():
+                pairs = zip_longest(reversed(summed.get(mark, ())), reversed(amounts), fillvalue=0)
                 summed[mark] = tuple(one + other for one, other in pairs)[::-1]
         return summed
 
-    def _read(self, key: tuple[Any, ...], lasts: float, read: Callable[[], T]) -> T:
-        now, seq = self._clock.monotonic(), self.feed.seq
-        kept = self._kept.get(key)
-        # Without a change the same object is returned for longer: pages skip a Snapshot that they have drawn.
-        if kept is not None and now - kept.at < (lasts if kept.seq != seq else max(lasts, SLOW)):
-            value: T = kept.value
-            return value
-        # Drop unused readings here: a page that is closed does not report it.
-        self._kept = {key: kept for key, kept in self._kept.items() if now - kept.at < KEPT}
-        value = read()
-        self._kept[key] = _Reading(value, now, seq)
-        return value
+    def _read(self, key: tuple[Any, ...], read: Callable[[], T]) -> T:
+        now = self._clock.monotonic()
+        at, value = self._kept.get(key, (-FRESH, None))
+        if key not in self._kept or now - at >= FRESH:
+            value = read()
+            # Drop unused readings here: a page that is closed does not report it.
+            kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < KEPT}
+            self._kept = {**kept, key: (now, value)}
+        fresh: T = value
+        return fresh

@@ -1,8 +1,4 @@
-"""Serve pages on the dashboard of a running scheduler: add them, and make the document of an opened page.
-
-The only module that uses internals of Bokeh and Dask; `Unservable` reports what has changed there.
-
-"""
+"""Serve pages on the dashboard of a running scheduler: add them, and make the document of an opened page."""
 
 from __future__ import annotations
 
@@ -18,47 +14,28 @@ from bokeh.document import Document
 from bokeh.server.contexts import ApplicationContext
 from bokeh.server.tornado import BokehTornado
 from bokeh.server.urls import per_app_patterns
-from bokeh.server.views.ws import WSHandler
+from distributed.dashboard.scheduler import template_variables
 
 from dqlab.live.feeds import Feed, feed_of
-from dqlab.live.panels.look import BARE, FRAMED, page_template, read, tokens
+from dqlab.live.panels.look import page_template, read, tokens
 from dqlab.live.panels.page import PANELS, Page
 from dqlab.live.panels.scene import Readings, request
 
-__all__ = ["APPLICATIONS", "PAGE", "Unservable", "draw_from", "forget", "open_page", "serve"]
-
-
-class Unservable(ImportError):
-    """The dashboard lacks what a page needs, so the panels are left out."""
-
-
-class Socket(WSHandler):  # type: ignore[misc] # Bokeh is not followed
-    """The connection of one page, which drops messages that arrive after it was lost, and closes once."""
-
-    # Bokeh would log a traceback instead, and a scheduler in a notebook writes that into a cell.
-    async def _handle(self, message: Any) -> Any:
-        return None if self._is_lost else await super()._handle(message)
-
-    def on_close(self) -> None:
-        if not self._is_lost:
-            super().on_close()
-
-    @property
-    def _is_lost(self) -> bool:
-        # Private: without the attribute, nothing is taken for lost.
-        return getattr(self.connection, "_session", self) is None
+__all__ = ["APPLICATIONS", "PAGE", "draw_from", "forget", "open_page", "serve"]
 
 
 def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: str) -> Callable[[], None]:
     """Serve applications that are not served yet, name them in the navigation, and return what removes them."""
-    tornado = _dashboard(scheduler)
-    shown = _navigation(scheduler)
+    servers = getattr(scheduler.http_application, "applications", ())
+    tornado = next((app for app in servers if isinstance(app, BokehTornado)), None)
+    if tornado is None:
+        raise ImportError("the scheduler has no Bokeh dashboard, so it shows no panels")
+    # Dask makes these lists once for each scheduler: changed in place, they reach pages opened later.
+    shown = template_variables(scheduler)
     new = {url: make for url, make in applications.items() if url not in tornado.app_paths}
-    extra = {"prefix": f"{tornado.prefix}/", **shown}
-    _replace_sockets(tornado, applications)
     rules = list(tornado.default_router.rules)
     for url, make in new.items():
-        _add(tornado, url, partial(make, scheduler, extra))
+        _add(tornado, url, partial(make, scheduler, {"prefix": f"{tornado.prefix}/", **shown}))
     added = [rule for rule in tornado.default_router.rules if rule not in rules]
     # `page` gets a place in the bar; the others are found under "More...".
     hide = _show(shown, applications, page)
@@ -66,58 +43,23 @@ def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: 
     def undo() -> None:
         hide()
         for rule in added:
-            if rule in tornado.default_router.rules:
-                tornado.default_router.rules.remove(rule)
+            tornado.default_router.rules.remove(rule)
         for url in new:
             tornado._applications.pop(url, None)
 
     return undo
 
 
-def _dashboard(scheduler: Any) -> Any:
-    application = getattr(scheduler, "http_application", None)
-    known = [app for app in getattr(application, "applications", ()) if isinstance(app, BokehTornado)]
-    if not known:
-        raise Unservable("the scheduler has no Bokeh dashboard")
-    tornado = known[0]
-    # Checked before the first change: half of a page could not be removed.
-    missing = [name for name in ("_applications", "_loop", "default_router", "prefix") if not hasattr(tornado, name)]
-    if missing or not isinstance(tornado._applications, dict) or not hasattr(tornado.default_router, "rules"):
-        raise Unservable(
-            f"this Bokeh's server is not one that pages can be added to: {', '.join(missing) or 'changed'}"
-        )
-    return tornado
-
-
-def _navigation(scheduler: Any) -> dict[str, Any]:
-    """Return the lists of pages that Dask's pages show."""
-    from distributed.dashboard.scheduler import template_variables
-
-    # Dask makes these lists once for each scheduler: changed in place, they reach pages opened later.
-    shown: dict[str, Any] = template_variables(scheduler)
-    if not isinstance(shown.get("pages"), list) or not isinstance(shown.get("plots"), list):
-        raise Unservable("this Dask's dashboard has another navigation")
-    return shown
-
-
 def _add(tornado: Any, url: str, make: Callable[[Any], Any]) -> None:
+    """Add an application, as Bokeh's server does with those that it begins with."""
     application = Application(FunctionHandler(make, trap_exceptions=False))
     application.add(DocumentLifecycleHandler())
     context = ApplicationContext(application, io_loop=tornado._loop, url=url)
     base = f"{tornado.prefix}{url}"
     settings = {"application_context": context, "bokeh_websocket_path": f"{base}/ws"}
-    patterns = [(base + path, Socket if view is WSHandler else view, settings) for path, view, *_ in per_app_patterns]
-    tornado.add_handlers(r".*", patterns)
+    tornado.add_handlers(r".*", [(base + path, view, settings) for path, view, *_ in per_app_patterns])
     tornado._applications[url] = context
     tornado._loop.add_callback(context.run_load_hook)
-
-
-def _replace_sockets(tornado: Any, applications: Mapping[str, Any]) -> None:
-    """Give a `Socket` to pages that the dashboard began with too."""
-    for rule in getattr(getattr(tornado, "wildcard_router", None), "rules", ()):
-        context = (getattr(rule, "target_kwargs", None) or {}).get("application_context")
-        if rule.target is WSHandler and getattr(context, "url", None) in applications:
-            rule.target = rule.handler_class = Socket
 
 
 def _show(shown: dict[str, Any], applications: Mapping[str, Any], page: str) -> Callable[[], None]:
@@ -136,11 +78,10 @@ def _show(shown: dict[str, Any], applications: Mapping[str, Any], page: str) -> 
     plots.sort(key=lambda plot: plot["name"].lower())
 
     def hide() -> None:
-        if fresh and name in pages:
+        if fresh:
             pages.remove(name)
         for plot in added:
-            if plot in plots:
-                plots.remove(plot)
+            plots.remove(plot)
 
     return hide
 
@@ -166,12 +107,10 @@ def forget(scheduler: Any) -> None:
 
 
 def _readings_of(scheduler: Any) -> Readings | None:
-    readings = _readings.get(scheduler)
-    feed = feed_of(scheduler) if readings is None else None
+    feed = None if scheduler in _readings else feed_of(scheduler)
     if feed is not None:
         draw_from(scheduler, feed)
-        return _readings[scheduler]
-    return readings
+    return _readings.get(scheduler)
 
 
 def open_page(names: Sequence[str], scheduler: Any, extra: dict[str, Any], doc: Document) -> Page | None:
@@ -185,10 +124,9 @@ def open_page(names: Sequence[str], scheduler: Any, extra: dict[str, Any], doc: 
     opened = Page(doc, readings, asked, names) if readings is not None else None
     doc.template_variables.update(extra)
     doc.template_variables.update(
-        frame=BARE if alone or asked.wall else FRAMED,
         css=read("page.css"),
-        theme=opened.theme if opened is not None else tokens(asked.theme),
-        panels=[{"name": name, "title": PANELS[name].title} for name in names] if opened is not None else [],
+        theme=tokens(asked.theme),
+        panels={name: PANELS[name].title for name in names} if opened is not None else {},
         absent=ABSENT.format(address=getattr(scheduler, "address", "")),
         alone=alone,
         wall=asked.wall,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +64,32 @@ def open_page(feed: HandFeed, clock: Any) -> Callable[..., Any]:
     readings = Readings(feed, clock)
 
     def opened(*names: str, **asked: Any) -> Any:
-        page = Page(Document(), readings, Request(**asked), names or list(PANELS), clock)
-        with page.doc.models.freeze():  # else bokeh looks through all models for each panel
-            for _ in names or PANELS:
-                page.complete()
+        page: Any = Page(Document(), readings, Request(**asked), names or list(PANELS))
         page.sent = []
         page.doc.on_change(page.sent.append)
         return page
 
     return opened
+
+
+def words(page: Any) -> str:
+    """All the HTML of a page."""
+    from bokeh.models import Div
+
+    return "\n".join(model.text for model in page.doc.select({"type": Div}))
+
+
+def titles(page: Any) -> dict[str, str]:
+    """The answers of a page's panels by their titles."""
+    found = re.findall(r'<div class="hd"><h2>(.*?)</h2><span>(.*?)</span>', words(page))
+    return {unescape(title): unescape(answer) for title, answer in found}
+
+
+def cells(page: Any, table: str) -> list[list[str]]:
+    """The rows of a table by its name."""
+    model = page.doc.get_model_by_name(table)
+    columns = [model.source.data[f"t{at}"] for at in range(len(model.columns))]
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 @pytest.fixture

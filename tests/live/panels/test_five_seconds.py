@@ -18,8 +18,6 @@ import pytest
 
 pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
-from bokeh.models import Div
-
 from dqlab.checkup.examine import judge
 from dqlab.live.checkups import checkup_parts
 from dqlab.live.display import text_of
@@ -35,6 +33,7 @@ from tests.chromium import needs_chromium
 from tests.live.conftest import CODE
 from tests.live.drawn import html_of, screen_of, table_text
 from tests.live.pages import Show
+from tests.live.panels.conftest import cells, words
 from tests.live.scenes import lab_history
 from tests.test_extension import EXTENSION, VITEST, node
 
@@ -68,8 +67,8 @@ ANSWERS: dict[str, Answers] = {
     "lab widget": ("Waiting 60,191", "14:34", FAILS, WHY, "1 slow", STUCK, LINES),
     "queue widget": ("Waiting 16,057", "Empty in 12 ?min", FAILS, WHY, "1 slow", STUCK, "Fix & retry"),
     "dashboard, all queues": (
-        "Left 60,295",
-        "Empty at 14:34 in 12 min without embed",
+        "Waiting 60,191",
+        "empty about 14:34",
         FAILS,
         WHY,
         "c7 does 14.0 pages/s",
@@ -165,7 +164,8 @@ class Scene:
     def dashboard(self, queue: str) -> str:
         """Return all the words of a page of panels."""
         page = self.request.getfixturevalue("open_page")(queue=queue)
-        return plain("\n".join(model.text for model in page.doc.select({"type": Div})))
+        tables = [" ".join(row) for name in TABLES for row in cells(page, name)]
+        return "\n".join([plain(words(page)), *tables])
 
 
 class Dead(list[None]):
@@ -210,6 +210,7 @@ DRAWN: Mapping[str, Callable[[Scene], str]] = {
     "saved notebook, a run that ended": lambda scene: plain(html_of(scene.ended)),
     "saved notebook, a lab": lambda scene: plain(html_of(scene.lab)),
 }
+TABLES = ("listed", "held", "consumers", "classes", "failing")
 IN_A_BROWSER = {name for name in DRAWN if "widget" in name}
 IN_NODE = {"sidebar", "failures tab"}
 

@@ -121,9 +121,7 @@ def test_panels_draw_any_text(text: str, clock: Any) -> None:
     from dqlab.live.panels.page import PANELS, Page
     from dqlab.live.panels.scene import Readings, Request
 
-    page = Page(Document(), Readings(Hall(text), clock), Request(queue="pages", wall=True), list(PANELS), clock)
-    for _ in PANELS:
-        page.complete()
+    page = Page(Document(), Readings(Hall(text), clock), Request(queue="pages"), list(PANELS))
 
     serialize_json(page.doc.to_json()).encode()
     assert not any("<b onload" in div.text for div in page.doc.select({"type": Div}))
