@@ -295,7 +295,7 @@ ASK_NOBODY = (
 """Other classes whose objects users hold: what they know was fetched before, or is in this process."""
 NOT_HELD = (
     "RunBook PoolLike Claim Content Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
-    "Labels OpenedStretch Streams Session StaysHere Comparison Digest Submitter Entry PutSender "
+    "Labels OpenedStretch Streams Session StaysHere Digest Submitter Entry PutSender "
     "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget Changed RunTables EvenRows "
     "ResultRows"
 )

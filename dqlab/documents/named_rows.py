@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["sealer_for", "sealer_of_rows"]
+__all__ = ["sealer_for"]
 
 _OF_NAMEDTUPLES = frozenset(vars(namedtuple("_Any", "")))
 _MAIN = ("__main__", "__mp_main__")
@@ -32,21 +32,6 @@ def _is_homeless(kind: type) -> bool:
 def sealer_for(kind: type, seal: Callable[[object], bytes]) -> Callable[[object], bytes]:
     """Return a function that seals values of exactly this class, by names and values if it is homeless."""
     return (lambda row: seal(_Travelling(row))) if _is_homeless(kind) else seal
-
-
-def sealer_of_rows(seal: Callable[[object], bytes]) -> Callable[[object], bytes]:
-    """Return a function that seals values of any class, each as `sealer_for` its class does."""
-    kind: type = type(None)
-    chosen = seal
-
-    def sealed(value: object) -> bytes:
-        nonlocal kind, chosen
-        if type(value) is not kind:
-            kind = type(value)
-            chosen = sealer_for(kind, seal)
-        return chosen(value)
-
-    return sealed
 
 
 class _Travelling:

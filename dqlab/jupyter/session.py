@@ -180,7 +180,7 @@ def _check_idle(lab: Lab) -> None:
     """Raise `RunsInFlight` if closing a lab would end unfinished work."""
     for run in lab.runs:
         # On any cluster: the input of a run is read in this process, and ends with the lab.
-        if run.submitter is not None and any(not one.finished.is_set() for one in run.submitter.chain):
+        if run.submitter is not None and not run.submitter.finished.is_set():
             raise RunsInFlight(lab=lab.name, what=f"run {run.name}", steps=_WAIT)
     for pool in lab.queues if lab.embedded else ():
         try:

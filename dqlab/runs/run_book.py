@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import asdict
-from functools import partial
+from itertools import count
 from types import BuiltinFunctionType
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -28,11 +28,21 @@ from dqlab.cluster.transport.sealed import blob_hash, with_options
 from dqlab.config import check_name
 from dqlab.datasets.sinks import Sink, check_free, claim, let_go, same_sink, sink_of, target_of
 from dqlab.documents import options_of
-from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, DqlabWarning, RunExists, RunNotFound
+from dqlab.errors import (
+    ActorGone,
+    BadOption,
+    CallTimeout,
+    DqlabError,
+    DqlabWarning,
+    RunCancelled,
+    RunExists,
+    RunNotFound,
+)
 from dqlab.frame import Kind
 from dqlab.keywords import meant
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.retry import Retry
+from dqlab.rules.submitted import Submitted
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, sealed_function, warn_of_uncertain
 from dqlab.runs.code.signature import check_function, check_takes_one
@@ -41,7 +51,6 @@ from dqlab.runs.lost import repeats
 from dqlab.runs.marks import mark, owner
 from dqlab.runs.run import Run
 from dqlab.runs.submit.classes import tell_class
-from dqlab.runs.submit.comparison import Comparison
 from dqlab.runs.submit.mapping import Submitter, as_mapped
 from dqlab.runs.submit.sender import Entry, RunSender
 from dqlab.runs.submit.weights import unit_of
@@ -57,6 +66,8 @@ COMPARING = 2.0
 """Seconds that a `map` which retries failed documents waits for the comparison of the input before it returns."""
 AT_ONCE = 0.5
 """Seconds that a `map` which attaches waits for the same; within them, `map` itself raises a difference."""
+LOOKS_LEFT = 15
+"""Looks at a submission that goes on after which the scheduler is asked whether a client still makes it."""
 LISTED = 12
 """Runs that the error lists when a name is not found."""
 NAMED = 5
@@ -161,8 +172,7 @@ class RunBook:
         if mapped is None or not (mapped.undecided or isinstance(mapped.error, RunExists)):
             return run
         # A second object: the cell that mapped something else holds `run`, which must keep its difference.
-        earlier = run.submitter.earlier if isinstance(run.submitter, Comparison) else None
-        return Run(run.name, run.id, run.handle, earlier, on_drop=run.on_drop)
+        return Run(run.name, run.id, run.handle, on_drop=run.on_drop)
 
     def named(self, name: str) -> Run:
         """Return the run of that name with any later input under it, or raise `RunNotFound` with the known names."""
@@ -203,7 +213,7 @@ class RunBook:
     def closed(self, pool: PoolLike) -> None:
         """Forget the runs of a closed queue."""
         runs = {name: run for name, run in list(self._runs.items()) if run.queue == pool.name}
-        submitters = [one for run in runs.values() if run.submitter is not None for one in run.submitter.chain]
+        submitters = [run.submitter for run in runs.values() if run.submitter is not None]
         for submitter in submitters:
             submitter.stop(RunNotFound(run=submitter.name, hint=" Its queue was closed.", known="-"))
         until = time.monotonic() + CLOSING
@@ -403,6 +413,8 @@ class RunBook:
         retries = on_existing == "retry-failed"
         if run.submitter is not None and run.submitter.error is not None:
             run.submitter.join(LANDING)  # until it has recorded where the input ended, which `progress` needs
+        elif run.submitter is not None:
+            run.submitter.join(AT_ONCE)  # most submissions are short, and then the inputs are compared at once
         progress = run._progress(covered=True)
         sending = run.submitter is not None and run.submitter.sending
         if not progress.sealed and not sending:
@@ -424,8 +436,7 @@ class RunBook:
         given = Code(entry.function, entry.blob, code)
         then = (lambda: run._send_through(given)) if retries else None
         former = run.submitter
-        chain = former.chain if former is not None else []
-        if not repeats(elements) and any(one.elements is elements and not one.finished.is_set() for one in chain):
+        if former is not None and former.elements is elements and not (repeats(elements) or former.finished.is_set()):
             if then is not None:  # the same iterator, which a thread already reads: there is nothing to compare
                 then()
             return run
@@ -439,35 +450,22 @@ class RunBook:
             maxsize=bounds.get("maxsize"),
             max_bytes=bounds.get("max_bytes"),
         )
-        if retries and not sending:
+        if sending or not progress.sealed:
+            return self._meanwhile(run, elements, sender, retries=retries)
+        if retries:
             _tell_nothing_failed(run.name, progress, code["hash"])
-        if progress.sealed and not sending:
-            cut_off = progress.incomplete is not None and not progress.cancelled
-            before = record.input.extended(progress.came)
-            sender.go_on([counts.all for counts in progress.by_shard], before.held)
-            run.submitter = Submitter(
-                run.name,
-                elements,
-                sender,
-                before=before,
-                verify=not cut_off,
-                reopen=cut_off,
-                then=then,
-            )
-        else:  # this client or another one is still submitting the input: compare with its documents as they arrive
-            earlier = former.earlier if isinstance(former, Comparison) else former
-            run.submitter = Comparison(
-                run.name,
-                elements,
-                sender,
-                progress=run._progress,
-                earlier=earlier if sending else None,
-                there=progress.counts.all,
-                left=partial(self._seal_left, run),
-                then=then,
-            )
-        if isinstance(former, Comparison):
-            former.supersede(RunExists(run=run.name, difference="documents that were mapped later"))
+        cut_off = progress.incomplete is not None and not progress.cancelled
+        before = record.input.extended(progress.came)
+        sender.go_on([counts.all for counts in progress.by_shard], before.held)
+        run.submitter = Submitter(
+            run.name,
+            elements,
+            sender,
+            before=before,
+            verify=not cut_off,
+            reopen=cut_off,
+            then=then,
+        )
         run.submitter.start()
         # Within this time most inputs are compared, so that the caller sees the difference, or what was retried.
         run.submitter.join(COMPARING if retries else AT_ONCE)
@@ -478,17 +476,45 @@ class RunBook:
             raise copy(error)  # raising the kept error itself would add a traceback to it each time
         return run
 
+    def _meanwhile(self, run: Run, elements: Iterable[Any], sender: RunSender, *, retries: bool) -> Run:
+        """Attach to a run that is still being submitted, and compare the input once that has ended."""
+        if retries:
+            steps = (
+                f"Map it again after its end, or retry what has failed so far: lab.attach({run.name!r}).retry(fn=...)."
+            )
+            raise RunExists(run=run.name, difference="an input that is still being submitted", steps=steps)
+        looks = count(1)
+
+        def put() -> Submitted | None:
+            try:
+                progress = run._progress(covered=True)
+                if not progress.sealed and next(looks) % LOOKS_LEFT == 0:
+                    self._seal_left(run, progress)
+            except CallTimeout:  # a shard is being recreated; the next look asks again
+                return None
+            if progress.cancelled:
+                counts = progress.counts
+                raise RunCancelled(run=run.name, cancelled=counts.cancelled, total=counts.all, acked=counts.acked)
+            if not progress.sealed:
+                return None
+            # These documents may go on where the run was cut off, so that they agree so far proves nothing.
+            if (cut_off := progress.cut_off(run.name)) is not None:
+                raise cut_off
+            return progress.record.input.extended(progress.came)
+
+        # A second object: the first one has the submission, and keeps it.
+        submitter = Submitter(run.name, elements, sender, verify=True, earlier=put)
+        again = Run(run.name, run.id, run.handle, submitter, on_drop=run.on_drop)
+        submitter.start()
+        return again
+
     def _as_it_is(self, run: Run) -> Run:
         """Remove from a run the difference to documents that were mapped under its name later, and return it."""
         submitter = run.submitter
         if submitter is not None and (submitter.undecided or isinstance(submitter.error, RunExists)):
             later = RunExists(run=run.name, difference="documents that were mapped later")
-            if isinstance(submitter, Comparison):
-                submitter.supersede(later)
-                run.submitter = submitter.earlier
-            else:
-                submitter.stop(later)
-                run.submitter = None
+            submitter.stop(later)
+            run.submitter = None
         return run
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dqlab.cluster.transport.sealed import make_sealer, open_here, open_value
 from dqlab.documents import named_rows
-from dqlab.documents.named_rows import sealer_of_rows
+from dqlab.documents.named_rows import sealer_for
 
 
 class Known(NamedTuple):
@@ -28,7 +28,8 @@ def made_somewhere(name: str) -> Any:
 
 
 def sealed(*rows: Any) -> list[bytes]:
-    return list(map(sealer_of_rows(make_sealer()), rows))
+    seal = make_sealer()
+    return [sealer_for(type(row), seal)(row) for row in rows]
 
 
 def test_rows_of_a_frame_are_small_and_arrive_as_they_were() -> None:

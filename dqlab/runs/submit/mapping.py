@@ -52,6 +52,8 @@ __all__ = ["Submitter", "as_mapped"]
 
 NOTE_EVERY = 1.0
 """Seconds between two records of how much of the input the queue holds."""
+LOOK_EVERY = 0.2
+"""Seconds between two looks whether an earlier submission has ended."""
 INPUT_PATIENCE = 0.5
 """Seconds that a stopped input may take to give its next element before it is abandoned."""
 ENDING = 5.0
@@ -73,6 +75,7 @@ class Submitter:
         before: Submitted | None = None,
         verify: bool = False,
         reopen: bool = False,
+        earlier: Callable[[], Submitted | None] | None = None,
         then: Callable[[], object] | None = None,
     ) -> None:
         self.name = name
@@ -91,6 +94,8 @@ class Submitter:
         # A message above its lane's bound would wait forever for room that never comes.
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
+        self._earlier = earlier
+        """Returns what a submission that still goes on has put, and None before its end."""
         self._then = then
         """Called when all of the input has been read and is unchanged; its exception is the submission's error."""
         self._error: BaseException | None = None
@@ -122,11 +127,6 @@ class Submitter:
     def undecided(self) -> bool:
         """Whether the input is still being compared with what was put earlier."""
         return self.verifies and not self.finished.is_set()
-
-    @property
-    def chain(self) -> list[Submitter]:
-        """The submitter itself, and those in this process that it waits for."""
-        return [self]
 
     def start(self) -> None:
         """Begin to iterate."""
@@ -228,6 +228,7 @@ class Submitter:
 
     def _submit(self) -> None:
         append, limit, plain, update = self.sender.append, self._limit, self.sealer(), self.digest.update
+        self._wait_for_earlier()
         before = self._before
         skip, beyond = before.through, before.beyond
         kind, seal = type(None), plain
@@ -263,6 +264,16 @@ class Submitter:
                 raise
         self.by_input = False
         self._check_end()
+
+    def _wait_for_earlier(self) -> None:
+        """Wait for the end of the submission that this input is compared with."""
+        while self._earlier is not None:
+            self._raise_given_up()
+            before = self._earlier()
+            if before is not None:
+                self._before = before
+                return
+            time.sleep(LOOK_EVERY)
 
     def sealer(self) -> Callable[[object], bytes]:
         """Return the function that pickles the elements as messages of the run contain them."""

@@ -16,7 +16,6 @@ from dqlab.cluster.transport.orders import Open, Order
 from dqlab.errors import CallTimeout, SubmissionIncomplete
 from dqlab.runs import run_book
 from dqlab.runs.run_book import RunBook
-from dqlab.runs.submit import comparison
 from dqlab.runs.submit.mapping import Submitter
 from tests.runs.submit.test_cut_off import double
 
@@ -184,7 +183,7 @@ def test_a_look_whether_a_client_submits_may_get_no_answer(
 ) -> None:
     """A shard that stands still costs the look, and not the run that is waited for."""
     monkeypatch.setattr(run_book, "LANDING", 0.0)
-    monkeypatch.setattr(comparison, "LOOKS_LEFT", 1)
+    monkeypatch.setattr(run_book, "LOOKS_LEFT", 1)
     looks = []
     seal = RunBook._seal_left
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
@@ -16,6 +15,7 @@ import dqlab as dq
 from dqlab.errors import RunCancelled, RunExists, SubmissionIncomplete
 from dqlab.testing import Tally
 from tests.runs.submit.test_cut_off import all_there, held_up
+from tests.runs.submit.test_cut_off import all_there
 from tests.sampled import mostly_slow
 
 
@@ -36,10 +36,11 @@ OTHERS = {
 }
 
 
-WAYS = [*product(OTHERS, [True, False], ["attach", "retry-failed"])]
-"""Other documents, whether they come while the first ones are submitted, and what is asked for."""
-EACH_TIME = [way for at, way in enumerate(WAYS) if (at // 4 + at // 2 + at) % 2 == 0]
-"""All documents at both times, with the one or the other that is asked for."""
+TIMES = [(False, "attach"), (False, "retry-failed"), (True, "attach")]
+"""Whether other documents come while the first ones are submitted, and what is asked for."""
+WAYS = [(other, *way) for other, way in product(OTHERS, TIMES)]
+EACH_TIME = WAYS[::2]
+"""All documents, and all times."""
 
 
 def same(x: int) -> int:
@@ -52,14 +53,6 @@ def held(elements: Iterable[Any], until: threading.Event, at: int = 2) -> Iterat
         if ordinal == at:
             until.wait(30)
         yield element
-
-
-def dead_there(run: dq.Run) -> None:
-    """Wait until a document is dead, 30 s at most."""
-    deadline = time.monotonic() + 30
-    while not run.counts["dead"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -98,8 +91,6 @@ def test_run_attaches_to_the_same_documents_alone(
     if not submitting:
         goes_on.set()
         first.wait(timeout=30)
-    elif retries:
-        dead_there(first)  # what dies later is not meant
 
     again = None
     try:
@@ -121,26 +112,16 @@ def test_run_attaches_to_the_same_documents_alone(
     assert sum(same_again.counts.values()) == 4
 
 
-def test_difference_is_raised_while_the_first_input_goes_on(
-    queue: dq.QueuePool, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+def test_retry_failed_while_the_first_input_goes_on_is_refused_with_both_ways_out(
+    queue: dq.QueuePool, goes_on: threading.Event
 ) -> None:
-    """A listing of hours must not hide for hours that it is another one; it goes on itself."""
-    monkeypatch.setattr("dqlab.runs.run.PARK", 60.0)  # longer than the wait: nothing of the queue ends it
-    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
-    first = queue.map(same, held_up(queue, 100, goes_on), name=f"run-{queue.name}")
-    submitter = first.submitter
-    assert submitter is not None
-    all_there(queue, 100)
-
-    for other in (range(1, 101), range(50)):
-        with pytest.raises(RunExists, match="documents"):
-            queue.map(same, other, name=first.name).results(timeout=30)
-    assert not submitter.finished.is_set()
-
-    run = queue.map(same, range(100), name=first.name)
+    """Nobody knows yet whether the documents are the same, and the submission may wait for this very retry."""
+    first = queue.map(same, held(range(5), goes_on), name=f"run-{queue.name}")
+    with pytest.raises(RunExists, match=rf"still being submitted.*after its end.*attach\('{first.name}'\)\.retry"):
+        queue.map(same, range(5), name=first.name, on_existing="retry-failed")
     goes_on.set()
-    assert list(run.results(timeout=30)) == list(range(100))
-    assert run.counts["acked"] == sum(run.counts.values()) == 100
+
+    assert list(first.results(timeout=30)) == list(range(5))
 
 
 def test_other_documents_of_another_client_are_refused_while_the_first_submits(
@@ -179,11 +160,12 @@ def test_list_that_was_changed_in_place_is_another_input(queue: dq.QueuePool, go
     run = queue.map(same, documents, name=f"run-{queue.name}")
     all_there(queue, 2)
     documents[0] = 99
-    queue.map(same, documents, name=run.name)
+    changed = queue.map(same, documents, name=run.name)
     goes_on.set()
 
     with pytest.raises(RunExists, match="other documents"):
-        run.wait(timeout=30)
+        changed.wait(timeout=30)
+    assert list(run.results(timeout=30)) == list(range(5))
 
 
 def test_input_that_breaks_is_told_to_who_attached_meanwhile(queue: dq.QueuePool, goes_on: threading.Event) -> None:
@@ -202,19 +184,19 @@ def test_input_that_breaks_is_told_to_who_attached_meanwhile(queue: dq.QueuePool
     assert list(queue.map(same, range(8), name=first.name).results(timeout=30)) == list(range(8))
 
 
-def test_cancelling_ends_both_the_submission_and_the_comparison(queue: dq.QueuePool, goes_on: threading.Event) -> None:
+def test_cancelling_ends_the_submission_and_who_attached_meanwhile(
+    queue: dq.QueuePool, goes_on: threading.Event
+) -> None:
     """Neither thread goes on for a run that nobody wants."""
     first = queue.map(same, held(range(5), goes_on), name=f"run-{queue.name}")
-    submitter = first.submitter
-    run = queue.map(same, range(5), name=first.name)
-    run.cancel()
+    again = queue.map(same, range(5), name=first.name)
+    first.cancel()
 
-    with pytest.raises(RunCancelled):
-        run.results(timeout=30)
-    assert submitter is not None
-    assert submitter.finished.is_set()
-    assert run.submitter is not None
-    assert run.submitter.join(30)
+    for run in (first, again):
+        with pytest.raises(RunCancelled):
+            run.results(timeout=30)
+        assert run.submitter is not None
+        assert run.submitter.join(30)
 
 
 def test_map_over_other_documents_raises_and_leaves_variables_of_earlier_cells_alone(
