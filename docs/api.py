@@ -27,7 +27,7 @@ DEFAULTS = DOCS.parent / "dqlab" / "dqlab.yaml"
 INTERNAL = {
     dq.Lab: {
         *("announce", "controls", "held_elsewhere", "keep_in", "list_stored", "past", "retry", "seen", "service"),
-        *("snapshot", "with_way_once", "wait_for_change"),
+        *("snapshot", "wait_for_change"),
     },
     dq.Run: {
         *("doubt", "examples", "handle", "left", "newer", "on_drop", "past", "record", "send_again", "snapshot"),

@@ -60,7 +60,6 @@ __all__ = [
     "unregister",
     "way_to",
     "withdraw",
-    "without_way",
 ]
 
 logger = logging.getLogger("dqlab.clusters_here")
@@ -330,20 +329,13 @@ def _of_others() -> list[Announcement]:
         return []
 
 
-_WAY = "; to work with those, connect to its cluster"
-
-
 def way_to(keeper: Announcement) -> str:
     """Return a sentence that names the process with the store open, and the line that connects to its cluster."""
     return (
-        f"lab {keeper.name!r} of process {keeper.pid} on {keeper.host} keeps queues in {keeper.store}"
-        f"{_WAY}: dq.connect({keeper.scheduler!r}), in a notebook %dq connect {keeper.scheduler}"
+        f"lab {keeper.name!r} of process {keeper.pid} on {keeper.host} keeps queues in {keeper.store}; to work with "
+        f"those, connect to its cluster: dq.connect({keeper.scheduler!r}), in a notebook %dq connect "
+        f"{keeper.scheduler}"
     )
-
-
-def without_way(sentence: str) -> str:
-    """Return a sentence of `way_to` without the line to type, for a person who has read it once."""
-    return sentence.partition(_WAY)[0]
 
 
 def seen(place: Path, id: str, at: float | None = None) -> float:

@@ -26,7 +26,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import Executor
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.undisturbed import undisturbed
-from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw, without_way
+from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw
 from dqlab.config import check_name, option, seconds
 from dqlab.datasets.sinks import Files, OwnSink, Parquet
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
@@ -147,7 +147,6 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if own_client:
             self.session.link.lab, self.session.link.embedded = self.name, cluster is not None
         self.closed = False
-        self._ways_shown: set[str] = set()
         self._stored: tuple[float, list[str]] = -RESTING_FOR, []
         """When the queues of the store were last listed, and their names."""
         if self.embedded:
@@ -297,15 +296,6 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         """The lab of another process with queues in this lab's store, and the way to it, as a sentence; else ""."""
         keeper = keeper_of(self.store) if self.store is not None else None
         return "" if keeper is None or keeper.scheduler == self.session.link.address else f"{way_to(keeper)}."
-
-    def with_way_once(self, held: str) -> str:
-        """Return a sentence about the lab that has queues open, without the line to type from the second time on."""
-        sentence = held.removesuffix(".")
-        place = sentence[sentence.find("lab ") :]
-        if place in self._ways_shown:
-            return without_way(sentence)
-        self._ways_shown.add(place)
-        return held
 
     def queue(
         self,
@@ -693,7 +683,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             except OwnerStillAlive as error:
                 held[name] = error
         if held:
-            said = f"queues of the store were left out: {self.with_way_once(self._who_holds(held))}"
+            said = f"queues of the store were left out: {self._who_holds(held)}"
             warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
         return held
 

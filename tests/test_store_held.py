@@ -151,7 +151,6 @@ def test_lists_of_a_store_that_is_held_name_its_holder_and_not_that_there_is_not
     told = {
         "held_elsewhere": second.held_elsewhere,
         "stats": lambda: other,
-        "with_way_once": second.with_way_once,
         "queue_names": second.queue_names,
         "queues": [],
     }
@@ -159,14 +158,10 @@ def test_lists_of_a_store_that_is_held_name_its_holder_and_not_that_there_is_not
     assert commands.status(line, Namespace()) is None
     said = capsys.readouterr().out
     assert "open elsewhere: lab" in said
-    assert "%dq connect" not in said, "the line to type is told once"
+    assert "%dq connect" in said
     line.lab = SimpleNamespace(all_runs=list, **told)
     assert commands.runs(line, Namespace()) is None
     assert "no runs of this lab; queues of the store are open elsewhere: lab" in capsys.readouterr().out
-    line.lab = second
-    with pytest.warns(DqlabWarning, match=rf"left out: '{queue_name}', open elsewhere: lab") as caught:
-        commands.runs(line, Namespace())
-    assert all("%dq connect" not in str(warning.message) for warning in caught)
 
 
 def test_a_lab_that_has_every_queue_of_its_store_open_names_no_other(

@@ -270,7 +270,7 @@ ACTS: dict[str, Call] = {
 """What changes something."""
 
 SAYS_NOTHING_TO_THE_CLUSTER = {
-    "Lab": "announce dashboard embedded keep_in list_stored panel queues runs service with_way_once widget "
+    "Lab": "announce dashboard embedded keep_in list_stored panel queues runs service widget "
     "__getitem__ __iter__ __len__",
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
     "Run": "newer queue on_drop undecided widget __getitem__ __iter__ __len__",

@@ -252,13 +252,9 @@ class ActorGone(DqlabError):
     )
     """What is left of a durable queue after its files were deleted or moved."""
 
-    def __init__(self, *, name: str, reason: str, left: str = UNKNOWN) -> None:
-        super().__init__(name=name, reason=reason, left=left)
-
-    @property
-    def without_files(self) -> bool:
-        """Whether the reason is that the log of a durable queue was deleted or moved."""
-        return self.reason.startswith("the log in ") and " is gone: " in self.reason  # the text of `dqlab.log.LogGone`
+    def __init__(self, *, name: str, reason: str, left: str = UNKNOWN, without_files: bool = False) -> None:
+        # without_files: the log of a durable queue was deleted or moved.
+        super().__init__(name=name, reason=reason, left=left, without_files=without_files)
 
 
 class QueueLost(ActorGone):
@@ -889,11 +885,14 @@ class RunExists(RunError):
     RETRY = "; on_existing='retry-failed' retries its dead documents with this code"
     """What works where only the code differs: a retry compares the documents too."""
 
-    def __init__(self, *, run: str, difference: str, steps: str = "") -> None:
-        self.other_code = difference.startswith("other code")
-        in_python = f"{self.START_OVER}{self.RETRY * self.other_code}."
-        self.in_python = steps in ("", in_python)  # not those of a line of `%dq`
-        super().__init__(run=run, difference=difference, steps=steps or in_python)
+    def __init__(
+        self, *, run: str, difference: str, other_code: bool = False, steps: str = "", in_python: bool | None = None
+    ) -> None:
+        # in_python: whether `steps` are lines of Python, not of `%dq`; by default those that are made here are.
+        if in_python is None:
+            in_python = not steps
+        steps = steps or f"{self.START_OVER}{self.RETRY * other_code}."
+        super().__init__(run=run, difference=difference, other_code=other_code, steps=steps, in_python=in_python)
 
 
 OF_DOCUMENTS = frozenset({"FileNotFoundError", "PermissionError"})

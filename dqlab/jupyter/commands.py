@@ -179,7 +179,7 @@ def status(line: Line, options: Namespace) -> Snapshot | None:
     """Show all queues and runs, except those that are gone with their workers."""
     snapshot = line.lab.stats()
     if held := _held(line, {queue.name for queue in snapshot.queues}):
-        line.say(f"queues of the store are open elsewhere: {line.lab.with_way_once(held)}")
+        line.say(f"queues of the store are open elsewhere: {held}")
         if not snapshot.queues:
             return None
     if snapshot.workers:
@@ -297,7 +297,7 @@ def runs(line: Line, _: Namespace) -> RunList | None:
     if found or not (held := _held(line, {pool.name for pool in line.lab.queues})):
         return found
     # That warning is not enough: Python shows it once for each place, and this line is typed again and again.
-    line.say(f"no runs of this lab; queues of the store are open elsewhere: {line.lab.with_way_once(held)}")
+    line.say(f"no runs of this lab; queues of the store are open elsewhere: {held}")
     return None
 
 

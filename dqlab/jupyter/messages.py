@@ -83,7 +83,7 @@ def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: i
         )
     else:
         steps = "To start over with these documents: submit with --on-existing new. To keep both: another --name."
-    return RunExists(run=error.run, difference=error.difference, steps=steps)
+    return RunExists(run=error.run, difference=error.difference, other_code=error.other_code, steps=steps)
 
 
 def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iterator[str]:

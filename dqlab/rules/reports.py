@@ -94,6 +94,8 @@ class LaneReport:
     """Why it paused itself because everything fails."""
     held: str = ""
     """Why its consumers cannot keep results at the moment."""
+    held_by: str = ""
+    """That as a `Blocked`."""
     stop_if: int | None = None
     sealed: bool = False
     total: int | None = None

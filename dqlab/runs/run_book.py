@@ -428,7 +428,8 @@ class RunBook:
             # Any version will do: a cell with the function that a retry has replaced since must still attach. But what
             # is put from now on runs the newest version.
             if all(each["hash"] != code["hash"] for each in codes):
-                raise RunExists(run=run.name, difference=_difference(fn, version, codes[-1]))
+                difference = _difference(fn, version, codes[-1])
+                raise RunExists(run=run.name, difference=difference, other_code=True)
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # a complete run keeps no functions
                 newest = self._link.sync(queue_calls.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)

@@ -14,7 +14,7 @@ Units: counts are messages (documents, for people), `units` are pages or bytes, 
 durations and rates are in seconds and per second.
 """
 
-from dqlab.stats.counts import Counts, QueueState, RunState, StopReason, run_state, total_counts
+from dqlab.stats.counts import Blocked, Counts, QueueState, RunState, StopReason, run_state, total_counts
 from dqlab.stats.history import History
 from dqlab.stats.meter import Meter, Speed
 from dqlab.stats.queues import (
@@ -46,6 +46,7 @@ __all__ = [
     "SCHEMA",
     "Attention",
     "AttentionKind",
+    "Blocked",
     "ClassStats",
     "CodeStats",
     "Compaction",

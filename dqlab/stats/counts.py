@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-__all__ = ["Counts", "QueueState", "RunState", "StopReason", "run_state", "total_counts"]
+__all__ = ["Blocked", "Counts", "QueueState", "RunState", "StopReason", "run_state", "total_counts"]
 
 
 class RunState(StrEnum):
@@ -48,6 +48,19 @@ class StopReason(StrEnum):
     """Its first documents all failed."""
     RESULTS_FULL = "results-full"
     """Its queue keeps as many bytes of results as it may."""
+
+
+class Blocked(StrEnum):
+    """What a run that waits cannot get done."""
+
+    RESULTS = "results"
+    """To keep results: its sink refuses rows."""
+    DOCUMENTS = "documents"
+    """To read documents: a storage refuses those that it gave before."""
+    INPUT = "input"
+    """To list more documents."""
+    ANSWER = "answer"
+    """To hear of its consumers: all are on workers that have been silent for too long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 from typing import overload
 
 from dqlab.keywords import SuggestsAttributes
-from dqlab.stats.counts import Counts, RunState, StopReason
+from dqlab.stats.counts import Blocked, Counts, RunState, StopReason
 
 __all__ = [
     "NO_ROOM",
-    "UNANSWERED",
-    "UNREAD",
-    "UNWRITTEN",
     "ClassStats",
     "CodeStats",
     "Eta",
@@ -26,16 +23,6 @@ NO_ROOM = "no room for more results"
 
 SHORTEST = 0.5
 """Seconds from which a run has a mean speed: before, the start of the run is all that is measured."""
-
-# `RunStats.unanswered`, `unwritten` and `unread` know the cause by these words alone.
-UNANSWERED = "no consumer answers"
-"""First words of the reason of a run whose consumers are all on workers that have been silent for too long."""
-
-UNWRITTEN = "its rows cannot be written"
-"""First words of the reason of a run that waits because its sink refuses rows."""
-
-UNREAD = "its documents cannot be read"
-"""First words of the reason of a run that waits because a storage refuses documents that it gave before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +110,8 @@ class RunStats(SuggestsAttributes):
     eta: Eta | None = None
     stop: StopReason | None = None
     """The reason of a run that is STOPPED; `why` has it in words."""
+    blocked: Blocked | None = None
+    """What keeps it from going on, where that is known; `why` has it in words."""
     mean_seconds: float | None = None
     """Mean seconds of its documents in the function."""
     owner: str = ""
@@ -218,17 +207,17 @@ class RunStats(SuggestsAttributes):
     @property
     def unanswered(self) -> bool:
         """It waits because the workers of all its consumers are silent."""
-        return self.why.startswith(UNANSWERED) and self.state is RunState.WAITING
+        return self.blocked is Blocked.ANSWER and self.state is RunState.WAITING
 
     @property
     def unwritten(self) -> bool:
         """It waits for its sink."""
-        return self.why.startswith(UNWRITTEN) and self.state is RunState.WAITING
+        return self.blocked is Blocked.RESULTS and self.state is RunState.WAITING
 
     @property
     def unread(self) -> bool:
         """It waits for the storage of its documents."""
-        return self.why.startswith(UNREAD) and self.state is RunState.WAITING
+        return self.blocked in (Blocked.DOCUMENTS, Blocked.INPUT) and self.state is RunState.WAITING
 
     @property
     def held(self) -> bool:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.stats import (
+    Blocked,
     ClassStats,
     ConsumerStats,
     Counts,
@@ -27,7 +28,6 @@ from dqlab.stats import (
     total_queue,
 )
 from dqlab.stats.attention import QueueFacts, Thresholds, brief, find, find_leaving
-from dqlab.stats.runs import UNREAD, UNWRITTEN
 from tests.golden.make_snapshot import every_field
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snapshot.json"
@@ -340,8 +340,8 @@ def test_whether_a_queue_grows_is_judged_since_the_last_message_came(
 
 def test_a_run_whose_sink_refuses_rows_needs_a_user() -> None:
     """A disk fills up in the night; in the morning the view shows it at once, with the reason."""
-    why = f"{UNWRITTEN} to out/: No space left on device"
-    run = RunStats("parse", "pages", RunState.WAITING, Counts(ready=5), why=why)
+    why = "its rows cannot be written to out/: No space left on device"
+    run = RunStats("parse", "pages", RunState.WAITING, Counts(ready=5), why=why, blocked=Blocked.RESULTS)
 
     [need] = find([QueueFacts(QueueStats("pages", "running", run.counts), runs=(run,))], Thresholds())
 
@@ -350,8 +350,8 @@ def test_a_run_whose_sink_refuses_rows_needs_a_user() -> None:
 
 
 def test_a_run_whose_documents_are_refused_needs_a_user() -> None:
-    why = f"{UNREAD}: s3://bucket refuses what it gave before"
-    run = RunStats("parse", "pages", RunState.WAITING, Counts(ready=5), why=why)
+    why = "its documents cannot be read: s3://bucket refuses what it gave before"
+    run = RunStats("parse", "pages", RunState.WAITING, Counts(ready=5), why=why, blocked=Blocked.DOCUMENTS)
 
     [need] = find([QueueFacts(QueueStats("pages", "running", run.counts), runs=(run,))], Thresholds())
 

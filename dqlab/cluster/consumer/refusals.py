@@ -24,7 +24,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
-from dqlab.cluster.transport.blocking import Answer, Blocked, hold
+from dqlab.cluster.transport.blocking import Answer, hold
 from dqlab.cluster.transport.wire import Packed, unpack
 from dqlab.documents.document import sealed_document
 from dqlab.documents.refusals import refuses, root_of
@@ -32,7 +32,7 @@ from dqlab.documents.storage import local_path, storage_of
 from dqlab.errors import DqlabError
 from dqlab.frame import Outcome
 from dqlab.rules.ranges import Ranges
-from dqlab.stats.runs import UNREAD
+from dqlab.stats import Blocked
 
 __all__ = ["Refusals"]
 
@@ -132,8 +132,8 @@ class Refusals:
         if not reason or chunk.run in self._waits:
             return bool(reason)
         why = (
-            f"{UNREAD}: {root.partition(' ')[2]} refuses files that it returned before ({reason}). Renew the "
-            f"credentials of {self._here}; the run then continues by itself"
+            f"its documents cannot be read: {root.partition(' ')[2]} refuses files that it returned before "
+            f"({reason}). Renew the credentials of {self._here}; the run then continues by itself"
         )
         logger.warning("event=documents_refused consumer=%s run=%s %s", self._consumer, chunk.run.hex(), why)
         if not (await self._hold(chunk.run, shards, why)).wanted:

@@ -21,7 +21,7 @@ from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.sink_rows import acked_payloads, opened_rows, rows_alike, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
-from dqlab.cluster.transport.blocking import Blocked, hold
+from dqlab.cluster.transport.blocking import hold
 from dqlab.cluster.transport.calls import FindSinkCall
 from dqlab.datasets.alike import FEWEST as MANY
 from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, merge
@@ -29,7 +29,7 @@ from dqlab.datasets.sink_parts import SinkRows, Writer, parts_in, writer_of
 from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
 from dqlab.errors import in_words
 from dqlab.frame import Outcome
-from dqlab.stats.runs import UNWRITTEN
+from dqlab.stats import Blocked
 from dqlab.texts import one_line
 
 __all__ = ["Calls", "Gathering", "Sinks"]
@@ -237,7 +237,7 @@ class Gathering:
                         lot.ready.set_result(done)
                 return
             logger.warning("event=sink_refused sink=%s part=%s %s", self._sink, part, why)
-            wanted = await self._report(f"{UNWRITTEN} to {self._sink}: {why}")
+            wanted = await self._report(f"its rows cannot be written to {self._sink}: {why}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, AGAIN_S[1])
             for lot in [lot for lot in lots if not wanted or lot.given_up]:
@@ -251,7 +251,7 @@ class Gathering:
         work = [(lot.chunk, lot.done) for lot in lots]
         writing = asyncio.wrap_future(self._thread.submit(partial(self._write_part, part, work, hurried=hurried)))
         while not (await asyncio.wait((writing,), timeout=SLOW_S))[0]:
-            await self._report(f"{UNWRITTEN} to {self._sink} yet: it is slow to answer")
+            await self._report(f"its rows cannot be written to {self._sink} yet: it is slow to answer")
         return writing.result()
 
     async def _report(self, why: str) -> bool:

@@ -37,7 +37,7 @@ def _of_consumers(record: logging.LogRecord) -> bool:
     # An actor whose worker has just died or leaves is made again elsewhere.
     text, error = record.getMessage(), record.args[-1] if isinstance(record.args, tuple) and record.args else None
     if text.startswith("event=spawn_failed"):
-        return not (isinstance(error, WorkerLost) and str(error.fields.get("reason")).startswith("it leaves"))
+        return not (isinstance(error, WorkerLost) and error.leaving)
     return not (text.startswith("event=close_failed") and isinstance(error, NoSuchActor))
 
 

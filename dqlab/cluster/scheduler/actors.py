@@ -65,11 +65,14 @@ class Whereabouts:
     """Whether `gone` is about its log, which may recover."""
     lost: bool = False
     """Whether `gone` is about its log, which is gone too."""
+    without_files: bool = False
+    """Whether `gone` is about the log of a durable queue, which was deleted or moved."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that clients and workers get."""
         if self.address is None:
-            return {"gone": self.gone, "failed": self.failed, "lost": self.lost, "address": None}
+            why = {"failed": self.failed, "lost": self.lost, "without_files": self.without_files}
+            return {"gone": self.gone, **why, "address": None}
         return {**asdict(self)}
 
 
@@ -94,7 +97,7 @@ class Actors:
         # No await from here on: the worker may die during an await, and the returned address would be stale.
         if entry.gone is None and not stands:
             return Whereabouts(gone=self.hopeless(entry), failed=bool(entry.failure), lost=not entry.failure)
-        return Whereabouts(entry.address, entry.key, entry.epoch, entry.gone)
+        return Whereabouts(entry.address, entry.key, entry.epoch, entry.gone, without_files=entry.without_files)
 
     def hopeless(self, entry: Entry) -> str | None:
         """Return why callers should stop waiting for a shard, None if they should wait."""

@@ -53,6 +53,8 @@ class Entry:
     """Which queue of that name it belongs to; "" for a durable one."""
     gone: str | None = None
     """Why it never answers again; None: it does, or will once it is made."""
+    without_files: bool = False
+    """Whether that is because the log of a durable queue was deleted or moved."""
     last: str = ""
     """Address of the worker of its previous epoch."""
     left: float = 0.0

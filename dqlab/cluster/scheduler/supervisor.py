@@ -15,7 +15,7 @@ from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.cluster.transport.parking import Bell
 from dqlab.errors import DqlabError
-from dqlab.log import LogError
+from dqlab.log import LogError, LogGone
 
 __all__ = ["Supervisor"]
 
@@ -173,6 +173,7 @@ class Supervisor:
                 failed += 1
                 if isinstance(error, DqlabError) or failed == TRIES:
                     entry.gone = str(error) if isinstance(error, DqlabError) else f"it cannot be recreated: {error!r}"
+                    entry.without_files = isinstance(error, LogGone)
                     break
                 await asyncio.sleep(TRY_AGAIN)
                 continue

@@ -29,7 +29,6 @@ from dqlab.cluster.shard.pages import PAGE_VALUES, page, page_behind
 from dqlab.cluster.shard.recalls import Recalls
 from dqlab.cluster.shard.upkeep import Upkeep
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.blocking import Blocked
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.parking import Bell, Do, ParkedLease, ParkingLot, SlotOrder, rung
 from dqlab.cluster.transport.progress import ShardProgress
@@ -164,12 +163,12 @@ class QueueActor:
         if opened:
             self.ledger.obey(Op.OPEN, None, {"open": asked.open})
         function = None if asked.function is None else (asked.function, bytes(parts[asked.frames]))
-        firsts, verdict, full = list[int | None](), "", None
+        firsts, verdict, full = list[int | None](), None, None
         for part in parts[: asked.frames]:
             frame = Frame.decode(bytes(part))
             # Waits for room, and for earlier frames of the producer.
             put = await self._put_frame(frame, asked.wait, function)
-            verdict = put.verdict.name
+            verdict = put.verdict
             if put.verdict not in (Verdict.ACCEPTED, Verdict.DUPLICATE):
                 if put.verdict is Verdict.FULL:
                     full = self._fullness(frame)
@@ -250,13 +249,12 @@ class QueueActor:
         run, lane = asked.run, self.shard.lanes.get(asked.run)
         if lane is None:
             return calls.HoldAnswer(wanted=False).pack()
-        what = Blocked(asked.what)
-        self._blocks.note(run, asked.consumer, asked.why, self._clock.monotonic(), what)
+        self._blocks.note(run, asked.consumer, asked.why, self._clock.monotonic(), asked.what)
         self._apply_blocks()
         if asked.why:
             # A report expires by itself: its consumer may be gone.
             asyncio.get_running_loop().call_later(LASTS + 1.0, self._apply_blocks)
-        return calls.HoldAnswer(lane.alive > 0, self._blocks.others(run, asked.consumer, what)).pack()
+        return calls.HoldAnswer(lane.alive > 0, self._blocks.others(run, asked.consumer, asked.what)).pack()
 
     def _apply_blocks(self) -> None:
         """Hold up exactly the runs that consumers have reported."""
@@ -267,7 +265,8 @@ class QueueActor:
             lane, why = self.shard.lanes.get(run), self._blocks.why(run, now)
             if lane is None or why == lane.held:
                 continue
-            begins, lane.held, changed = not lane.held, why, True
+            begins, changed = not lane.held, True
+            lane.held, lane.held_by = why, self._blocks.what(run)
             self.shard.activity.touch(run)
             if begins:
                 self._give_back_untouched(run)

@@ -5,7 +5,7 @@ A consumer repeats its report, and a report expires: so the report of a dead or 
 
 from __future__ import annotations
 
-from dqlab.cluster.transport.blocking import Blocked
+from dqlab.stats import Blocked
 
 __all__ = ["LASTS", "Blocks"]
 
@@ -37,6 +37,10 @@ class Blocks:
             self._why.pop(run, None)
             return ""
         return next(iter(reported.values()))[0]
+
+    def what(self, run: bytes) -> str:
+        """Return the `Blocked` of the reason that `why` has just returned, or ""."""
+        return next((what for _, what in self._why.get(run, ())), "")
 
     def others(self, run: bytes, consumer: str, what: Blocked) -> bool:
         """Return whether another consumer has reported the same."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.reports import CodeName, LaneReport
-from dqlab.stats import NO_ROOM, CodeStats, Counts, RunState, RunStats, StopReason, run_state
+from dqlab.stats import NO_ROOM, Blocked, CodeStats, Counts, RunState, RunStats, StopReason, run_state
 
 __all__ = ["run_stats", "state_of", "sum_counts", "sum_revived", "sum_units"]
 
@@ -67,7 +67,10 @@ def run_stats(
     state = state_of(lanes, paused=paused, blocked=blocked, served=consumers > 0)
     ends = [lane.ended for lane in lanes if lane.ended is not None]
     halted = next((lane.halted for lane in lanes if lane.halted), "")
-    blocked = blocked or next((lane.held for lane in lanes if lane.held), "")
+    cause: Blocked | None = None
+    held = next((lane for lane in lanes if lane.held), None)
+    if held is not None and not blocked:
+        blocked, cause = held.held, Blocked(held.held_by) if held.held_by else None
     if halted:
         why = halted
     elif any(lane.stopped for lane in lanes):
@@ -75,7 +78,7 @@ def run_stats(
     elif blocked and (counts.left or not sealed):
         why = blocked
     elif state is RunState.WAITING:
-        why = unanswered or f"no consumer serves queue {queue}"
+        why, cause = unanswered or f"no consumer serves queue {queue}", Blocked.ANSWER if unanswered else None
     else:
         why = record.incomplete or record.why or (paused_by if state is RunState.PAUSED else "")
     stop = StopReason.ALL_FAILED if halted else StopReason.RESULTS_FULL
@@ -89,6 +92,7 @@ def run_stats(
         weighed_in=record.unit or "pages",
         why=why,
         stop=stop if state is RunState.STOPPED else None,
+        blocked=cause,
         code=CodeStats(
             name=code.name,
             short=code.short,

@@ -39,7 +39,6 @@ from dqlab.stats import (
 )
 from dqlab.stats.attention import QueueFacts, brief, find, find_leaving, is_stuck
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical, with_stuck
-from dqlab.stats.runs import UNANSWERED
 from dqlab.stats.snapshot import (
     MAX_CLASSES,
     MAX_CONSUMERS,
@@ -143,7 +142,7 @@ class JoinedQueue:
         if silence is None:
             return ""
         names = numbers.few_of([f"{each.name} on worker {each.worker}" for each in self._consumers])
-        return f"{UNANSWERED} since {numbers.clock(self._wall - silence)}: {names}"
+        return f"no consumer answers since {numbers.clock(self._wall - silence)}: {names}"
 
     def _lately(self, queue: QueueStats) -> tuple[float | None, float | None, float | None]:
         """Return rates in and out over the last minutes, and the lag before, or None for a queue that keeps up."""

@@ -8,30 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from dqlab.cluster.transport.calls import HoldCall
 from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import RunNotFound
+from dqlab.stats import Blocked
 
-__all__ = ["Answer", "Blocked", "CallShard", "hold"]
+__all__ = ["Answer", "CallShard", "hold"]
 
 logger = logging.getLogger("dqlab.consumer")
 
 CallShard: TypeAlias = Callable[[str, bytes], Awaitable[Packed]]
 """Calls a method of one shard with packed arguments, and returns the packed answer."""
-
-
-class Blocked(StrEnum):
-    """A thing that cannot be done for a run."""
-
-    RESULTS = ""
-    """To keep results."""
-    DOCUMENTS = "documents"
-    """To read documents."""
-    INPUT = "input"
-    """To list more documents."""
 
 
 class Answer(NamedTuple):
@@ -45,7 +34,7 @@ class Answer(NamedTuple):
 
 async def hold(calls: Iterable[CallShard], run: bytes, reporter: str, what: Blocked, why: str) -> Answer:
     """Report to a run's shards why something cannot be done, or with "" that it can."""
-    asked = HoldCall(run, reporter, why, what.value)
+    asked = HoldCall(run, reporter, why, what)
     answers = await asyncio.gather(*(asked.ask(call) for call in calls), return_exceptions=True)
     wanted = others = False
     for answer in answers:

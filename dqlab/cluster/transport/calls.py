@@ -16,6 +16,8 @@ from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.cluster.transport.wire import Packed, unpack
 from dqlab.rules.reports import HeldLease
+from dqlab.rules.states import Verdict
+from dqlab.stats import Blocked
 from dqlab.store.values import Compacted
 
 
@@ -89,8 +91,8 @@ class PutAnswer(PlainData):
 
     The next frame was refused with `verdict`, and the shard did not look at later ones.
     """
-    verdict: str = ""
-    """Name of the `Verdict` on the last frame that the shard looked at."""
+    verdict: Verdict | None = None
+    """On the last frame that the shard looked at."""
     full: Fullness | None = None
     opened: bool = False
     """Whether the shard did not have the run, and opened it."""
@@ -328,8 +330,8 @@ class HoldCall(Call[HoldAnswer]):
     consumer: str
     why: str
     """The reason; "" once the consumer can."""
-    what: str = ""
-    """What it cannot do, a `Blocked`."""
+    what: Blocked = Blocked.RESULTS
+    """What it cannot do."""
 
 
 # --- orders -------------------------------------------------------------------------------------------------------

@@ -29,6 +29,10 @@ class WorkerLost(DqlabError):
         "another worker is used then."
     )
 
+    def __init__(self, *, worker: str, call: str, reason: str, leaving: bool = False) -> None:
+        # leaving: it leaves, or its cluster was restarted, so an actor is made again elsewhere.
+        super().__init__(worker=worker, call=call, reason=reason, leaving=leaving)
+
 
 def answering(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """Wrap a handler so that it returns dqlab's errors, which `opened` raises at the caller."""

@@ -165,7 +165,7 @@ class Link:
             what = self._what if self._found_by else "what it held"
             found = f"{self._found_by} finds it" if self._found_by else "lab.attach(RUN) finds its runs"
             said = ActorGone.NO_FILES.format(what=what[:1].upper() + what[1:], found=found)
-            raise type(error)(name=error.name, reason=error.reason, left=said) from error
+            raise ActorGone(name=error.name, reason=error.reason, left=said, without_files=True) from error
         except (RuntimeError, concurrent.futures.CancelledError):
             self.check_open()
             raise

@@ -95,7 +95,7 @@ class Ref:
                 ) from error
             if found["gone"] is not None:
                 gone = StoreFailed if found["failed"] else QueueLost if found["lost"] else ActorGone
-                raise gone(name=self.name, reason=found["gone"])
+                raise gone(name=self.name, reason=found["gone"], without_files=found["without_files"])
             if found["address"] is None:  # it is still being recreated
                 raise CallTimeout(name=self.name, call="resolve", seconds=RESOLVE_WAIT)
             self._place = Place(found["address"], found["key"], found["epoch"])

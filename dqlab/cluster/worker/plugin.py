@@ -165,7 +165,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
             await self._make(worker, key, sealed)
         except (NoSuchActor, CancelledError) as error:  # a restart of the cluster cancels what was made
             reason = f"it leaves, or the cluster was restarted ({error})"
-            raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason) from error
+            raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason, leaving=True) from error
         finally:
             self._begins -= 1
         return {"address": worker.address, **greeting()}

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from dqlab.cluster.transport import calls, orders
-from dqlab.cluster.transport.blocking import Blocked, hold
+from dqlab.cluster.transport.blocking import hold
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
@@ -46,7 +46,7 @@ from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.sender import RunSender
-from dqlab.stats.runs import UNREAD
+from dqlab.stats import Blocked
 
 __all__ = ["Submitter", "as_mapped"]
 
@@ -325,8 +325,9 @@ class Submitter:
             while reason := refused_now(documents):
                 waited = True
                 why = (
-                    f"{UNREAD}: the rest of its input cannot be listed ({reason}). Renew the credentials of the "
-                    f"notebook, process {os.getpid()} on {socket.gethostname()}; the listing then continues by itself"
+                    f"its documents cannot be read: the rest of its input cannot be listed ({reason}). Renew "
+                    f"the credentials of the notebook, process {os.getpid()} on {socket.gethostname()}; "
+                    "the listing then continues by itself"
                 )
                 self._hold(why)
                 until = time.monotonic() + pause

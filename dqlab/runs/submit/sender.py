@@ -359,7 +359,7 @@ class Sender:
                 for batch, first in zip(parcel, answer.firsts, strict=False):
                     self._confirmed(batch, first)
                 del parcel[: len(answer.firsts)]  # in place, so that an error below refuses only the rest
-                if parcel and answer.verdict == Verdict.NO_FUNCTION.name and parcel[0].entry.blob:
+                if parcel and answer.verdict is Verdict.NO_FUNCTION and parcel[0].entry.blob:
                     self._functions[parcel[0].shard].clear()  # it was dropped with its last message
                 elif parcel:
                     self._judge(answer)
@@ -413,13 +413,13 @@ class Sender:
         verdict, full = answer.verdict, answer.full
         if self.failure is not None:
             raise self.failure
-        if verdict == "DRAINING":
+        if verdict is Verdict.DRAINING:
             raise QueueDraining(queue=self.handle.name)
-        if verdict == "SEALED":
+        if verdict is Verdict.SEALED:
             raise RunCancelled(run=self.handle.run or self.run.hex(), cancelled=0, total=self.sent, acked=0)
-        if verdict == Verdict.NO_FUNCTION.name:
+        if verdict is Verdict.NO_FUNCTION:
             raise PutFailed(queue=self.handle.name, count=self.sent, reason="its function did not come along")
-        if verdict != Verdict.FULL.name:
+        if verdict is not Verdict.FULL:
             return
         assert full is not None, "the answer of a full queue has the reason"
         if full.disk is not None:

@@ -10,9 +10,10 @@ import pytest
 from dqlab.cluster.shard import actor as shard_actor
 from dqlab.cluster.shard.blocks import LASTS, Blocks
 from dqlab.cluster.transport import blocking
-from dqlab.cluster.transport.blocking import Answer, Blocked
+from dqlab.cluster.transport.blocking import Answer
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CallTimeout, RunNotFound
+from dqlab.stats import Blocked
 from tests.cluster.desk import DeskActor, frame, opened
 
 RUN, OTHER = b"r" * 16, b"o" * 16

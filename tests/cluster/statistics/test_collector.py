@@ -11,10 +11,9 @@ import pytest
 from dqlab.cluster.statistics.collector import Collector, thresholds
 from dqlab.errors import BadOption, MessageTimeout
 from dqlab.failures.failure import class_name
-from dqlab.stats import RunState, Severity, Snapshot
+from dqlab.stats import Blocked, RunState, Severity, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.eta import Effort
-from dqlab.stats.runs import UNREAD, UNWRITTEN
 from dqlab.testing import FakeClock
 from tests.cluster.reports import consumer_report, failure_class, lane_report, shard_report
 
@@ -677,12 +676,14 @@ def test_only_a_run_that_goes_on_has_the_speed_of_the_last_minute(
     assert (run.state, run.rate is not None) == (state, state is RunState.RUNNING)
 
 
-@pytest.mark.parametrize(("held_up", "why"), [(UNWRITTEN, "sink refuses"), (UNREAD, "documents refused")])
-def test_a_queue_whose_run_is_held_up_does_not_run_and_has_no_end(hall: Hall, held_up: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("held_up", "why"), [(Blocked.RESULTS, "sink refuses"), (Blocked.DOCUMENTS, "documents refused")]
+)
+def test_a_queue_whose_run_is_held_up_does_not_run_and_has_no_end(hall: Hall, held_up: Blocked, why: str) -> None:
     """The run waited for its sink, without an end, and beside it its queue was running, and empty in 15 s."""
     hall.consumer("a")
     for done in (0, 10, 20):
-        more = {"held": f"{held_up}: no space left"} if done == 20 else {}
+        more = {"held": "no space left", "held_by": held_up} if done == 20 else {}
         hall.shard("a", lane_report("r", counts=counts(ready=95 - done, leased=5, acked=done), **more), lag=5.0)
         hall.after(1)
 

@@ -14,7 +14,6 @@ from distributed import Client
 import dqlab as dq
 from dqlab.errors import RunCancelled, RunExists, SubmissionIncomplete
 from dqlab.testing import Tally
-from tests.runs.submit.test_cut_off import all_there, held_up
 from tests.runs.submit.test_cut_off import all_there
 from tests.sampled import mostly_slow
 
