@@ -16,10 +16,11 @@ from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.freshness import Freshness
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport import queue_calls
-from dqlab.cluster.transport.calls import LetGoCall, RunningNowCall
+from dqlab.cluster.transport.calls import A, Call, LetGoCall, RunningNowCall
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
 from dqlab.cluster.transport.orders import TRANSIENT, Drain, Pause, Purge, Resume
 from dqlab.cluster.transport.queue_calls import QueueCalls
+from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
@@ -328,9 +329,10 @@ class _SchedulerCalls(QueueCalls):
         """How many shards it has."""
         return self._count
 
-    async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
+    async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
         """Call one shard like `call_actor`."""
-        return await self.call_actor(f"queue/{self.name}/{shard}", call, body, timeout=timeout)
+        name, timeout = f"queue/{self.name}/{shard}", RPC_TIMEOUT + wait
+        return call.opened(await self.call_actor(name, call.method, call.pack(*parts), timeout=timeout))
 
     async def call_actor(self, name: str, call: str, body: Packed, *, timeout: float) -> Packed:
         """Call a shard or a consumer, or raise ActorGone, CallTimeout, or ActorFailed for an error of the actor."""

@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, 
 
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.parking import Credit, SlotOrder
-from dqlab.cluster.transport.plain_data import PlainData
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
-from dqlab.cluster.transport.wire import Packed, unpack
+from dqlab.cluster.transport.wire import Packed, PlainData, unpack
 from dqlab.rules.reports import HeldLease
 from dqlab.rules.states import Verdict
 from dqlab.stats import Blocked

@@ -10,8 +10,7 @@ from dqlab.cluster.transport.calls import A, Call
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import TRANSIENT
 from dqlab.cluster.transport.queue_calls import QueueCalls
-from dqlab.cluster.transport.ref import Ref
-from dqlab.cluster.transport.wire import Packed
+from dqlab.cluster.transport.ref import RPC_TIMEOUT, Ref
 from dqlab.errors import RunNotFound
 from dqlab.texts import as_name
 
@@ -54,18 +53,15 @@ class Handle(QueueCalls):
         return gone, any(place["gone"] is None and place["address"] is None for place in places)
 
     async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
-        """Call one shard as `QueueCalls.ask` does, and name the run in RunNotFound."""
+        """Call one shard as `QueueCalls.ask` says, and name the run in RunNotFound."""
         try:
-            return await super().ask(shard, call, *parts, wait=wait)
+            answer = await self.refs[shard].call(call.method, call.pack(*parts), timeout=RPC_TIMEOUT + wait)
         except RunNotFound:
             if not self.run:
                 raise
             hint = " It was dropped, or went with its queue; if it is still listed, drop it again."
             raise RunNotFound(run=self.run, hint=hint, known="see lab.runs") from None
-
-    async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
-        """Call one shard with packed arguments, and return its packed answer."""
-        return await self.refs[shard].call(call, body, timeout=timeout)
+        return call.opened(answer)
 
     # Not an `Order`: shards record the messages it moves, as a released lease does, and replay those.
     async def let_go(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from dqlab.cluster.transport.plain_data import PlainData
+from dqlab.cluster.transport.wire import PlainData
 
 __all__ = ["Bell", "Credit", "Do", "ParkedLease", "ParkingLot", "SlotOrder", "rung"]
 

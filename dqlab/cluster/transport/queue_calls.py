@@ -22,8 +22,6 @@ from dqlab.cluster.transport.orders import (
     Order,
 )
 from dqlab.cluster.transport.progress import Progress
-from dqlab.cluster.transport.ref import RPC_TIMEOUT
-from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import CodeGone
 from dqlab.store.values import Compacted
 
@@ -53,13 +51,8 @@ class QueueCalls(ABC):
         """How many shards it has."""
 
     @abstractmethod
-    async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
-        """Call one shard with packed arguments, and return its packed answer."""
-
     async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
         """Call one shard, which may park the call for `wait` seconds, and return its answer with the answer's parts."""
-        answer = await self.call(shard, call.method, call.pack(*parts), timeout=RPC_TIMEOUT + wait)
-        return call.opened(answer)
 
     async def ask_all(self, call: Call[A], *, wait: float = 0.0) -> list[A]:
         """Call every shard, and return their answers."""

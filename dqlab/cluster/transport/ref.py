@@ -121,7 +121,8 @@ class Ref:
                 found, since = place, loop.time()
             try:
                 async with limited(timeout):
-                    return await self._called(place, function, body)
+                    await self._become_known(place)
+                    return await self._send(place, function, body)
             except TimeoutError:
                 self._place = None
                 raise CallTimeout(name=self.name, call=function, seconds=timeout) from None
@@ -158,16 +159,13 @@ class Ref:
                 return False
             await asyncio.sleep(NEWS_EVERY)
 
-    async def _become_known(self, place: Place, introduce: Callable[[], bytes]) -> None:
+    async def _become_known(self, place: Place) -> None:
+        if self._introduce is None or place.key == self._known:
+            return
         async with self._introducing:
             if self._known not in (None, place.key):  # the first actor has lost nothing, so nothing to reclaim
-                await self._send(place, "reclaim", introduce())
+                await self._send(place, "reclaim", self._introduce())
             self._known = place.key
-
-    async def _called(self, place: Place, function: str, body: Packed | Callable[[], Packed]) -> Packed:
-        if self._introduce is not None and place.key != self._known:
-            await self._become_known(place, self._introduce)
-        return await self._send(place, function, body)
 
     async def _send(self, place: Place, function: str, body: Packed | Callable[[], Packed]) -> Packed:
         if self._direct:

@@ -13,13 +13,11 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from dqlab.cluster.transport import calls, orders
 from dqlab.cluster.transport.blocking import hold
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
@@ -345,7 +343,7 @@ class Submitter:
     def _hold(self, why: str) -> None:
         """Report why the run gets no more documents, or "" once it gets some."""
         sender = self.sender
-        calls = [partial(sender.handle.call, at, timeout=RPC_TIMEOUT) for at in range(sender.handle.shards)]
+        calls = [ref.call for ref in sender.handle.refs]
 
         def is_wanted(reason: str) -> bool:
             reporting = hold(calls, sender.run, f"input/{sender.producer.hex()}", Blocked.INPUT, reason)

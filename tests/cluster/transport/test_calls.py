@@ -233,7 +233,7 @@ def test_call_that_follows_its_actor_packs_its_arguments_again(client: Client, m
         return b"answer"
 
     monkeypatch.setattr(Ref, "place", place)
-    monkeypatch.setattr(Ref, "_called", called)
+    monkeypatch.setattr(Ref, "_send", called)
 
     assert asyncio.run(ref.call("lease", lambda: next(bodies))) == b"answer"
     assert sent == [("a", b"first"), ("b", b"second")]
@@ -250,7 +250,7 @@ class Dead(Ref):
         self._place = self._place or (self.places.pop(0) if len(self.places) > 1 else self.places[0])
         return self._place
 
-    async def _called(self, place: Place, function: str, body: bytes) -> bytes:
+    async def _send(self, place: Place, function: str, body: bytes) -> bytes:
         self.tried += 1
         if place.address == "dead":
             raise NotConnected("refused")
@@ -265,7 +265,7 @@ def test_arguments_are_packed_after_the_introduction_and_once_there_is_a_connect
     places = [Place("dead", "k1", 1), Place("alive", "k2", 2)]
 
     class Introduced(Dead):
-        _called = Ref._called
+        _send = Ref._send
 
     async def call_actor(pool: Any, address: str, key: str, call: str, body: Any, *, connecting: float) -> bytes:
         events.append(f"connect to {address} for {call}")
@@ -311,10 +311,10 @@ def test_time_at_one_place_is_not_counted_at_the_next(client: Client, monkeypatc
     monkeypatch.setattr("dqlab.cluster.transport.ref.REACH_FOR", 0.3)
 
     class Parked(Dead):
-        async def _called(self, place: Place, function: str, body: bytes) -> bytes:
+        async def _send(self, place: Place, function: str, body: bytes) -> bytes:
             if not self.tried:
                 await asyncio.sleep(0.4)
-            return await super()._called(place, function, body)
+            return await super()._send(place, function, body)
 
     places = [Place("dead", "k", 1), Place("dead", "k", 2), Place("dead", "k", 2), Place("alive", "k", 3)]
 

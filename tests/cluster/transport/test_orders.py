@@ -33,12 +33,12 @@ class Queue(QueueCalls):
         self.promise, self.refuse, self.error = promise, refuse, error
         self.events: list[tuple[Any, dict[str, Any] | None]] = []
 
-    async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
-        assert call == "control"
-        self.events.append((shard, unpack(body)[0]))
+    async def ask(self, shard: int, call: Any, *parts: bytes, wait: float = 0.0) -> tuple[Any, list[memoryview]]:
+        assert call.method == "control"
+        self.events.append((shard, unpack(call.pack(*parts))[0]))
         if shard == self.refuse and self.error is not None:
             raise self.error
-        return pack({"count": 10})
+        return call.opened(pack({"count": 10}))
 
     def give(self, order: Order, shard: int | None = None) -> int:
         return asyncio.run(self.order(order, shard=shard))

@@ -16,8 +16,8 @@ from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.calls import Call
 from dqlab.cluster.transport.parking import Credit, Do, SlotOrder
-from dqlab.cluster.transport.plain_data import PlainData
 from dqlab.cluster.transport.protocol import PROTOCOL
+from dqlab.cluster.transport.wire import PlainData
 from dqlab.rules.reports import HeldLease
 from dqlab.store.values import Compacted
 

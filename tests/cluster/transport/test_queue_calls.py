@@ -30,7 +30,8 @@ class Shards(QueueCalls):
         self.retried: list[dict[str, Any]] = []
         self.halted, self.function = ("", halted), function
 
-    async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
+    async def ask(self, shard: int, asked: Any, *parts: bytes, wait: float = 0.0) -> tuple[Any, list[memoryview]]:
+        call, body = asked.method, asked.pack(*parts)
         self.asked.append(call)
         if call == "control":
             self.ordered.append((shard, unpack(body)[0]["op"]))
@@ -43,7 +44,7 @@ class Shards(QueueCalls):
             "control": {"count": 0},
             "retry": {"count": 1, "after": None},
         }
-        return pack(answers[call], *([self.function] if call == "function" and self.function else []))
+        return asked.opened(pack(answers[call], *([self.function] if call == "function" and self.function else [])))
 
     def standing(self, shard: int) -> ShardProgress:
         lane = LaneReport(run=RUN.hex(), name="word-count", counts=[0] * 7, halted=self.halted[shard])
