@@ -40,11 +40,6 @@ class Tail:
         """Return the number of records that are not yet written."""
         return len(self._unwritten)
 
-    @property
-    def unsynced(self) -> bool:
-        """True when something was written and not yet synced."""
-        return bool(self._unsynced)
-
     def body(self, position: Position) -> bytes | None:
         """Return a record's body if it is in memory."""
         # Without a lock, because it is one look into one dict: readers call it on the event loop, which must not wait

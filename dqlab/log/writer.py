@@ -1,18 +1,17 @@
 """Appends to memory; writes, syncs and seals segments; and refuses all further records when the disk fails.
 
-Order of every commit: write, sync, check the epoch, and only then confirm. See `Writer._commit` for why.
+Order of every commit: write, sync, check the epoch, and only then confirm. See `Writer.commit` for why.
 
 Order of the locks in this room, outermost first. Taking one while holding a later one deadlocks sooner or later, and
 hardly any test runs long enough to notice:
 
 1. `Compactor._one_at_a_time`, `SegmentCollector._lock`: one compaction, one checkpoint or collection; neither takes the
    other's.
-2. `Writer._one_sync`: one commit that asks for a sync.
-3. `Catalog.lock`: one commit, or one change of the manifest. It is held during I/O.
-4. `Writer.memory`: the only lock that `append` waits for, on the event loop of a shard. Never held during I/O.
-5. The locks of `Needed`, `Reader` and `Catalog.allocate`: nothing is locked while they are held.
+2. `Catalog.lock`: one commit, or one change of the manifest. It is held during I/O.
+3. `Writer.memory`: the only lock that `append` waits for, on the event loop of a shard. Never held during I/O.
+4. The locks of `Needed`, `Reader` and `Catalog.allocate`: nothing is locked while they are held.
 
-`Writer.on_refusal` is mostly called with the locks 2 and 3 held, so it must neither wait nor take a lock of this room.
+`Writer.on_refusal` is mostly called with lock 2 held, so it must neither wait nor take a lock of this room.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from dqlab.log.tail import AppendedRecord, Tail
 __all__ = ["OpenSegment", "Writer"]
 
 _FIRST = SEGMENT_BYTES + HEADER_BYTES  # a segment holds one record at least, however large
-_UNSYNCED_BYTES = 8 << 20  # kept in memory for readers before they are synced, or left to the system
+_UNSYNCED_BYTES = 8 << 20  # kept in memory before they are synced, or forgotten
 _LOOK_EVERY_S = 0.01  # between two checks of the epoch in the mode "os"; below `_UNNOTICED_S` of ownership
 
 
@@ -67,8 +66,7 @@ class OpenSegment:
     def __init__(self, seq: int, descriptor: int, end: int) -> None:
         self.seq = seq
         self.descriptor = descriptor
-        # Behind the last record that was written completely, and behind the last one on the device; in the mode "os",
-        # behind the last one left to the system.
+        # Behind the last record that was written completely, and behind the last one on the device.
         self.end = self.synced = end
 
 
@@ -95,8 +93,6 @@ class Writer:
         self._open = segment
         self._synced_at = clock.monotonic()
         self._looked_at = float("-inf")
-        self._left_to_system: set[int] = set()  # descriptors with unsynced bytes, until a sync is asked for
-        self._one_sync = threading.Lock()
         self.memory = threading.Lock()
         self.tail = Tail()
         # Numbers of the last appended and of the last confirmed record.
@@ -187,32 +183,6 @@ class Writer:
 
     def commit(self, *, sync: bool) -> int:
         """Write the appended records, sync them if asked or due, confirm them, and return the last confirmed number."""
-        if not sync:
-            return self._commit(sync=False)
-        # One at a time: while the first one syncs sealed segments without the catalog's lock, a second one would find
-        # none left to sync, and confirm records that are not on the device yet.
-        with self._one_sync:
-            self._sync_sealed()
-            return self._commit(sync=True)
-
-    def _sync_sealed(self) -> None:
-        """Sync sealed segments that were left to the system."""
-        with self._catalog.lock:
-            sealed = self._left_to_system - {self._open.descriptor}
-            # The syncs run without this lock, beside other commits: it may be gigabytes.
-            self._left_to_system -= sealed
-        try:
-            for descriptor in sealed:
-                self._files.sync(descriptor)
-        except OSError as error:
-            with self._catalog.lock:
-                raise self.refuse(self._failure(error)) from error
-        finally:
-            for descriptor in sealed:
-                with suppress(OSError):
-                    self._files.close(descriptor)
-
-    def _commit(self, *, sync: bool) -> int:
         with self._catalog.lock:
             self.check()
             # Taken together, before writing: records appended while this commit does its I/O are not confirmed by it.
@@ -259,10 +229,8 @@ class Writer:
             # Before the files close. Commits check it under the same lock, so none uses a closed descriptor, whose
             # number another file may have by then.
             self.refuse(LogClosed(directory=str(self._directory)))
-            for descriptor in self._left_to_system | {self._open.descriptor}:
-                with suppress(OSError):
-                    self._files.close(descriptor)
-            self._left_to_system.clear()
+            with suppress(OSError):
+                self._files.close(self._open.descriptor)
 
     def _sync_due(self) -> bool:
         if self._options.sync == "always":
@@ -279,7 +247,10 @@ class Writer:
         if sync:
             self._sync()
         elif self.tail.unsynced_bytes > _UNSYNCED_BYTES:
-            self._free_written()
+            if self._options.sync == "os":
+                self._forget_written()
+            else:
+                self._sync()
 
     def _write(self, count: int) -> None:
         """Write the first `count` records that are not yet written."""
@@ -324,33 +295,17 @@ class Writer:
         except OSError as error:
             raise _Broken from error
 
-    def _free_written(self) -> None:
-        """Free the memory of written records, after a sync, or in the mode "os" without one."""
-        if self._options.sync == "os":
-            self._left_to_system.add(self._open.descriptor)
-            self._forget_written()
-        else:
-            self._sync()
-
     def _sync(self) -> None:
         self._synced_at = self._clock.monotonic()
-        if not (self.tail.unsynced or self._left_to_system):
+        if self._open.synced == self._open.end:
             return
-        for descriptor in [*self._left_to_system]:
-            try:
-                self._files.sync(descriptor)
-            except OSError as error:
-                # These records have left memory and cannot be written again, and another sync may succeed falsely.
-                raise self.refuse(self._failure(error)) from error
-            if descriptor != self._open.descriptor:
-                self._files.close(descriptor)
-            self._left_to_system.discard(descriptor)
         try:
             self._files.sync(self._open.descriptor)
         except OSError as error:
             self._cut_off_unsynced()
             raise _Broken from error
         self.sync_seconds.append(self._clock.monotonic() - self._synced_at)
+        self._open.synced = self._open.end
         self._forget_written()
 
     def _cut_off_unsynced(self) -> None:
@@ -362,7 +317,6 @@ class Writer:
                 self._catalog.publish(self._catalog.manifest.sealed(self._open.seq, self._open.synced))
 
     def _forget_written(self) -> None:
-        self._open.synced = self._open.end
         with self.memory:
             self.tail.synced()
 
@@ -370,9 +324,9 @@ class Writer:
 
     def _roll(self, seq: int) -> None:
         """Seal the open segment and begin another."""
-        # Synced before the manifest states its length, except in the mode "os": recovery takes a sealed segment's bytes
-        # as durable, and would report a part lost in a power cut as corruption.
-        self._free_written()
+        # Synced in every mode before the manifest states its length: recovery takes the bytes of a sealed segment as
+        # durable, and would report a part lost in a power cut as corruption.
+        self._sync()
         old, epoch = self._open, self._owner.epoch
         header = pack_segment_header(self._catalog.uuid, seq, epoch, self._clock.wall())
         name = segment_name(seq, epoch)
@@ -387,6 +341,5 @@ class Writer:
         # Changed last: after an error before this line the same step is repeated with the same number, and `create` and
         # `having` allow that.
         self._open = OpenSegment(seq, descriptor, SEGMENT_BYTES)
-        if old.descriptor not in self._left_to_system:
-            with suppress(OSError):
-                self._files.close(old.descriptor)
+        with suppress(OSError):
+            self._files.close(old.descriptor)

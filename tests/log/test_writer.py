@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -92,10 +91,10 @@ def test_interval_confirms_first_and_syncs_when_the_interval_is_over(
         assert files.syncs == before + 1
 
 
-def test_os_leaves_records_to_the_system_until_a_sync_is_asked_for(
+def test_os_leaves_records_to_the_system_until_their_segment_is_full_or_a_sync_is_asked_for(
     path: Path, files: Failing, clock: FakeClock
 ) -> None:
-    """The names of segments are synced all the same: a power cut may cost records, never the log."""
+    """A power cut may cost records of the open segment, never the log."""
     options = LogOptions(sync="os", segment_bytes=1000)
     with Log.open(path, files=files, clock=clock, options=options) as log:
         before = files.syncs
@@ -107,11 +106,10 @@ def test_os_leaves_records_to_the_system_until_a_sync_is_asked_for(
         for _ in range(3):
             log.append(16, [bytes(900)])
             log.commit()
-        assert files.syncs == before + 3 * 2  # of each new segment the header, and the manifest
-        log.sync()
-        assert files.syncs == before + 3 * 2 + 4
-        log.sync()
-        assert files.syncs == before + 3 * 2 + 4
+        assert files.syncs == before + 3 * 3  # the full segment, of the new one the header, and the manifest
+        for _ in range(2):
+            log.sync()
+            assert files.syncs == before + 3 * 3 + 1
 
 
 # --- writes that fail -------------------------------------------------------------------------
@@ -242,73 +240,6 @@ def test_records_of_the_mode_os_survive_a_failed_sync(path: Path, files: Failing
         log.sync()
     log.close()
     assert bodies(path) == [bytes([n]) * 100 for n in range(5)]
-
-
-def test_puts_are_confirmed_while_earlier_segments_are_brought_to_the_device(path: Path, files: Failing) -> None:
-    log = Log.open(path, files=files, options=LogOptions(sync="os", segment_bytes=1000))
-    for _ in range(3):
-        log.append(16, [bytes(900)])
-        log.commit()
-    begun, may_end = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        if threading.current_thread() is syncing:
-            begun.set()
-            assert may_end.wait(30)
-
-    files.on_sync = wait
-    syncing = threading.Thread(target=log.sync)
-    syncing.start()
-    assert begun.wait(30)
-    log.append(16, [b"meanwhile"])
-    assert log.commit() == 4
-    may_end.set()
-    syncing.join()
-    log.close()
-    assert bodies(path)[3] == b"meanwhile"
-
-
-def test_a_second_sync_ends_after_all_that_was_committed_before_it_is_on_the_device(path: Path, files: Failing) -> None:
-    log = Log.open(path, files=files, options=LogOptions(sync="os", segment_bytes=1000))
-    for _ in range(2):
-        log.append(16, [bytes(900)])
-        log.commit()
-    begun, may_end, order = threading.Event(), threading.Event(), list[str]()
-
-    def wait() -> None:
-        begun.set()
-        assert may_end.wait(30)
-        order.append("synced")
-
-    files.on_sync = wait
-    first = threading.Thread(target=log.sync)
-    first.start()
-    assert begun.wait(30)
-
-    def again() -> None:
-        log.sync()
-        order.append("second")
-
-    second = threading.Thread(target=again)
-    second.start()
-    may_end.set()
-    first.join()
-    second.join()
-    log.close()
-    assert order.index("second") > order.index("synced")
-
-
-def test_earlier_segments_that_cannot_be_brought_to_the_device_close_the_log(path: Path, files: Failing) -> None:
-    log = Log.open(path, files=files, options=LogOptions(sync="os", segment_bytes=1000))
-    for _ in range(3):
-        log.append(16, [bytes(900)])
-        log.commit()
-    fail_sync(files)
-    with pytest.raises(LogFailed):
-        log.sync()
-    with pytest.raises(LogFailed):
-        log.append(16, [b""])
-    log.close()
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM])
