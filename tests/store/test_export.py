@@ -8,6 +8,7 @@ from base64 import b64decode
 from pathlib import Path
 from random import Random
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -166,6 +167,24 @@ def test_without_a_manifest_all_messages_and_results_are_there_without_their_sta
     assert messages.items() >= expected["payloads"].items()
     assert results.items() >= expected["results"].items()
     assert {row["state"] for row in rows} <= {"unknown", "acked"}
+
+
+def test_a_list_of_files_that_is_no_longer_read_is_refused_and_its_messages_are_exported(
+    store: Path, clock: FakeClock
+) -> None:
+    """Earlier versions went on in another segment after a disk had failed, and noted it in the manifest."""
+    [load, _] = busy_queue(store, clock, seed=1)
+    expected = contents(opened_copy(load, store))
+    file = next(load.directory.glob("MANIFEST-*"))
+    text = file.read_bytes().rpartition(b"crc32")[0].replace(b'"continues": []', b'"continues": [1, 64]', 1)
+    file.write_bytes(text + b"crc32 %08x\n" % crc32(text))
+
+    [found] = check(load.directory, clock).shards()
+    rows = {row["id"]: row["payload"] for row in rows_of(load.directory, clock)}
+
+    assert "an earlier version wrote it" in str(found.findings[0])
+    assert found.level == 3
+    assert expected["payloads"].keys() <= rows.keys()
 
 
 def test_a_missing_segment_costs_what_was_in_it(store: Path, clock: FakeClock) -> None:
