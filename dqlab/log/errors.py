@@ -169,7 +169,7 @@ class DiskFull(LogError):
 
     text = (
         "no room in {directory}: {needed:,} bytes needed, {free:,} free. Nothing was confirmed and nothing is lost. "
-        "Delete files, raise max_bytes, or let consumers go on: settled messages free space."
+        "Delete files, or let consumers go on: settled messages free space."
     )
 
 

@@ -292,7 +292,7 @@ class Log:
     # --- space -----------------------------------------------------------------------------
 
     def room(self, nbytes: int) -> bool:
-        """Return whether quota, disk and reserve have room for a number of bytes."""
+        """Return whether the disk has room for a number of bytes, and the reserve is there."""
         # No I/O, because every put asks: the figures come from the last commit that looked at the disk, at most a
         # second or a MiB ago.
         return self._reserve.present and self._free() >= nbytes + HEADER_BYTES
@@ -302,8 +302,7 @@ class Log:
         return DiskFull(directory=str(self.directory), needed=nbytes, free=max(0, self._free()))
 
     def _free(self) -> int:
-        free = self._free_space.left(self._writer.appended_bytes) - self._writer.pending_bytes
-        return free if self.options.max_bytes is None else min(free, self.options.max_bytes - self.usage().total)
+        return self._free_space.left(self._writer.appended_bytes) - self._writer.pending_bytes
 
     def _look_at_disk(self) -> None:
         """Read the free space."""
@@ -320,12 +319,11 @@ class Log:
             needed=sum(self._needed.table().values()),
             checkpoints=sum(checkpoint.size for checkpoint in checkpoints),
             reserve=self._reserve.nbytes,
-            files=len(manifest.segments) + len(checkpoints) + 3 + bool(self._reserve.nbytes),
         )
 
     def figures(self) -> dict[str, Any]:
         """Return the figures that views show, in bytes and seconds."""
-        # `free` is of the disk or the quota; `written` counts since the log was opened; `sync_p99` is the 99th
+        # `free` is of the disk; `written` counts since the log was opened; `sync_p99` is the 99th
         # percentile of the last syncs, None without any; above the garbage share `compact_above` the log is compacted.
         usage, syncs = self.usage(), sorted(self._writer.sync_seconds)
         return {

@@ -44,7 +44,6 @@ class Opened(NamedTuple):
 
 def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, owner: str, takeover: bool) -> Opened:
     """Take ownership of a log and recover it, as `Log.open` promises."""
-    started = clock.monotonic()
     directory = Directory(path, files)
     with typed(directory):
         _make(directory)
@@ -57,7 +56,7 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
             found = _find(directory, ownership.epoch)
             if not found.clean:
                 _sync(directory, found)
-            return _begin(directory, ownership, found, options, clock, started)
+            return _begin(directory, ownership, found, options, clock)
         except BaseException:
             ownership.release()
             raise
@@ -104,9 +103,7 @@ def _sync(directory: Directory, found: FoundLog) -> None:
             directory.files.sync(descriptor)
 
 
-def _begin(
-    directory: Directory, owner: Ownership, found: FoundLog, options: LogOptions, clock: Clock, started: float
-) -> Opened:
+def _begin(directory: Directory, owner: Ownership, found: FoundLog, options: LogOptions, clock: Clock) -> Opened:
     """Create the epoch's first segment and publish the manifest that lists it."""
     reserve = Reserve(directory, options.reserve_bytes)
     catalog = Catalog(directory, owner, reserve, found.manifest)
@@ -130,7 +127,6 @@ def _begin(
         leftovers=leftovers,
         lock=owner.lock,
         filesystem=owner.filesystem,
-        seconds=clock.monotonic() - started,
     )
     return Opened(
         directory,

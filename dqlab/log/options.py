@@ -28,8 +28,6 @@ class LogOptions:
     """Size of a file that is deleted on a full disk, so that settlements and checkpoints still fit."""
     checkpoint_bytes: int = 64 << 20
     """Bytes of log after which `Log.checkpoint_due` is true."""
-    max_bytes: int | None = None
-    """Quota for all files together; None = the whole disk."""
     compact_below: float = 0.5
     """A segment is worth compacting when the share of its bytes that is needed is smaller than this."""
     copy_bytes_per_s: int = 50 << 20
@@ -45,8 +43,6 @@ class LogOptions:
         for option in ("segment_bytes", "checkpoint_bytes", "copy_bytes_per_s"):
             _check(option, getattr(self, option), 1, math.inf)
         _check("reserve_bytes", self.reserve_bytes, 0, math.inf)
-        if self.max_bytes is not None:
-            _check("max_bytes", self.max_bytes, 1, math.inf)
 
 
 def _check(option: str, value: Any, least: float, most: float) -> None:

@@ -78,8 +78,6 @@ class Recovery:
     """What keeps other processes out; see `Ownership`."""
     filesystem: str
     """Its type, "" when unknown."""
-    seconds: float
-    """Time that opening took, without the replay."""
 
 
 class FoundLog(NamedTuple):

@@ -30,8 +30,6 @@ class Usage:
     """The part of the segments that the journal needs."""
     checkpoints: int
     reserve: int
-    files: int
-    """Number of files."""
 
     @property
     def total(self) -> int:

@@ -20,7 +20,6 @@ def test_a_commit_is_synced_unless_told_otherwise() -> None:
         {"segment_bytes": 0},
         {"compact_below": 1.5},
         {"reserve_bytes": -1},
-        {"max_bytes": 0},
     ],
 )
 def test_an_option_out_of_range_names_itself(wrong: dict[str, Any]) -> None:
