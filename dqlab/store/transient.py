@@ -17,6 +17,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -64,12 +65,13 @@ class ClusterDirectory:
     def __init__(self, cluster: str, *, within: str = "", scheduler: bool = False) -> None:
         self.path: Path | None = None
         self._descriptor = -1
+        self._several_machines = bool(within)
         try:
-            self._hold(private_directory(within), cluster, scheduler=scheduler, sweep=not within)
+            self._hold(private_directory(within), cluster, scheduler=scheduler)
         except (BadOption, OSError) as error:  # durable queues need none, and opening a transient one fails with it
             logger.warning("event=no_directory_for_transient_queues error=%r", error)
 
-    def _hold(self, root: Path, cluster: str, *, scheduler: bool, sweep: bool) -> None:
+    def _hold(self, root: Path, cluster: str, *, scheduler: bool) -> None:
         place = root / cluster
         place.mkdir(mode=0o700, exist_ok=True)
         # The directory, not a file in it: systemd-tmpfiles deletes nothing old below a directory that is locked.
@@ -79,8 +81,20 @@ class ClusterDirectory:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)
         if scheduler:
             (place / _SCHEDULER).touch(mode=0o600)
-        if sweep:  # on a file system of several machines, a lock may be seen on its own machine alone
-            _sweep(root, cluster)
+
+    def begin_sweep(self) -> None:
+        """Sweep in a thread of its own: large logs take seconds, and the caller may be an event loop."""
+        threading.Thread(target=self.sweep, name="dqlab-sweep", daemon=True).start()
+
+    def sweep(self) -> None:
+        """Delete what clusters left here that were killed with all their processes."""
+        # On a file system of several machines, a lock may be seen on its own machine alone.
+        if self.path is None or self._several_machines:
+            return
+        with suppress(OSError):  # somebody deletes the same at this moment
+            for place in self.path.parent.iterdir():
+                if place != self.path and _is_over(place):
+                    shutil.rmtree(place, ignore_errors=True)
 
     def touch(self) -> None:
         """Keep the directory for another day, though all workers here may end and be replaced."""
@@ -95,13 +109,6 @@ class ClusterDirectory:
             self._descriptor = -1
         if delete and self.path is not None:
             shutil.rmtree(self.path, ignore_errors=True)
-
-
-def _sweep(root: Path, mine: str) -> None:
-    """Delete what clusters left that were killed with all their processes."""
-    for place in root.iterdir():
-        if place.name != mine and _is_over(place):
-            shutil.rmtree(place, ignore_errors=True)
 
 
 def _is_over(place: Path) -> bool:

@@ -28,6 +28,12 @@ def grow_old(place: Path) -> None:
     os.utime(place, (long_ago, long_ago))
 
 
+def begin_and_end() -> None:
+    mine = ClusterDirectory("mine", scheduler=True)
+    mine.sweep()
+    mine.close(delete=True)
+
+
 @pytest.mark.parametrize(
     ("scheduler", "held", "old", "stays"),
     [
@@ -48,7 +54,7 @@ def test_a_cluster_that_begins_deletes_exactly_what_clusters_that_are_over_have_
     if old:
         grow_old(other.path)
 
-    ClusterDirectory("mine", scheduler=True).close(delete=True)
+    begin_and_end()
 
     assert other.path.exists() is stays
     assert [place.name for place in private_directory().iterdir()] == ["other"] * stays
@@ -61,7 +67,7 @@ def test_workers_that_host_queues_keep_their_directory_for_a_day() -> None:
     directory.touch()
     directory.close(delete=False)
 
-    ClusterDirectory("mine", scheduler=True).close(delete=True)
+    begin_and_end()
 
     assert directory.path.exists()
 
@@ -84,7 +90,7 @@ def test_what_was_deleted_but_for_a_part_is_deleted_by_the_next() -> None:
     other.close(delete=False)
     grow_old(other.path)
 
-    ClusterDirectory("mine", scheduler=True).close(delete=True)
+    begin_and_end()
 
     assert not other.path.exists()
 
@@ -94,7 +100,7 @@ def test_a_cluster_without_a_directory_for_transient_queues_still_begins(
 ) -> None:
     (tmp_path / f"dqlab-{os.getuid()}").write_text("no directory")
 
-    ClusterDirectory("mine", scheduler=True).close(delete=True)
+    begin_and_end()
 
     assert "event=no_directory_for_transient_queues" in caplog.text
     with pytest.raises(BadOption, match="temporary-directory"):

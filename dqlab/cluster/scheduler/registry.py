@@ -137,7 +137,9 @@ class Registry(SchedulerPlugin):
         for worker, version in dask_versions(scheduler).items():
             check_dask(f"worker {worker}", version)
         # Before the first worker: another cluster that begins now must find this one alive.
-        self.directory = self.directory or ClusterDirectory(scheduler.id, within=self.shared, scheduler=True)
+        if self.directory is None:
+            self.directory = ClusterDirectory(scheduler.id, within=self.shared, scheduler=True)
+            self.directory.begin_sweep()
         plugin = DqlabWorkerPlugin(scheduler.id, self.shared)
         await install(scheduler, plugin, DqlabWorkerPlugin.name, HELLO_TIMEOUT)
         workers = await answers(scheduler, "dq_greet", HELLO_TIMEOUT)

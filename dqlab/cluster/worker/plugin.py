@@ -94,6 +94,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         """Add our handlers, and one for SIGTERM that ends the worker in order."""
         self._worker, self._shared = worker, SharedClient(worker)
         self._directory = ClusterDirectory(self._cluster, within=self._shared_directory)
+        self._directory.begin_sweep()
         if on_sigterm(self._terminate) and worker.nanny is not None:
             self._exiting = asyncio.create_task(_exit_when_closed(worker), name="dqlab-exit")
         if worker.nanny is not None:  # in its own process: these settings are not for a user's
