@@ -98,8 +98,6 @@ KILL_AT_ONCE = 0.3
 
 ABSENT_LOOKS = 2
 """Checks in a row that find neither a worker nor a nanny that starts it, before it is made again."""
-ABSENT_S = 10.0
-"""Seconds without a process after which a worker is given up though its nanny runs. A nanny notices a death sooner."""
 LEAST_DELAY_S = 0.1
 """Least seconds between two such checks."""
 
@@ -522,35 +520,31 @@ def keep_replaced_workers(cluster: SpecCluster) -> None:
     """Keep Dask from giving up workers that their nannies are replacing at that moment."""
     # 15 s after each death, Dask checks whether a worker of that name is there, and else closes its nanny for good,
     # even while the nanny replaces the worker again. A worker whose documents kill it every 15 s would be lost that
-    # way. So check a worker that is being replaced again later, and give up only a retired one: `scale` then makes
-    # another.
+    # way. So give up only one whose nanny has ended, as that of a retired worker: `scale` then makes another.
     if hasattr(cluster._update_worker_status, "keeps_replaced_workers"):
         return
     give_up = cluster._update_worker_status
 
-    def look(name: Any, nanny: Nanny, since: float) -> None:
-        """Give up a worker that has had no process for `ABSENT_S`."""
+    def look(name: Any, nanny: Nanny) -> None:
         there = any(known["name"] == name for known in cluster.scheduler_info["workers"].values())
         if there or cluster.status is not Status.running or cluster.workers.get(name) is not nanny:
             return
-        now = asyncio.get_running_loop().time()
-        since = now if _has_or_starts_worker(nanny) else since
-        if nanny.status is Status.running and now - since < ABSENT_S:
-            look_later(name, nanny, since)
+        if nanny.status is Status.running:
+            look_later(name, nanny)
             return
         cluster._futures.add(asyncio.ensure_future(nanny.close()))
         del cluster.workers[name]
 
-    def look_later(name: Any, nanny: Nanny, since: float) -> None:
+    def look_later(name: Any, nanny: Nanny) -> None:
         delay = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
-        asyncio.get_running_loop().call_later(max(delay, LEAST_DELAY_S), look, name, nanny, since)
+        asyncio.get_running_loop().call_later(max(delay, LEAST_DELAY_S), look, name, nanny)
 
     def update(op: str, message: Any) -> None:
         known = cluster.scheduler_info["workers"].get(message) if op == "remove" else None
         nanny = cluster.workers.get(known["name"]) if known is not None else None
         if known is not None and isinstance(nanny, Nanny) and nanny.status is Status.running:
             Cluster._update_worker_status(cluster, op, message)
-            look_later(known["name"], nanny, asyncio.get_running_loop().time())
+            look_later(known["name"], nanny)
         else:
             give_up(op, message)  # type: ignore[no-untyped-call]
 
