@@ -14,7 +14,7 @@ _parsing = threading.Lock()
 def parse(source: str) -> ast.Module:
     """Return the syntax tree of a module, or raise what `ast.parse` raises for source that it refuses."""
     # CPython 3.11 counts the parser's depth over all threads together, and raises SystemError (gh-106905). The lock
-    # makes our own calls take turns; retries help against those of others.
+    # makes our own calls take turns; retries help against those of others. Until Python 3.13.
     for _ in range(TRIES - 1):
         with _parsing:
             try:
