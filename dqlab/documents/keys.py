@@ -31,7 +31,14 @@ def key_of_row(value: Any, column: Any, where: str, position: int, way: str = Ke
         return value
     if missing := "null" if value is None else getattr(value, "in_words", ""):  # of `Unreadable`
         raise KeyMissing(where=where, position=position, column=column, value=missing, way=way)
-    raise KeyUnusable(where=where, column=column, type=type(value).__name__, position=position, way=way)
+    raise KeyUnusable(
+        found=f"row {position:,} of {where!r} has a key of type {type(value).__name__} in {column!r}",
+        left="The rows before it were listed, and those that were submitted go on.",
+        where=where,
+        column=column,
+        position=position,
+        way=way,
+    )
 
 
 class Keys:

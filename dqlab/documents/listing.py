@@ -66,7 +66,7 @@ class Documents(SuggestsAttributes):
         A secret itself is among `storage_options`.
     StorageUnset
         When a document is opened or listed: a name in `storage_options` is not set there.
-    NotADocument
+    UsageError
         While iterating: an element is something else.
     DocumentsUsedUp
         When an iterator is iterated a second time.
@@ -328,7 +328,7 @@ class Documents(SuggestsAttributes):
         ------
         LengthUnknown
             The documents come from an iterator, which counting would exhaust.
-        LabUnclear
+        UsageError
             There are PDFs to count, `lab` is omitted, and not exactly one lab is open here.
         KeyboardInterrupt
             Ctrl-C stops waiting; the run continues, and another `probe` waits for the rest.

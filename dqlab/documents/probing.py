@@ -15,7 +15,7 @@ from dqlab.documents.document import Document
 from dqlab.documents.parts import Member, PageRange
 from dqlab.documents.pdf import count_pages, is_pdf_here
 from dqlab.documents.sources import Look, Source
-from dqlab.errors import LabUnclear, RunExists
+from dqlab.errors import RunExists, UsageError
 from dqlab.numbers import few_of
 from dqlab.texts import kept
 
@@ -50,7 +50,7 @@ def note_labs(open_labs: Callable[[], Sequence[Any]]) -> None:
 
 
 def the_lab() -> ProbingLab:
-    """Return the only lab that is open in this process, or raise `LabUnclear`."""
+    """Return the only lab that is open in this process, or raise `UsageError`."""
     labs = _open_labs()
     if len(labs) == 1:
         lab: ProbingLab = labs[0]
@@ -60,7 +60,7 @@ def the_lab() -> ProbingLab:
         reason, hint = f"{len(labs)} are open here: {names}", "Name the variable of one of them: docs.probe(lab)"
     else:
         reason, hint = "none is open here", "Write lab = dq.connect(), then docs.probe(lab)"
-    raise LabUnclear(function="probe", reason=reason, hint=hint)
+    raise UsageError(reason=f"probe() runs on the consumers of a lab, and {reason}. Nothing was done. {hint}.")
 
 
 class Probed:

@@ -278,7 +278,9 @@ def _check_type(column: str, kind: Any, where: str) -> None:
     text = types.is_string(inner) or types.is_large_string(inner) or (view is not None and view(inner))
     # Null, because pandas writes that type for a table without rows.
     if not (text or types.is_integer(inner) or types.is_null(inner)):
-        raise KeyUnusable(where=where, column=column, type=str(kind), way=KeysRepeat.OF_FILES)
+        found = f"column {column!r} of {where!r} holds values of type {kind}, which cannot be keys"
+        left = "Nothing was submitted."
+        raise KeyUnusable(found=found, left=left, where=where, column=column, way=KeysRepeat.OF_FILES)
 
 
 # --- JSON lines and CSV ----------------------------------------------------------------------

@@ -28,7 +28,7 @@ from dqlab.errors import (
     DocumentsUsedUp,
     DqlabWarning,
     FolderNotFound,
-    NotADocument,
+    UsageError,
     in_words,
 )
 from dqlab.numbers import many
@@ -185,7 +185,11 @@ def _document(element: Any, position: int, storage: str, silent: set[str]) -> Do
         return element
     place = os.fspath(element) if isinstance(element, str | os.PathLike) else None
     if not isinstance(place, str):
-        raise NotADocument(position=position, type=type(element).__name__)
+        kind = type(element).__name__
+        raise UsageError(
+            reason=f"element {position} is a {kind}, not a path, URL or Document. Documents lists files; to process "
+            "other values pass the iterable itself: pool.map(function, values)."
+        )
     path = local_path(place)
     where = located(place, storage) if path is None else path
     try:

@@ -13,10 +13,9 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge
     │               FunctionTooLarge · NotPicklable
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
-    ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed · CodeGone
-    │               FunctionForgotten
+    ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed
     │               DocumentsLost · ResultsMissing · ResultsForgotten · RunCancelled · RunStalled
-    │               SubmissionIncomplete · InputResized · DocumentsNotPut · ResultsFull · AllFailed
+    │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
     │               JoinStalled · ListingChanged · PartsMissing
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
@@ -26,10 +25,10 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset · StorageUnknown · ValueUnreadable
     └── UsageError ── BadName · BadOption · UnknownOption · NoAttribute
-                    NotSettable · PositionNotFound · RunsInFlight
+                    NotSettable · PositionNotFound
                     QueueNotFound · QueueInUse · QueueClosed
-                    FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
-                    DocumentsUsedUp · LengthUnknown · LabUnclear
+                    FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable
+                    DocumentsUsedUp · LengthUnknown
                     ExtraMissing · NoBatchSystem · ClusterClosed · StorageRefused
                     PasswordInURL · ColumnUnknown
 """
@@ -44,6 +43,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from dqlab.errors.sentence import DqlabError, DqlabWarning, in_words
+from dqlab.numbers import many
 
 __all__ = [
     "ActorGone",
@@ -55,7 +55,6 @@ __all__ = [
     "CallTimeout",
     "CallsFailed",
     "ClusterClosed",
-    "CodeGone",
     "ColumnNotFound",
     "ColumnRepeated",
     "ColumnUnknown",
@@ -75,9 +74,7 @@ __all__ = [
     "FolderNotFound",
     "FolderUnreadable",
     "FrameCorrupt",
-    "FunctionForgotten",
     "FunctionTooLarge",
-    "InputResized",
     "JobsDied",
     "JobsPending",
     "JoinStalled",
@@ -85,7 +82,6 @@ __all__ = [
     "KeyUnusable",
     "KeysRepeat",
     "LabClosed",
-    "LabUnclear",
     "LengthUnknown",
     "ListingChanged",
     "MemoryLimit",
@@ -99,7 +95,6 @@ __all__ = [
     "NoFiles",
     "NoPages",
     "NotACall",
-    "NotADocument",
     "NotAwaited",
     "NotCalled",
     "NotPicklable",
@@ -134,7 +129,6 @@ __all__ = [
     "RunFailed",
     "RunNotFound",
     "RunStalled",
-    "RunsInFlight",
     "SchedulerGone",
     "StorageRefused",
     "StorageUnknown",
@@ -563,15 +557,6 @@ class PositionNotFound(UsageError, IndexError):
     text = "{what} has {length}; there is none at position {position}."
 
 
-class RunsInFlight(UsageError):
-    """Closing a lab would end unfinished work."""
-
-    text = (
-        "{what} of lab {lab!r} is not done, so that lab was left open and no other was made. {steps}; then connect "
-        "again. Or give it up with %dq close."
-    )
-
-
 class QueueNotFound(UsageError):
     """No queue of that name is open."""
 
@@ -635,15 +620,6 @@ class ArchiveUnreadable(UsageError):
         super().__init__(archive=archive, reason=reason, listed=listed, hint=hint)
 
 
-class NotADocument(UsageError):
-    """An element of a listing of documents is neither path, URL nor document."""
-
-    text = (
-        "element {position} is a {type}, not a path, URL or Document. Documents lists files; to process "
-        "other values pass the iterable itself: pool.map(function, values)."
-    )
-
-
 class DocumentsUsedUp(UsageError):
     """Documents that came from an iterator were iterated a second time."""
 
@@ -651,12 +627,6 @@ class DocumentsUsedUp(UsageError):
         "the {kind} behind these documents can be read once, and has been read. Pass a list, or a callable that "
         "returns a new iterator each time: Documents(make_paths), not Documents(make_paths())."
     )
-
-
-class LabUnclear(UsageError):
-    """A call needs a lab, none was given, and not exactly one is open here."""
-
-    text = "{function}() runs on the consumers of a lab, and {reason}. Nothing was done. {hint}."
 
 
 class LengthUnknown(UsageError, TypeError):
@@ -808,19 +778,7 @@ class KeyMissing(DocumentError):
 class KeyUnusable(DocumentError):
     """A column holds values that cannot be keys."""
 
-    text = (
-        "column {column!r} of {where!r} holds values of type {type}, which cannot be keys of documents: these are "
-        "texts or whole numbers. Nothing was submitted. {way}."
-    )
-    of_row = (
-        "row {position:,} of {where!r} has a key of type {type} in {column!r}; keys of documents are texts or whole "
-        "numbers. The rows before it were listed, and those that were submitted go on. {way}."
-    )
-
-    def __init__(self, *, where: str, column: Any, type: str, way: str, position: int | None = None) -> None:
-        if position is not None:
-            self.text = self.of_row  # type: ignore[misc]  # before super(), which makes the sentence
-        super().__init__(where=where, column=column, type=type, way=way, position=position)
+    text = "{found}. Keys of documents are texts or whole numbers. {left} {way}."
 
 
 class KeysRepeat(DocumentError):
@@ -985,25 +943,6 @@ class RunCancelled(RunError):
         super().__init__(unsent=unsent, **fields)
 
 
-class CodeGone(RunError):
-    """The newest code of a run was lost with the worker or the file that kept it."""
-
-    text = (
-        "the newest code of run {run!r}, {code!r} (version {version}), is no longer kept anywhere: it was lost with a "
-        "worker or in a damaged file. Nothing was sent again. Pass the function: run.retry(fn=...)."
-    )
-
-
-class FunctionForgotten(RunError):
-    """The function of a run was requested, but its queue no longer keeps it."""
-
-    text = (
-        "run {run!r} no longer has the function {code!r} (version {version}): a queue keeps one while a document of "
-        "the run has failed with it, or is still to run. Results are not touched by this. Its source is run.source; "
-        "define it in a cell."
-    )
-
-
 class RunStalled(RunError):
     """Work is waiting and no consumer has existed for a while."""
 
@@ -1017,25 +956,13 @@ class RunStalled(RunError):
 class SubmissionIncomplete(RunError):
     """The input ended early; documents that were already submitted continue."""
 
-    text = (
-        "the input of run {run!r} stopped at position {position:,}: {reason}. The {position:element} "
-        "before it {position:was|were} submitted and {position:goes|go} on; their results: run.results(errors='skip')."
-    )
-    of_first = "the input of run {run!r} stopped at its first element: {reason}. Nothing was submitted."
+    text = "the input of run {run!r} stopped at position {position:,}: {reason}. {left}"
 
-    def __init__(self, *, run: str, position: int, reason: str) -> None:
-        if not position:
-            self.text = self.of_first  # type: ignore[misc]  # before super(), which makes the sentence
-        super().__init__(run=run, position=position, reason=reason)
-
-
-class InputResized(RunError):
-    """An input has fewer or more elements than when it was mapped; the cause of a `SubmissionIncomplete`."""
-
-    text = (
-        "the input had {had:element} when it was mapped and gave {read} when it was read: it was changed "
-        "meanwhile. Map a copy of it: list(batch)."
-    )
+    def __init__(self, *, run: str, position: int, reason: str, left: str = "") -> None:
+        were, go = ("was", "goes") if position == 1 else ("were", "go")
+        before = f"The {many(position, 'element')} before it {were} submitted and {go} on"
+        so_far = f"{before}; their results: run.results(errors='skip')." if position else "Nothing was submitted."
+        super().__init__(run=run, position=position, reason=reason, left=left or so_far)
 
 
 class DocumentsNotPut(RunError):

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dqlab.connecting import connect, opened
-from dqlab.errors import DqlabError, DqlabWarning, RunsInFlight, UsageError
+from dqlab.errors import DqlabError, DqlabWarning, UsageError
 from dqlab.jupyter.messages import said_of
 from dqlab.jupyter.wrapping import fitted
 from dqlab.lab import Lab
@@ -177,11 +177,11 @@ def _fitted(value: object, printer: Any, cycle: bool) -> None:  # noqa: FBT001 -
 
 
 def _check_idle(lab: Lab) -> None:
-    """Raise `RunsInFlight` if closing a lab would end unfinished work."""
+    """Raise `UsageError` if closing a lab would end unfinished work."""
     for run in lab.runs:
         # On any cluster: the input of a run is read in this process, and ends with the lab.
         if run.submitter is not None and not run.submitter.finished.is_set():
-            raise RunsInFlight(lab=lab.name, what=f"run {run.name}", steps=_WAIT)
+            raise _unfinished(lab, f"run {run.name}", _WAIT)
     for pool in lab.queues if lab.embedded else ():
         try:
             left = Counts(**pool.counts()).left
@@ -190,7 +190,14 @@ def _check_idle(lab: Lab) -> None:
         if left:
             runs = [run for run in lab.runs if run.queue == pool.name and not run.done]
             what = f"run {', '.join(run.name for run in runs)}" if runs else f"queue {pool.name}"
-            raise RunsInFlight(lab=lab.name, what=what, steps=_steps(runs))
+            raise _unfinished(lab, what, _steps(runs))
+
+
+def _unfinished(lab: Lab, what: str, steps: str) -> UsageError:
+    return UsageError(
+        reason=f"{what} in lab {lab.name!r} is still running; the lab stays open and no new one was started. {steps}; "
+        "then connect again. Or give it up with %dq close."
+    )
 
 
 def _steps(runs: Sequence[Run]) -> str:

@@ -38,7 +38,6 @@ from dqlab.errors import (
     DocumentsNotPut,
     DqlabError,
     DqlabWarning,
-    FunctionForgotten,
     NoAnswer,
     PutError,
     ResultsFull,
@@ -376,7 +375,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         ------
         NotPicklable
             The function cannot be sent.
-        CodeGone
+        RunError
             No `fn` was given, and no shard has the run's newest code any more. Nothing was sent.
         BadOption
             `fn` is not a function; `rest` was given without `fn`; `limit` is below 1; the expression is invalid, or
@@ -1268,7 +1267,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         ------
         BadOption
             The run never had this version.
-        FunctionForgotten
+        RunError
             No document of the run failed with this version, or waits to run with it.
 
         Examples
@@ -1286,7 +1285,12 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             if answer.known:
                 function: Callable[..., Any] = open_here(opened_blob(bytes(parts[0])))
                 return function
-        raise FunctionForgotten(run=self.name, code=code["name"], version=code["short"])
+        raise RunError(
+            run=self.name,
+            reason=f"its queue no longer keeps the function {code['name']!r} (version {code['short']}): it does while "
+            "a document of the run has failed with it, or is still to run. Results are not touched by this. Its source "
+            "is run.source; define it in a cell.",
+        )
 
     def newer(self, code: CodeStats) -> Callable[..., Any] | None:
         """Return the notebook's present function of the same name, or None if it has the same code."""

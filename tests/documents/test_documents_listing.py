@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.documents import Document, Documents
-from dqlab.errors import BadOption, DocumentsUsedUp, LengthUnknown, NotADocument
+from dqlab.errors import BadOption, DocumentsUsedUp, LengthUnknown, UsageError
 
 SMALL = st.none() | st.integers(0, 12)
 
@@ -69,7 +69,7 @@ def test_element_of_another_kind_is_refused_with_the_way_out() -> None:
         listing = iter(Documents([*references(2), element]))
 
         assert len(list(islice(listing, 2))) == 2
-        with pytest.raises(NotADocument, match=r"element 2 is a .*pool\.map"):
+        with pytest.raises(UsageError, match=r"element 2 is a .*pool\.map"):
             next(listing)
 
 
@@ -248,7 +248,7 @@ def test_repr_of_a_glob_says_when_nothing_matches(tmp_path: Path) -> None:
 
 def test_errors_of_listings_survive_pickling() -> None:
     """They may be raised in another process than the one that shows them."""
-    for error in (LengthUnknown(), DocumentsUsedUp(kind="generator"), NotADocument(position=1, type="int")):
+    for error in (LengthUnknown(), DocumentsUsedUp(kind="generator")):
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 

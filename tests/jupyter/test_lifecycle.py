@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 import dqlab as dq
-from dqlab.errors import RunExists, RunsInFlight
+from dqlab.errors import RunExists, UsageError
 from dqlab.jupyter.messages import standing
 from dqlab.jupyter.session import _check_idle
 from dqlab.stats import Counts, RunState, RunStats, StopReason
@@ -119,14 +119,6 @@ def test_connecting_to_a_local_cluster_that_does_not_run_says_how_to_start_one(
     assert "`dqlab up --name night --store runs/`" in str(notebook.fails("%dq connect local --name night"))
 
 
-def test_refusal_keeps_its_type() -> None:
-    """It is caught by name in a script of cells."""
-    error = RunsInFlight(lab="local", what="run a", steps="Wait for it with %dq wait")
-
-    assert isinstance(error, dq.DqlabError)
-    assert "%dq close" in str(error)
-
-
 class Shown:
     """What a session and the sentences of lines ask of a run."""
 
@@ -164,10 +156,11 @@ def test_what_does_not_end_by_itself_is_not_to_be_waited_for(
     pool = SimpleNamespace(name="pages", counts=lambda: {"ready": 5, "delayed": 0, "leased": 0})
     lab: Any = SimpleNamespace(name="local", runs=[run], queues=[pool], embedded=True)
 
-    with pytest.raises(RunsInFlight) as raised:
+    with pytest.raises(UsageError) as raised:
         _check_idle(lab)
 
     assert said in str(raised.value)
+    assert "%dq close" in str(raised.value)
     assert why in str(raised.value)
     assert ("%dq wait" in str(raised.value)) is (state is RunState.RUNNING)
     assert ("--rest" in standing(cast(dq.Run, run))) is ("failed" in why)

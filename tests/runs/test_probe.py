@@ -11,7 +11,7 @@ import pytest
 
 import dqlab as dq
 from dqlab import connecting
-from dqlab.errors import LabUnclear, LengthUnknown
+from dqlab.errors import LengthUnknown, UsageError
 from tests.pdfs import encrypted_pdf, make_pdf
 
 pytestmark = pytest.mark.cluster
@@ -103,9 +103,9 @@ def test_without_a_lab_the_only_open_one_counts(lab: dq.Lab, folder: Path, monke
         name, ended = "other", False
 
     monkeypatch.setattr(connecting, "_open", {1: lab, 2: Other()})
-    with pytest.raises(LabUnclear, match=rf"2 are open here: {lab.name!r}, 'other'.*docs.probe\(lab\)"):
+    with pytest.raises(UsageError, match=rf"2 are open here: {lab.name!r}, 'other'.*docs.probe\(lab\)"):
         documents.probe()
     monkeypatch.setattr(connecting, "_open", {})
-    with pytest.raises(LabUnclear, match=r"none is open here. Nothing was done. Write lab = dq.connect\(\)"):
+    with pytest.raises(UsageError, match=r"none is open here. Nothing was done. Write lab = dq.connect\(\)"):
         documents.probe()
     assert len(dq.Documents.from_glob(f"{folder}/*.txt").probe()) == 1

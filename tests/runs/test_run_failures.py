@@ -23,7 +23,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import queue_calls
-from dqlab.errors import BadOption, DqlabWarning, FunctionForgotten, RunFailed
+from dqlab.errors import BadOption, DqlabWarning, RunError, RunFailed
 from dqlab.live.tables import failures_table
 from dqlab.rules.ids import shard_of
 from dqlab.runs.run_book import _iterable
@@ -224,7 +224,7 @@ def test_function_that_was_sent_is_there_with_its_helpers(queue: dq.QueuePool) -
         run.function("none")
     run.retry(fn=cell("def f(x):\n    return x\n")["f"])
     run.wait(timeout=20)
-    with pytest.raises(FunctionForgotten, match=r"run\.source"):
+    with pytest.raises(RunError, match=r"run\.source"):
         run.function()
 
 

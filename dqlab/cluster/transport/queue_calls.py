@@ -22,7 +22,7 @@ from dqlab.cluster.transport.orders import (
     Order,
 )
 from dqlab.cluster.transport.progress import Progress
-from dqlab.errors import CodeGone
+from dqlab.errors import RunError
 from dqlab.store.values import Compacted
 
 __all__ = [
@@ -91,14 +91,18 @@ async def cancel(queue: QueueCalls, run: bytes) -> int:
 
 
 async def newest_code(queue: QueueCalls, run: bytes) -> Code:
-    """Return a run's newest code version, or raise CodeGone where no shard has its function."""
+    """Return a run's newest code version, or raise RunError where no shard has its function."""
     record = (await progress_of(queue, run)).record
     code = record.codes[-1]
     for shard in range(queue.shards):  # any of them: a recreated shard may lack the function
         answer, parts = await queue.ask(shard, calls.FunctionCall(code["blob"]))
         if answer.known:
             return Code(code["blob"], bytes(parts[0]), code)
-    raise CodeGone(run=record.lane.name, code=code["name"], version=code["short"])
+    raise RunError(
+        run=record.lane.name,
+        reason=f"its newest code, {code['name']!r} (version {code['short']}), is no longer kept anywhere: it was lost "
+        "with a worker or in a damaged file. Nothing was sent again. Pass the function: run.retry(fn=...).",
+    )
 
 
 async def begin_retry(queue: QueueCalls, run: bytes, code: Code | None) -> Code:
@@ -128,7 +132,7 @@ async def retry(
     classes: Collection[str] = (),
     limit: int | None = None,
 ) -> int:
-    """Retry dead messages of a run, each once, and return how many, or raise CodeGone before any is sent."""
+    """Retry dead messages of a run, each once, and return how many, or raise RunError before any is sent."""
     # `classes` are fingerprints of failures, none for all dead messages. Messages are read behind a cursor, so one that
     # dies again meanwhile is not sent twice.
     dead = [sum(counts.values()) for counts in await dead_counts(queue, run, classes)]

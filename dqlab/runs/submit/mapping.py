@@ -29,12 +29,12 @@ from dqlab.errors import (
     CallTimeout,
     DocumentsNotPut,
     DqlabError,
-    InputResized,
     ListingChanged,
     MessageTooLarge,
     NotPicklable,
     RunCancelled,
     RunExists,
+    UsageError,
     in_words,
 )
 from dqlab.log import DiskFull
@@ -278,7 +278,7 @@ class Submitter:
         return naming(make_sealer(), self.sender.opening.record.get("options", ()))
 
     def reading(self) -> Iterable[Any]:
-        """Return the input to iterate, which raises InputResized if its length changed since it was mapped."""
+        """Return the input to iterate, which raises UsageError if its length changed since it was mapped."""
         if lists_remotely(self.elements):
             return self._listing(self.elements)
         return watched(self.elements, self._had)
@@ -527,7 +527,7 @@ def length_of(elements: Iterable[Any]) -> int | None:
 
 
 def watched(elements: Iterable[Any], had: int | None) -> Iterable[Any]:
-    """Return the elements, or a generator of them that raises InputResized when `had` is no longer their number."""
+    """Return the elements, or a generator of them that raises UsageError when `had` is no longer their number."""
     return elements if had is None else _counted(elements, had)
 
 
@@ -535,9 +535,16 @@ def _counted(elements: Iterable[Any], had: int) -> Iterator[Any]:
     exact, read = isinstance(elements, Sequence | Set), 0
     for element in elements:
         if read == had and exact and length_of(elements) != had:
-            raise InputResized(had=had, read="more")
+            raise _resized(had, "more")
         read += 1
         yield element
     # A user's len() may be an estimate, or count what is left: only one that changed and is not `read` proves it.
     if read != had and length_of(elements) != had:
-        raise InputResized(had=had, read=f"{read:,}")
+        raise _resized(had, f"{read:,}")
+
+
+def _resized(had: int, read: str) -> UsageError:
+    return UsageError(
+        reason=f"the input had {many(had, 'element')} when it was mapped and gave {read} when it was read: it was "
+        "changed meanwhile. Map a copy of it: list(batch)."
+    )

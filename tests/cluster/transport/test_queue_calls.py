@@ -12,7 +12,7 @@ from dqlab.cluster.transport.orders import Code
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.errors import CodeGone
+from dqlab.errors import RunError
 from dqlab.rules.reports import LaneReport
 
 RUN = b"r" * 16
@@ -54,7 +54,7 @@ class Shards(QueueCalls):
 def test_retry_whose_code_is_kept_nowhere_is_refused_and_sends_nothing() -> None:
     """It once sent the documents with the code that they had failed with, and named the newest."""
     shards = Shards()
-    with pytest.raises(CodeGone, match=r"newest code of run 'word-count', 'f' \(version abc123\).*run\.retry\(fn="):
+    with pytest.raises(RunError, match=r"'word-count': its newest code, 'f' \(version abc123\).*run\.retry\(fn="):
         asyncio.run(queue_calls.retry(shards, RUN))
     assert "retry" not in shards.asked
 

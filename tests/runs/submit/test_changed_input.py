@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import dqlab as dq
-from dqlab.errors import InputResized, SubmissionIncomplete
+from dqlab.errors import SubmissionIncomplete, UsageError
 from dqlab.runs.submit import mapping
 
 
@@ -135,7 +135,7 @@ def test_an_input_that_shrinks_before_it_is_read_has_broken(
     said = r"had 50 elements when it was mapped and gave 1 .*list\(batch\)"
     with pytest.raises(SubmissionIncomplete, match=said) as caught:
         run.results(timeout=30)
-    assert isinstance(caught.value.__cause__, InputResized)
+    assert isinstance(caught.value.__cause__, UsageError)
     assert list(run.results(errors="skip", timeout=30)) == [7]
 
 
