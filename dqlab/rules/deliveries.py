@@ -1,8 +1,8 @@
 """How deliveries end: which outcomes of a settlement count, and what becomes of a message without an ack.
 
 An outcome is accepted, a duplicate (the message was settled before, which is success), or stale; see `Settling`. A
-delivery counts when it ends in an exception, or when the message ran alone in its process and its lease ended by death
-or expiry; see `end_lease`. Everything else returns the message uncounted.
+delivery counts when it ends in an exception, or when the message was a suspect that ran in its consumer's process and
+its lease ended by death or expiry; see `end_lease`. Everything else returns the message uncounted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dqlab.rules.leases import Lease
 from dqlab.rules.states import State, stretches
 from dqlab.texts import brief
 
-__all__ = ["MOST_IN_VAIN", "Failed", "Settled", "Settling", "end_lease", "fail", "give_up"]
+__all__ = ["MOST_UNCOUNTED", "Failed", "Settled", "Settling", "end_lease", "fail", "give_up"]
 
-MOST_IN_VAIN = 6
-"""Losses of a suspect beside others after which each further one counts: its waits add up to an hour by then."""
+MOST_UNCOUNTED = 6
+"""Losses of a suspect with its consumer that do not count, as others ran there; each further one does."""
 
 _OUTCOMES = tuple(Outcome)
 _REASON = 300
@@ -74,15 +74,13 @@ def end_lease(lane: Lane, lease: Lease, why: str = "", *, died: bool | None = No
     # Lost: it expired (`died` is False), its consumer died (True, `why` if known), or neither is known (None).
     for lo, hi in lease.remaining:
         for batch, a, b in lane.batches.covering(lo, hi):
-            # A consumer that dies leaves suspects, and each is leased alone. One that is lost again is quarantined:
-            # what else ran in its process, of this queue or of another, is not known here, so its next consumer runs it
-            # with nothing beside it. Where others have to run beside it all the same, its loss proves nothing
-            # (`in_vain`): the next time it may wait longer for an empty process.
-            if lease.suspect and not lease.ran:
-                lane.quarantine(batch.first + a, in_vain=lease.beside)
-            # Only here a loss counts against the message: it ran alone, or was acked early, or may never be alone.
-            # Counted otherwise, one deadly document would make all its neighbours dead letters.
-            if lease.early or lease.isolated or (lease.beside and lease.in_vain >= MOST_IN_VAIN):
+            # A consumer that dies leaves suspects, and each is leased alone. Its loss counts if it ran in the process
+            # of its consumer. Most run in a process of their own, whose death would be an outcome: their consumer died
+            # of something else. But one that ends the whole machine must not be delivered for ever.
+            counts = lease.early or lease.isolated
+            if lease.suspect and not (counts or lease.ran):
+                counts = lane.note_lost(batch.first + a) > MOST_UNCOUNTED
+            if counts:
                 for index in range(a, b):
                     _lose(lane, batch, index, lease, why, died=died)
             else:

@@ -58,8 +58,7 @@ def _check_indexes(lane: Lane, by_state: dict[State, Ranges]) -> None:
     assert ready.size == lane.ready.size + lane.suspects.size, "a suspect is also in the ready line"
     assert ready == by_state[State.READY], "the ready line holds exactly what is ready"
     suspects = Ranges([*lane.suspects, *by_state[State.LEASED]])
-    assert all(not suspects.gaps(lo, hi) for lo, hi in lane.quarantined), "only suspects are quarantined"
-    assert all(id in lane.quarantined for id in lane.in_vain), "what is not quarantined has not been lost in vain"
+    assert all(id in suspects for id in lane.lost_suspects), "only suspects are counted as lost"
     alive = (by_state[state] for state in (State.READY, State.DELAYED, State.LEASED))
     assert sum(id in ids for ids in alive for id in lane.taken) == len(lane.taken), "what has ended is forgotten"
     assert lane.dead == by_state[State.DEAD], "the dead letters are exactly what is dead"

@@ -70,9 +70,8 @@ class Lane:
         self.batches = Batches()
         self.ready = Ranges()  # ids to be leased in batches
         self.suspects = Ranges()  # ids to be leased alone, and ready too
-        # Suspects that were lost as suspects: nothing runs beside them. In memory only: a restart makes them suspects.
-        self.quarantined = Ranges()
-        self.in_vain: dict[int, int] = {}  # how often those were lost beside others all the same, by id
+        # How often a suspect was lost and that did not count, by id. In memory only.
+        self.lost_suspects: dict[int, int] = {}
         # How often a living message was taken from a consumer by order, to be delivered again, by id. It counts for no
         # limit, and in memory only.
         self.taken: dict[int, int] = {}
@@ -325,10 +324,9 @@ class Lane:
             self._revive(n, units)
             self.nbytes += batch.nbytes(a, b)
             self.retrying += sum(self.trouble[id].deliveries > 0 for id in self.troubled(lo, hi))
-        if self.quarantined and not suspect and new is not State.LEASED:
-            self.quarantined.discard(lo, hi)
-            for id in [id for id in self.in_vain if lo <= id < hi]:
-                del self.in_vain[id]
+        if self.lost_suspects and not suspect and new is not State.LEASED:
+            for id in [id for id in self.lost_suspects if lo <= id < hi]:
+                del self.lost_suspects[id]
         if self.taken and not new.alive:
             for id in self.taken_among(lo, hi):
                 del self.taken[id]
@@ -416,11 +414,10 @@ class Lane:
         known = {id for id in self.troubled(lo, hi) if self.trouble[id].deliveries} if self.retrying else set()
         return len(known.union(self.taken_among(lo, hi)))
 
-    def quarantine(self, id: int, *, in_vain: bool) -> None:
-        """Have a suspect run with nothing beside it in its process, again if it ran beside others (`in_vain`)."""
-        self.quarantined.add(id, id + 1)
-        if in_vain:
-            self.in_vain[id] = self.in_vain.get(id, 0) + 1
+    def note_lost(self, id: int) -> int:
+        """Note the loss of a suspect that does not count by itself, and return how many there were."""
+        self.lost_suspects[id] = self.lost_suspects.get(id, 0) + 1
+        return self.lost_suspects[id]
 
     def wake(self, now: float) -> None:
         """Make the delayed messages ready that are due."""

@@ -54,22 +54,16 @@ class Lease:
     timeout: float
     suspect: bool
     """One message, which was a suspect."""
-    isolate: bool
-    """It was lost as a suspect before: its consumer runs nothing beside it in its process."""
     price: float
     """Estimated seconds per message, charged to the lane in advance."""
     remaining: Ranges
     """Ids that are not settled yet."""
-    in_vain: int = 0
-    """How often it was lost beside others, though it was to run alone."""
     early: bool = False
     """Acked early: none of these messages is delivered again, unless its consumer returns it untouched."""
     renewals: int = 0
     """How often it was renewed."""
     isolated: bool = False
-    """Its consumer has reported that nothing else runs in its process, so its loss counts against its message."""
-    beside: bool = False
-    """Its consumer has reported that it could not wait any longer: others run beside it."""
+    """Its consumer has reported that it runs in the consumer's process, so its loss counts against its message."""
     ran: bool = False
     """Its consumer has reported that its message has run: it holds back no other suspect."""
 
@@ -109,8 +103,6 @@ class Leases(Mapping[int, Lease]):
         timeout: float,
         suspect: bool,
         price: float,
-        isolate: bool = False,
-        in_vain: int = 0,
         id: int | None = None,
     ) -> Lease:
         """Open a lease over the pieces."""
@@ -119,7 +111,7 @@ class Leases(Mapping[int, Lease]):
         if id is None:  # a consumer that takes back a lease of an earlier epoch keeps its id
             id, self.next_id = self.next_id, self.next_id + 1
         receipt = id, consumer, run, tuple(pieces), now, deadline, timeout
-        lease = Lease(*receipt, suspect, isolate, price, remaining, in_vain)
+        lease = Lease(*receipt, suspect, price, remaining)
         self._by_id[lease.id] = lease
         self._by_consumer.setdefault(consumer, {})[lease.id] = lease
         self._deadlines.add((deadline, lease.id))

@@ -224,16 +224,13 @@ class Shard:
         count = sum(piece.n for piece in pieces)
         price = self.fairness.price(run, count)
         self.fairness.charge(run, price * count)
-        lane, first = self.lanes[run], pieces[0].frame + pieces[0].lo
         return self.leases.grant(
             consumer,
             run,
             pieces,
             now=self.clock.monotonic(),
-            timeout=lane.visibility_timeout,
+            timeout=self.lanes[run].visibility_timeout,
             suspect=suspect,
-            isolate=suspect and first in lane.quarantined,
-            in_vain=lane.in_vain.get(first, 0) if suspect else 0,
             price=price,
             id=id,
         )
@@ -246,23 +243,20 @@ class Shard:
             lease.early = True
         return lease is not None
 
-    def isolate(self, lease_id: int, *, alone: bool = True) -> bool:
-        """Note whether anything runs beside a suspect in its process, and return False if it must not run."""
+    def isolate(self, lease_id: int) -> bool:
+        """Note that a suspect runs in its consumer's process, and return False if it must not run."""
         lease = self.leases.get(lease_id)
-        if lease is None:
+        if lease is None or lease.deadline <= self.clock.monotonic():  # an end before the run must not count
             return False
-        # With `alone`, nothing runs beside it: if the process dies now, it died of the suspect.
-        lasts = lease.deadline > self.clock.monotonic()
-        if lasts or not alone:  # else an end before the run would count
-            lease.isolated, lease.beside = lease.suspect and alone, lease.suspect and not alone
-        return lasts
+        lease.isolated = lease.suspect
+        return True
 
     def note_run(self, lease_id: int) -> None:
         """Note that a suspect has run."""
         lease = self.leases.get(lease_id)
         if lease is not None and lease.suspect:
             # Its consumer may have the next one, and its loss counts no longer against it.
-            lease.ran, lease.isolated, lease.beside = True, False, False
+            lease.ran, lease.isolated = True, False
 
     def extend(self, lease_ids: Iterable[int]) -> list[int]:
         """Renew leases for their full time, and return the ids of those that no longer exist."""

@@ -112,8 +112,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     visibility_timeout : float or str, default "60s"
         How long a delivered message is leased; renewed while its executor lives.
     max_deliveries : int, default 5
-        How often the process of a message may die, or its lease may expire, while the message runs alone, before the
-        message is dead. Only `retry` limits exceptions.
+        How often the worker of a message may die, or its lease may expire, while the message runs as a suspect in that
+        worker, before the message is dead. Only `retry` limits exceptions.
     maxsize : int or None
         Maximum messages in one lane. Default None here (put everything, then start), and 100,000 for `lab.queue`.
     max_bytes : int, str or None, default "1 GiB"

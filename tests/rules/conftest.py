@@ -100,7 +100,7 @@ class Desk:
         return self.settle(lease, *[Outcome.ACK] * len(self.ids(lease)))
 
     def lease_isolated(self, consumer: str = "c") -> Lease:
-        """Lease a suspect, and note that its consumer runs nothing beside it; the first message becomes a suspect."""
+        """Lease a suspect, and note that it runs in its consumer's process; the first message becomes a suspect."""
         lease = self.lease(1, consumer)
         if not lease.suspect:
             self.shard.end(lease)

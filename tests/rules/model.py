@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dqlab.frame import Outcome
-from dqlab.rules.deliveries import MOST_IN_VAIN
+from dqlab.rules.deliveries import MOST_UNCOUNTED
 
 TIMEOUT, RETRIES, BACKOFF, MAX_DELIVERIES, MAXSIZE, EPOCH = 10, 3, 4, 3, 12, 3
 ALIVE = {"ready", "delayed", "leased"}
@@ -21,8 +21,8 @@ class Message:
     size: int
     state: str = "ready"
     suspect: bool = False
-    quarantined: bool = False
-    in_vain: int = 0
+    lost: int = 0
+    """Losses as a suspect that did not count."""
     deliveries: int = 0
     exceptions: int = 0
     due: float = 0.0
@@ -46,9 +46,7 @@ class Held:
     epoch: int = EPOCH
     """Of the shard that granted it."""
     isolated: bool = False
-    beside: bool = False
     ran: bool = False
-    in_vain: int = 0
 
 
 @dataclass
@@ -78,13 +76,13 @@ class Model:
         lost = self.unsettled(lease)
         for m in lost:
             m.state, m.suspect = "ready", True
-            m.quarantined |= lease.suspect and not lease.ran
-            m.in_vain += lease.beside
-            if lease.early or lease.isolated or (lease.beside and lease.in_vain >= MOST_IN_VAIN):
+            uncounted = lease.suspect and not (lease.early or lease.isolated or lease.ran)
+            m.lost += uncounted
+            if lease.early or lease.isolated or (uncounted and m.lost > MOST_UNCOUNTED):
                 m.deliveries += 1
                 m.receipt = (lease.epoch, lease.id)
                 if lease.early or m.deliveries - m.exceptions >= MAX_DELIVERIES:
-                    m.state, m.suspect, m.quarantined, m.in_vain = "dead", False, False, 0
+                    m.state, m.suspect, m.lost = "dead", False, 0
         del self.leases[lease.id]
         return len(lost)
 
@@ -121,7 +119,7 @@ class Model:
         early = lease is not None and lease.early
         m.deliveries += outcome is not Outcome.NACK or early
         m.exceptions += outcome is not Outcome.NACK
-        m.receipt, m.suspect, m.quarantined, m.in_vain = receipt, False, False, 0
+        m.receipt, m.suspect, m.lost = receipt, False, 0
         spent = outcome is not Outcome.NACK and m.exceptions > RETRIES
         if spent or outcome is Outcome.REJECT or early:
             m.state = "dead"
@@ -143,7 +141,6 @@ class Model:
             suspect, ids = taken[0].suspect, [m.id for m in taken]
             for m in taken:
                 m.state, m.lease, m.suspect = "leased", former.id, False
-            in_vain = taken[0].in_vain if suspect else 0
             self.leases[former.id] = Held(
                 former.id,
                 consumer,
@@ -153,7 +150,6 @@ class Model:
                 suspect,
                 former.early,
                 former.epoch,
-                in_vain=in_vain,
             )
             self.drop_empty_leases()
         return others
@@ -173,6 +169,6 @@ class Model:
                 elif lease.early:
                     m.state, m.suspect, m.deliveries = "dead", False, m.deliveries + 1
         for m in self.messages.values():
-            m.quarantined, m.in_vain = False, 0
+            m.lost = 0
         self.leases = {lease.id: lease for lease in held.values()}
         self.epoch = epoch

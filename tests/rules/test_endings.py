@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dqlab.frame import Outcome
-from dqlab.rules.deliveries import MOST_IN_VAIN, Settled
+from dqlab.rules.deliveries import MOST_UNCOUNTED, Settled
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State
 
@@ -194,7 +194,7 @@ def test_one_message_that_kills_every_consumer_becomes_one_dead_letter(desk: Any
         if lease is None:
             break
         if killer in desk.ids(lease):
-            if lease.isolate:
+            if lease.suspect:
                 desk.shard.isolate(lease.id)
             desk.shard.release(f"consumer-{death}")
         else:
@@ -207,8 +207,8 @@ def test_one_message_that_kills_every_consumer_becomes_one_dead_letter(desk: Any
 
 
 @pytest.mark.parametrize("end", ["expiry", "death"])
-def test_what_is_lost_counts_only_against_a_message_that_ran_alone_in_its_process(desk: Any, end: str) -> None:
-    """Other slots of its process, and consumers of other queues in it, run functions too."""
+def test_what_is_lost_counts_only_against_a_suspect_in_the_process_of_its_consumer(desk: Any, end: str) -> None:
+    """One in a process of its own would have ended that one, and what else its consumer ran is not known."""
     desk.put()
     counted = []
     for isolated in (False, False, True, False, True):
@@ -228,49 +228,6 @@ def test_what_is_lost_counts_only_against_a_message_that_ran_alone_in_its_proces
     assert desk.shard.lanes[RUN].retrying == 1
 
 
-def test_a_suspect_that_is_lost_again_is_to_run_alone_in_its_process(desk: Any) -> None:
-    """Not before: most of the suspects of a large process did nothing, and would wait for each other."""
-    desk.put(2)
-    asked = []
-    desk.lease(2)
-    desk.shard.release("c")
-    for _ in range(3):
-        lease = desk.lease(1)
-        asked.append((desk.ids(lease), lease.isolate))
-        desk.shard.release("c")
-    desk.ack(desk.lease(1))
-    lease = desk.lease(1)
-    asked.append((desk.ids(lease), lease.isolate))
-
-    assert asked == [([0], False), ([0], True), ([0], True), ([1], False)]
-
-
-@pytest.mark.parametrize("end", ["ack", "fail", "retry", "cancel"])
-def test_a_quarantine_ends_with_its_reason(desk: Any, end: str) -> None:
-    desk.put(1)
-    for _ in range(3):
-        lease = desk.lease_isolated() if end == "retry" else desk.lease(1)
-        desk.shard.release("c")
-    lane = desk.shard.lanes[RUN]
-    assert list(lane.quarantined) == [(0, 1)] or end == "retry"
-    lease = desk.lease(1) if end != "retry" else None
-    if end == "ack":
-        desk.ack(lease)
-    elif end == "fail":
-        desk.settle(lease, FAIL)
-    elif end == "cancel":
-        desk.shard.cancel(RUN)
-    else:
-        for _ in range(2):
-            desk.lease_isolated()
-            desk.shard.release("c")
-        assert only_letter(desk).reason == "its consumer died 5 times"
-        desk.shard.retry(RUN, [(0, 1)])
-        assert not desk.lease(1).isolate
-
-    assert not lane.quarantined
-
-
 def test_a_lease_that_has_ended_is_not_isolated_and_its_message_must_not_run(desk: Any) -> None:
     """Its end would count although it never began."""
     desk.put()
@@ -283,44 +240,39 @@ def test_a_lease_that_has_ended_is_not_isolated_and_its_message_must_not_run(des
     assert len(desk.shard.lanes[RUN].trouble) == 0
 
 
-def test_a_suspect_is_not_to_blame_for_what_began_beside_it(desk: Any) -> None:
-    desk.put()
-    for _ in range(3):
-        lease = desk.lease_isolated()
-        desk.shard.isolate(lease.id, alone=False)
-        desk.shard.release("c")
-        desk.shard.invariants()
-
-    assert len(desk.shard.lanes[RUN].trouble) == 0
-    assert desk.lease(1).in_vain == 3
-
-
-def test_losses_beside_others_count_when_there_were_so_many_that_it_never_will_run_alone(
+def test_a_suspect_that_is_lost_again_and_again_is_dead_though_nobody_knows_of_what(
     make_desk: Callable[..., Any],
 ) -> None:
-    """What it waits for may wait for it: such a run has to end too."""
+    """It may end the whole machine from a process of its own: it must not be delivered for ever."""
     desk = make_desk(max_deliveries=2)
     desk.put()
     desk.shard.end(desk.lease(1))
     lost = 0
     while not list(desk.shard.dead_letters(RUN)):
-        desk.shard.isolate(desk.lease(1).id, alone=False)
+        desk.lease(1)
         desk.shard.release("c")
         desk.shard.invariants()
         lost += 1
 
-    assert lost == MOST_IN_VAIN + 2
+    assert lost == MOST_UNCOUNTED + 2
     assert only_letter(desk).reason == "its consumer died 2 times"
-    assert not desk.shard.lanes[RUN].in_vain
+    assert not desk.shard.lanes[RUN].lost_suspects
 
 
-def test_losses_in_vain_are_forgotten_with_the_quarantine(desk: Any) -> None:
+@pytest.mark.parametrize("end", ["ack", "fail", "cancel"])
+def test_losses_of_a_suspect_are_forgotten_with_its_outcome(desk: Any, end: str) -> None:
     desk.put()
-    desk.shard.isolate(desk.lease_isolated().id, alone=False)
-    desk.shard.release("c")
-    desk.settle(desk.lease(1), FAIL)
+    for _ in range(3):
+        desk.lease(1)
+        desk.shard.release("c")
+    assert desk.shard.lanes[RUN].lost_suspects == {0: 2}
+    lease = desk.lease(1)
+    if end == "cancel":
+        desk.shard.cancel(RUN)
+    else:
+        desk.settle(lease, ACK if end == "ack" else FAIL)
 
-    assert not desk.shard.lanes[RUN].in_vain
+    assert not desk.shard.lanes[RUN].lost_suspects
 
 
 def test_only_a_suspect_is_isolated(desk: Any) -> None:
@@ -479,4 +431,3 @@ def test_a_suspect_that_has_run_holds_back_no_other_and_its_loss_does_not_count(
 
     trouble = desk.shard.lanes[RUN].trouble
     assert {id: entry.deliveries for id, entry in trouble.items()} == {1: 1}
-    assert desk.lease(1).isolate is False

@@ -156,14 +156,11 @@ class ShardMachine(RuleBasedStateMachine):
         ids = [piece.frame + piece.lo + i for piece in lease.pieces for i in range(piece.n)]
         assert ids == [m.id for m in expected]
         assert lease.suspect == line[0].suspect
-        assert lease.isolate == (lease.suspect and line[0].quarantined)
-        assert lease.in_vain == (line[0].in_vain if lease.suspect else 0)
         for piece in lease.pieces:
             for i in range(piece.n):
                 m = self.model.messages[piece.frame + piece.lo + i]
                 assert (m.frame, m.ordinal, m.function) == (piece.frame, piece.ordinal + i, piece.function)
         held = Held(lease.id, consumer, lease.run, ids, self.now() + TIMEOUT, line[0].suspect, epoch=self.model.epoch)
-        held.in_vain = lease.in_vain
         for m in expected:
             m.state, m.lease, m.suspect = "leased", lease.id, False
         self.model.leases[lease.id] = held
@@ -235,15 +232,15 @@ class ShardMachine(RuleBasedStateMachine):
             held.early = True
 
     @precondition(lambda self: self.granted)
-    @rule(data=st.data(), alone=st.booleans())
-    def isolate(self, data: st.DataObject, *, alone: bool) -> None:
+    @rule(data=st.data())
+    def isolate(self, data: st.DataObject) -> None:
         suspects = [held for held in self.model.leases.values() if held.suspect]
         held = data.draw(st.sampled_from([*suspects, *self.granted[-2:]]))
         lasts = held.id in self.model.leases and self.model.leases[held.id].deadline > self.now()
-        assert self.shard.isolate(held.id, alone=alone) == lasts
+        assert self.shard.isolate(held.id) == lasts
         known = self.model.leases.get(held.id)
-        if known is not None and known.suspect and (lasts or not alone):
-            known.isolated, known.beside = alone, not alone
+        if known is not None and known.suspect and lasts:
+            known.isolated = True
 
     @precondition(lambda self: self.granted)
     @rule(data=st.data())
@@ -253,7 +250,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.shard.note_run(held.id)
         known = self.model.leases.get(held.id)
         if known is not None and known.suspect:
-            known.ran, known.isolated, known.beside = True, False, False
+            known.ran, known.isolated = True, False
 
     @precondition(lambda self: self.granted)
     @rule(data=st.data())
@@ -315,8 +312,7 @@ class ShardMachine(RuleBasedStateMachine):
             lease = self.model.leases[m.lease]
             m.state, m.suspect = "ready", lease.suspect
             if give_up:
-                m.state, m.suspect, m.deliveries, m.quarantined = "dead", False, m.deliveries + 1, False
-                m.in_vain = 0
+                m.state, m.suspect, m.deliveries, m.lost = "dead", False, m.deliveries + 1, 0
                 m.receipt = (lease.epoch, lease.id)
         self.model.drop_empty_leases()
         told = [effect for effect in self.shard.effects if isinstance(effect, Revoked)]

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count, groupby
@@ -35,11 +36,12 @@ from dqlab.cluster.consumer.running.execution import (
     run_chunk,
 )
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
-from dqlab.cluster.consumer.running.occupancy import Occupancy, Stay, occupancy
 from dqlab.cluster.consumer.running.sink_rows import code_in
+from dqlab.cluster.consumer.running.suspects import turn_of_suspects
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.transport import calls
+from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.parking import Credit, Do, SlotOrder
 from dqlab.cluster.transport.protocol import LEASE_PARK
@@ -49,7 +51,6 @@ from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import LogError, RecordTooLarge
-from dqlab.rules.deliveries import MOST_IN_VAIN
 from dqlab.texts import as_name
 
 __all__ = ["Slot", "SlotOptions"]
@@ -143,15 +144,10 @@ FREE_S = 1.0
 """Seconds that the event loop of coroutines may take to drop one, until its thread is abandoned."""
 MOST_ABANDONED = 3
 """Abandoned threads of a slot that may still run; with one more it leases nothing, and its worker is replaced."""
-# Both limits double with each loss of the suspect beside others, at most `MOST_IN_VAIN` times: until it outlasts the
-# messages that ran there.
-ISOLATED_WITHIN = 60.0
-"""Seconds that a suspect waits for an empty process before it runs beside others, where its death does not count:
-these may wait for a message behind it."""
-ISOLATED_FOR = 60.0
-"""Seconds that others wait for a suspect that runs alone: its function may wait for theirs."""
-ISOLATION_TOLD_IN = 5.0
-"""Seconds that a shard may take to note that a suspect runs alone; until then this process runs nothing."""
+TURN_WITHIN = 60.0
+"""Seconds that a suspect waits until no other one runs in its process."""
+TOLD_IN = 5.0
+"""Seconds that a shard may take to note that a suspect runs in this process."""
 COROUTINES_AHEAD = 4
 """Coroutines to lease for each that runs at a time: they wait together, so their mean cost is a poor measure."""
 
@@ -191,11 +187,8 @@ class Slot:
         self._abandoned: list[tuple[str, asyncio.Future[Any] | CoroutineThread]] = []
         """Cancelled messages that still run: their names, and the threads that they hold."""
         self._flights: dict[Chunk, Flight] = {}
-        self._occupancy = Occupancy()
-        self._stays: dict[Chunk, Stay] = {}
-        """The places of chunks that run in this process or wait to run."""
-        self._sharing: dict[Chunk, asyncio.Task[None]] = {}
-        """The task that lets others run beside a chunk that has run alone for long."""
+        self._turns: dict[Chunk, asyncio.Lock] = {}
+        """The suspects that run in this process, with the lock that each of them holds."""
         self.replace_worker: Callable[[], bool] = lambda: False
         """Begins an orderly end of this process, so that its nanny replaces it; returns whether it will end."""
         self.process = SlotProcess(options.origin)
@@ -216,8 +209,6 @@ class Slot:
     def start(self) -> None:
         """Park at every shard and begin to work."""
         loop = asyncio.get_running_loop()
-        self._occupancy = occupancy()
-        self._occupancy.slots += 1
         self._tasks = [
             loop.create_task(self._park(index, ref), name=f"dqlab-park-{self.name}-{index}")
             for index, ref in self._shards.items()
@@ -240,10 +231,9 @@ class Slot:
         await asyncio.wait([*parking, *self._settling], timeout=LAST_SETTLEMENT_S)
         for task in [*self._tasks, *self._settling, *self._renewing.values()]:
             task.cancel()
-        for chunk in list(self._stays):
+        for chunk in list(self._turns):
             self._leave(chunk)
         if not self.process.stopping:  # unless this is the second stop
-            self._occupancy.slots -= 1
             self.process.stopping = True
             # In the slot's thread, behind what runs there: only that thread starts and ends processes.
             ended = asyncio.wrap_future(self._thread.submit(self.process.close))
@@ -350,9 +340,7 @@ class Slot:
                         portion,
                         lease.process,
                         sink=lease.sink,
-                        suspect=lease.suspect is not None,
-                        isolate=lease.suspect is not None and lease.suspect.isolate,
-                        in_vain=0 if lease.suspect is None else lease.suspect.in_vain,
+                        suspect=lease.suspect,
                         consumer=self.options.origin.consumer,
                         attempts=dict(lease.attempts),
                         paged=not lease.unit,
@@ -419,13 +407,8 @@ class Slot:
                 self._touched()
 
     async def _run(self, chunk: Chunk) -> None:
-        ref = self._shards[chunk.shard]
-        # Room in the sink first: a chunk that has entered keeps a suspect that is to run alone waiting.
         if chunk.sink:
             await (await self._sinks.of(chunk.run, self._shards, chunk.shard)).room(chunk)
-        if not await self._enter(chunk):
-            self._end(chunk)
-            return
         if self.options.early:
             answer, _ = await calls.BeginCall(chunk.lease).ask(partial(self._insist, chunk))
             if not answer.begun:
@@ -433,10 +416,10 @@ class Slot:
                 return
             chunk.early = True
         loop = asyncio.get_running_loop()
-        blobs = {}
-        for frame in chunk.frames:
-            if frame.function != NO_ID and frame.function not in blobs:
-                blobs[frame.function] = await self._functions.fetch(ref, frame.function)
+        blobs = await self._fetch(chunk)
+        if chunk.suspect and not self.options.early and not await self._place(chunk, blobs):
+            self._end(chunk)
+            return
         running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
         while not await self._attend(chunk, running):
             if await self._abandon(chunk, running):
@@ -446,8 +429,10 @@ class Slot:
         flight = running.result()
         self._running = None  # then in `_ending` or `_flying` before the next await: see `_held_of`
         if flight is None:
-            # Not awaited: the next chunk starts while this one's outcomes travel.
-            self._end(chunk)
+            ended = self._end(chunk)
+            # The next chunk starts while this one's outcomes travel, unless its death would be blamed on this one.
+            if chunk in self._turns and not chunk.sink:
+                await asyncio.wait((ended,))
         else:
             self._flying.append(chunk)
             self._flights[chunk] = flight
@@ -460,54 +445,52 @@ class Slot:
                 begun = asyncio.wrap_future(flight.begun)
                 await asyncio.wait((begun, following), return_when=asyncio.FIRST_COMPLETED)
 
-    async def _enter(self, chunk: Chunk) -> bool:
-        """Wait until a chunk may run in this process, and return whether any of its messages is still to run."""
-        # A suspect runs alone when it was lost more than once, or where the process has one slot anyway. The shard
-        # notes that before it begins: if this process dies now, it dies of that message.
-        patience = 2 ** min(chunk.in_vain, MOST_IN_VAIN)
-        alone = chunk.suspect and not self.options.early and (chunk.isolate or self._occupancy.slots == 1)
-        stay = self._stays[chunk] = self._occupancy.enter(alone=alone)
-        until = time.monotonic() + ISOLATED_WITHIN * patience
-        while not await stay.admitted(SETTLE_EVERY):
+    async def _fetch(self, chunk: Chunk) -> dict[bytes, bytes | None]:
+        """Return the functions of a chunk by hash, None for one that its queue has lost."""
+        hashes = {frame.function for frame in chunk.frames if frame.function != NO_ID}
+        return {hash: await self._functions.fetch(self._shards[chunk.shard], hash) for hash in hashes}
+
+    async def _place(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> bool:
+        """Choose the process in which a suspect runs, and return whether it is still to run."""
+        if chunk.process is not None and self.options.calls is None:
+            return True
+        loop = asyncio.get_running_loop()
+        if await loop.run_in_executor(self._thread, self._fits_child, chunk, blobs):
+            # If it kills that process, it alone is the reason, and nothing else is lost.
+            chunk.process, chunk.apart = Isolation().record(), True
+            return True
+        turn, until = turn_of_suspects(), time.monotonic() + TURN_WITHIN
+        while chunk not in self._turns:
             if chunk.finished or len(chunk.cancelled) == chunk.count:
                 return False
-            if stay.alone and time.monotonic() >= until:
-                stay.share()
-        if stay.alone:
-            self._sharing[chunk] = asyncio.get_running_loop().create_task(
-                self._share(chunk, stay, ISOLATED_FOR * patience), name=f"dqlab-share-{self.name}"
-            )
-        return await self._note_alone(chunk, alone=stay.alone) if alone else True
-
-    async def _note_alone(self, chunk: Chunk, *, alone: bool) -> bool:
-        """Report to a suspect's shard whether it runs alone, and return whether it is still to run."""
+            if time.monotonic() >= until:  # the suspect that runs may wait for this one
+                return True
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_EVERY):
+                    await turn.acquire()
+                self._turns[chunk] = turn
         try:
-            async with asyncio.timeout(ISOLATION_TOLD_IN):
-                answer, _ = await calls.IsolateCall(chunk.lease, alone).ask(partial(self._insist, chunk))
+            async with asyncio.timeout(TOLD_IN):
+                answer, _ = await calls.IsolateCall(chunk.lease).ask(partial(self._insist, chunk))
         except TimeoutError:
-            return True  # it runs all the same; its death does not count, unless the shard has noted it
+            return True  # it runs all the same; its death counts only if the shard has noted it
         return answer.held
 
-    async def _share(self, chunk: Chunk, stay: Stay, seconds: float) -> None:
-        """Let others run beside a suspect that has run alone for `seconds`."""
-        await asyncio.sleep(seconds)
-        # It stays alone while nothing waits, so that a function that kills its process late is found too.
-        while not self._occupancy.wanted:  # noqa: ASYNC110 - it happens seldom, and ten looks a second cost little
-            await asyncio.sleep(SETTLE_EVERY)
+    def _fits_child(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> bool:
+        """Return in the slot's thread whether a chunk calls a plain function, which may run in another process."""
+        own, hash = self.options, chunk.frames[0].function
+        blob = blobs.get(hash)
+        if blob is None or chunk.kind is Kind.VALUE or own.calls is not None or own.prepare is not None:
+            return False
         try:
-            # The shard first: otherwise a death caused by a neighbour would count against the suspect.
-            await self._note_alone(chunk, alone=False)
-        except DqlabError as error:
-            logger.warning("event=share_unnoted slot=%s lease=%s %s", self.name, chunk.lease, error)
-        finally:
-            stay.share()
+            return not self._functions.open(hash, blob).is_coroutine
+        except BaseException:  # noqa: BLE001 - `_execute` opens it again, and fails the message
+            return False
 
     def _leave(self, chunk: Chunk) -> None:
         """Note that a chunk no longer runs in this process."""
-        if (stay := self._stays.pop(chunk, None)) is not None:
-            stay.leave()
-        if (sharing := self._sharing.pop(chunk, None)) is not None:
-            sharing.cancel()
+        if (turn := self._turns.pop(chunk, None)) is not None:
+            turn.release()
 
     async def _attend(self, chunk: Chunk, end: asyncio.Future[Any]) -> bool:
         """Settle finished messages every 100 ms until `end`, and return False if a cancelled message still runs."""
@@ -691,16 +674,11 @@ class Slot:
 
     # --- settling ---------------------------------------------------------------------------
 
-    def _end(self, chunk: Chunk) -> None:
-        """Begin to settle the rest of a chunk that has stopped running."""
+    def _end(self, chunk: Chunk) -> asyncio.Task[None]:
+        """Begin to settle the rest of a chunk that has stopped running, and return the task that does it."""
         chunk.over = True
-        stay = self._stays.get(chunk)
-        # A suspect that ran alone keeps its place until its shard has the outcome: the next chunk may kill this process
-        # at once, and the suspect would be charged with that.
-        if stay is None or not (stay.inside and stay.alone):
-            self._leave(chunk)
         self._ending.append(chunk)
-        self._in_background(self._settle_last(chunk))
+        return self._in_background(self._settle_last(chunk))
 
     async def _settle_last(self, chunk: Chunk) -> None:
         """Settle the rest of a chunk that has ended, and send its shard a new credit where that has changed."""

@@ -345,7 +345,7 @@ class QueueActor:
             sink=record is not None and record.sink is not None,
             unit=record.unit if record is not None else "",
             attempts=lane.attempts(lease.remaining),
-            suspect=calls.Suspicion(lease.isolate, lease.in_vain) if lease.suspect else None,
+            suspect=lease.suspect,
         )
         return calls.LeaseAnswer(orders, self.shard.epoch, delivery).pack_apart(*cuts)
 
@@ -421,9 +421,9 @@ class QueueActor:
         return calls.BeginAnswer(begun).pack()
 
     async def isolate(self, body: bytes) -> bytes:
-        """Note whether nothing runs beside a suspect in its consumer's process."""
+        """Note that a suspect runs in its consumer's process."""
         asked, _ = calls.IsolateCall.unpack(body)
-        return calls.IsolateAnswer(self.shard.isolate(asked.lease, alone=asked.alone)).pack()
+        return calls.IsolateAnswer(self.shard.isolate(asked.lease)).pack()
 
     async def ran(self, body: bytes) -> bytes:
         """Note that a suspect has run, and that its outcome follows."""

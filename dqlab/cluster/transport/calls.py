@@ -132,16 +132,6 @@ class FunctionCall(Call[FunctionAnswer]):
 
 
 @dataclass(slots=True)
-class Suspicion(PlainData):
-    """How to run a message that may have killed its last consumers."""
-
-    isolate: bool
-    """Whether it runs alone in its process."""
-    in_vain: int
-    """How often it was lost while others ran beside it."""
-
-
-@dataclass(slots=True)
 class Delivery(PlainData):
     """A lease, whose frames are the parts of the answer."""
 
@@ -157,7 +147,8 @@ class Delivery(PlainData):
     """The unit of weights, see `RunRecord.unit`."""
     attempts: Sequence[tuple[int, int]] = ()
     """Ids of messages that were delivered before, with the number of deliveries."""
-    suspect: Suspicion | None = None
+    suspect: bool = False
+    """Its message may have killed its last consumer."""
 
 
 @dataclass(slots=True)
@@ -259,11 +250,10 @@ class IsolateAnswer(PlainData):
 
 @dataclass(slots=True)
 class IsolateCall(Call[IsolateAnswer]):
-    """Note whether nothing runs beside a suspect in its consumer's process."""
+    """Note that a suspect runs in its consumer's process, and no other suspect beside it."""
 
     method = "isolate"
     lease: int
-    alone: bool
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ WITHOUT_ARGUMENTS = {"start", "report_due"}
 def of(hint: Any) -> st.SearchStrategy[Any]:
     """Return values of a field's type; lists where there may be tuples, as msgpack opens them."""
     text = str(hint)
-    if hint in (calls.Fullness, calls.Suspicion, calls.Delivery, SlotOrder, calls.HeldBySlot):
+    if hint in (calls.Fullness, calls.Delivery, SlotOrder, calls.HeldBySlot):
         return st.builds(hint, **{each.name: of(get_type_hints(hint)[each.name]) for each in fields(hint)})
     if text.endswith("| None"):
         return st.none() | of(hint.__args__[0])

@@ -338,7 +338,9 @@ class _Passage:
         if page and isinstance(error, ProcessDied):
             error = ProcessDied(how=f"{error.how} at page {page} of {key!r}")
         failure = obituary(error, child.words.stack(), self._slot.origin, key=key, code=meta["code"], seconds=held)
-        done: Done = index, Outcome.FAIL, failure.to_bytes(), key
+        # A suspect that has ended its own process too is not retried: that would be in a worker's process again.
+        guilty = self._chunk.apart and turn and isinstance(error, ProcessDied)
+        done: Done = index, Outcome.REJECT if guilty else Outcome.FAIL, failure.to_bytes(), key
         self._chunk.done.append(done)
 
 

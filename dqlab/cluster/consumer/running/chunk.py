@@ -67,8 +67,6 @@ class Chunk:
         process: dict[str, Any] | None = None,  # the record of the run's `Isolation`; None: no process
         *,
         suspect: bool = False,  # its one message was lost with a consumer
-        isolate: bool = False,  # more than once, so nothing may run beside it in the worker's process
-        in_vain: int = 0,  # times it was lost beside others, because one of them could not wait any longer
         sink: bool = False,  # results are written to the run's sink, and settled as references
         consumer: str = "",  # as the results name it
         attempts: Mapping[int, int] | None = None,  # number of this delivery, by id, where earlier ones count
@@ -77,7 +75,8 @@ class Chunk:
         self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
         self.run = frames[0].run
         self.frames, self.process = frames, process
-        self.suspect, self.isolate, self.in_vain = suspect, isolate, in_vain
+        self.suspect, self.apart = suspect, False
+        """`apart`: it runs in a process of the slot only because it is a suspect."""
         self.sink, self.consumer, self.code = sink, consumer, ""  # `code`: short code version, as the results name it
         self.process_began = 0.0
         """When the process that runs its messages began, seconds of `time.monotonic`."""
@@ -98,7 +97,7 @@ class Chunk:
         self._attempts = self._by_position(attempts) if attempts else {}
         self.todo: deque[int] = deque(self._positions)
         self.done: list[Done] = []
-        # Positions, not ids. Change it in place and only add: see `cancel`; `Slot._enter` and `give_up` count on it.
+        # Positions, not ids. Change it in place and only add: see `cancel`; `Slot._place` and `give_up` count on it.
         self.cancelled: set[int] = set()
         self.cancelled_at = 0.0
         """When messages were last cancelled, seconds of `time.monotonic`."""
