@@ -18,8 +18,8 @@ class QueueOptions:
     visibility_timeout: float = 60.0
     """Seconds a lease lasts unless it is renewed."""
     max_deliveries: int = 5
-    """Deliveries that count and end without an exception, after which a message becomes a dead letter: its consumer died, or
-    its lease ended, while it ran there as a suspect."""
+    """Deliveries that count and end without an exception, after which a message becomes a dead letter: its consumer
+    died, or its lease ended, while it ran there as a suspect."""
     retry: Retry = field(default_factory=Retry)
     """What happens after exceptions, and how many there may be."""
     maxsize: int | None = 100_000
