@@ -13,6 +13,7 @@ from dqlab.live.next_lines import DOCTOR, next_line
 from dqlab.numbers import many
 from dqlab.stats import Attention, AttentionKind, QueueState, Severity
 from dqlab.stats.attention import at_rest
+from dqlab.stats.queues import short_name
 from dqlab.texts import as_word
 
 __all__ = ["ADVICE", "queues"]
@@ -33,6 +34,8 @@ ADVICE: dict[AttentionKind, str] = {
     AttentionKind.LOST: _AGAIN,
     AttentionKind.MISSING: f"This must not happen. {_AGAIN}",
     AttentionKind.LEASE_ENDS: _UNACKED,
+    AttentionKind.RUNS_ON: "Restart its worker; what its consumers hold goes back. Processes can be killed: "
+    "map(..., timeout='90s')",
     AttentionKind.SLOW: "See what else runs on that worker's machine, and which document it has",
     AttentionKind.FAILING: "See why, and retry them with a function that was mended",
     AttentionKind.PUT_OFF: "A function that raises dq.Later each time never ends. Or give up what is left",
@@ -43,7 +46,7 @@ ADVICE: dict[AttentionKind, str] = {
     AttentionKind.AT_REST: "See why, and retry them with a function that was mended; or drop what is of no more use",
 }
 """What to do about alerts of each kind but `HELD`, which has a sentence of its own."""
-_OF_CONSUMERS = (AttentionKind.SILENT, AttentionKind.HELD, AttentionKind.SLOW)
+_OF_CONSUMERS = (AttentionKind.SILENT, AttentionKind.HELD, AttentionKind.RUNS_ON, AttentionKind.SLOW)
 """Alerts with the bare name of a consumer as their subject."""
 
 
@@ -90,6 +93,10 @@ def _advice(facts: Facts, alert: Attention) -> tuple[str, str]:
         advice = f"See why, and define the mended function; then give it to all of the run: {again}"
     elif alert.kind is AttentionKind.STORE:
         at = sorted({actor.address for actor in facts.actors if actor.is_shard and actor.queue == alert.queue})
+        line = f"lab.client.restart_workers({at!r})"
+    elif alert.kind is AttentionKind.RUNS_ON:
+        own = [actor for actor in facts.actors if not actor.is_shard and actor.queue == alert.queue]
+        at = sorted({actor.address for actor in own if short_name(actor.name) == alert.target})
         line = f"lab.client.restart_workers({at!r})"
     elif alert.kind is AttentionKind.AT_REST:
         line = f"%dq failed {as_word(alert.run)}" if alert.run else f"lab.queue({alert.queue!r}).dead()"

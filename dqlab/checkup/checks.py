@@ -159,17 +159,6 @@ def resources(facts: Facts) -> Iterator[Finding]:
                 "Give workers more memory",
                 values={"process": each.title, "memory": each.memory, "limit": each.memory_limit},
             )
-        for consumer, names in each.abandoned.items():
-            yield Finding(
-                "resources",
-                Severity.WARNING,
-                f"{consumer} on {each.title} still runs {many(len(names), 'function')} given up: {few_of(names)}; "
-                "threads cannot be killed, and these slow the others",
-                "Restart the worker; what its consumers hold goes back. Give such runs processes, which can be "
-                "killed: map(..., timeout='90s')",
-                _restart(each.address),
-                {"consumer": consumer, "worker": each.address, "messages": list(names)},
-            )
 
 
 def jobs(facts: Facts) -> Iterator[Finding]:

@@ -70,8 +70,6 @@ class Process:
     """Packages that the functions of open runs in its shards import."""
     missing: tuple[str, ...] = ()
     """Packages that open runs need and that it cannot import."""
-    abandoned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By consumer, the messages that were given up and whose functions still run."""
     stores: tuple[Probe, ...] = ()
 
     @property

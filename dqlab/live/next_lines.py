@@ -76,6 +76,7 @@ _LINES: dict[AttentionKind, Callable[[Attention], str]] = {
     AttentionKind.STORE: lambda _: DOCTOR,
     AttentionKind.NO_ANSWER: lambda _: DOCTOR,
     AttentionKind.SILENT: lambda _: DOCTOR,
+    AttentionKind.RUNS_ON: lambda _: DOCTOR,
     AttentionKind.NO_ROOM: lambda need: f"%dq compact {as_word(need.queue)}",
 }
 """By kind of alert; the details of "lost" and "missing" name the line themselves."""

@@ -68,6 +68,8 @@ class QueueFacts:
     runs: Sequence[RunStats] = ()
     consumers: Sequence[ConsumerStats] = ()
     """All consumers of the queue."""
+    runs_on: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Documents whose functions run on after they were cancelled or taken away, by consumer."""
     unacked: Unacked = field(default_factory=Unacked)
     at: float = 0.0
     median: float | None = None
@@ -136,6 +138,7 @@ def brief(found: Attention) -> str:
         AttentionKind.MISSING: f"{found.subject}",
         AttentionKind.LEASE_ENDS: "lease ends unrenewed",
         AttentionKind.HELD: f"{found.subject} is stuck",
+        AttentionKind.RUNS_ON: f"{found.subject} slowed",
         AttentionKind.SLOW: f"{found.subject} is slow",
         AttentionKind.FAILING: f"{word} spreading",
         AttentionKind.PUT_OFF: "put off",
@@ -247,6 +250,14 @@ def _held(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
                 run=consumer.run,
                 target=consumer.name,
             )
+
+
+def _runs_on(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
+    for consumer, documents in facts.runs_on.items():
+        text = f"still runs {numbers.many(len(documents), 'function')} given up"
+        detail = f"{numbers.few_of(list(documents))}; threads cannot be killed, and these slow the others"
+        amount = len(documents)
+        yield _of(facts, AttentionKind.RUNS_ON, consumer, text, detail, "doctor", target=consumer, amount=amount)
 
 
 def _slow(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
@@ -369,6 +380,7 @@ _RULES = (
     _store,
     _lease_ends,
     _held,
+    _runs_on,
     _slow,
     _failing,
     _put_off,

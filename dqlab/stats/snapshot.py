@@ -81,6 +81,7 @@ class AttentionKind(StrEnum):
     MISSING = "missing"
     LEASE_ENDS = "lease-ends"
     HELD = "held"
+    RUNS_ON = "runs-on"
     SLOW = "slow"
     FAILING = "failing"
     PUT_OFF = "put-off"

@@ -119,12 +119,6 @@ PLANTED = {
         WARNING,
         "worker 1 (tcp://n1:1) has 7.0 GB of 8.0 GB in memory",
     ),
-    "functions that do not end": (
-        with_worker(1, abandoned={"consumer/pages/0": ("a.txt", "b.txt", "c.txt", "d.txt")}),
-        "resources",
-        WARNING,
-        "consumer/pages/0 on worker 1 (tcp://n1:1) still runs 4 functions given up: a.txt, b.txt, c.txt and 1 more",
-    ),
     "job near its end": (
         with_worker(0, batch="PBS", job_left=240.0),
         "jobs",

@@ -309,6 +309,16 @@ def test_no_consumer_holds_what_its_queue_knows_as_settled() -> None:
     assert not find([QueueFacts(queue, consumers=(consumer,))], Thresholds())
 
 
+def test_functions_that_run_on_after_they_were_given_up_are_named_with_their_consumer() -> None:
+    """A thread cannot be killed: only its worker can be restarted, and a person decides that."""
+    facts = QueueFacts(QueueStats("pages", "running", Counts()), runs_on={"c1": ["a.txt", "b.txt"]})
+
+    [need] = find([facts], Thresholds())
+
+    assert (need.subject, need.text, need.action) == ("c1", "still runs 2 functions given up", "doctor")
+    assert need.detail.startswith("a.txt, b.txt;")
+
+
 def test_a_queue_that_was_filled_at_once_falls_soon_after() -> None:
     """Over a minute it would be said to grow while everybody sees it fall."""
     past = History(t0=0.0, step=5.0, in_rate=(None, 800.0, 0.0, 0.0, 0.0, 0.0), out_rate=(None, 90.0, *(100.0,) * 4))

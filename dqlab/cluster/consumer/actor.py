@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import psutil
-from distributed import Worker, get_worker
+from distributed import get_worker
 
 from dqlab.clock import SystemClock
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
@@ -22,7 +20,7 @@ from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.calls import CloseCall, ReclaimCall, RunningAnswer
-from dqlab.cluster.transport.internals import NoSuchActor, actors_here
+from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import ConsumerReport, Reporter
 from dqlab.cluster.transport.wire import pack
@@ -104,7 +102,6 @@ class ConsumerActor:
         self._sinks, self._refusals = sinks, refusals
         self._begun = True
         for slot in self._slots:
-            slot.replace_worker = partial(_replace, worker)
             slot.start()
         self._reporter.touch()
         return pack({"slots": len(self._slots)})
@@ -174,15 +171,6 @@ class ConsumerActor:
         self._reporter.close()
         self.closed = True
         return pack(self.report().to_wire())
-
-
-def _replace(worker: Worker) -> bool:
-    """Begin an orderly end of a process that its nanny will replace, and return whether it will end."""
-    # Without a nanny nothing starts another, and with a queue here its shards would move for the sake of a thread.
-    if worker.nanny is None or actors_here(worker, "queue"):
-        return False
-    os.kill(os.getpid(), signal.SIGTERM)  # see the worker's plugin
-    return True
 
 
 def _collect_less_often() -> None:

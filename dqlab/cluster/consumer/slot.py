@@ -142,8 +142,6 @@ LET_GO_S = 5.0
 """Seconds that a function may take to end after its message was cancelled, until its thread is abandoned."""
 FREE_S = 1.0
 """Seconds that the event loop of coroutines may take to drop one, until its thread is abandoned."""
-MOST_ABANDONED = 3
-"""Abandoned threads of a slot that may still run; with one more it leases nothing, and its worker is replaced."""
 TURN_WITHIN = 60.0
 """Seconds that a suspect waits until no other one runs in its process."""
 TOLD_IN = 5.0
@@ -189,8 +187,6 @@ class Slot:
         self._flights: dict[Chunk, Flight] = {}
         self._turns: dict[Chunk, asyncio.Lock] = {}
         """The suspects that run in this process, with the lock that each of them holds."""
-        self.replace_worker: Callable[[], bool] = lambda: False
-        """Begins an orderly end of this process, so that its nanny replaces it; returns whether it will end."""
         self.process = SlotProcess(options.origin)
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
@@ -275,7 +271,7 @@ class Slot:
         leases = {(chunk.shard, chunk.lease) for chunk in chunks}
         here = sum(of == shard for of, _ in leases)
         limit = IN_HAND if len(leases) < IN_HAND else 1
-        return self.options.batch if here < limit and not (self._stopping or self._overrun) else 0
+        return self.options.batch if here < limit and not self._stopping else 0
 
     def _credit(self, shard: int) -> Credit:
         return Credit(next(self._credits), self._want(shard), self._at_least)
@@ -524,7 +520,6 @@ class Slot:
             return False
         name = chunk.name_of(before) if before is not None else "?"
         self._note_abandoned(name, running, chunk)
-        running.add_done_callback(lambda _: self._in_background(self._send_credit(chunk)))
         self._thread.shutdown(wait=False)
         self._thread = SlotThread(f"dq-{self.name}")
         self._context = self._context.copy()  # a context cannot be entered twice, and that function is still in it
@@ -536,27 +531,11 @@ class Slot:
     def _note_abandoned(self, name: str, thread: asyncio.Future[Any] | CoroutineThread, chunk: Chunk) -> None:
         self._abandoned.append((name, thread))
         self.last_error = f"{name} still runs after its cancellation; its thread was abandoned"
-        threads = len(self._abandoned)
         words = "event=thread_abandoned slot=%s lease=%s message=%s threads=%d"
-        logger.info(words, self.name, chunk.lease, name, threads)  # no warning: `last_error` and the doctor name it
-        if self._overrun:
-            words = "event=slot_overrun slot=%s threads=%d worker_replaced=%s"
-            logger.error(words, self.name, threads, self.replace_worker())
-            for waiting in list(self._inbox):
-                self._in_background(self._give_back(waiting, waiting.count))
+        logger.info(
+            words, self.name, chunk.lease, name, len(self._abandoned)
+        )  # no warning: views and the doctor name it
         self._touched()
-
-    async def _send_credit(self, chunk: Chunk) -> None:
-        """Send a chunk's shard a new credit, now that the function of an abandoned thread has ended."""
-        try:
-            await self._settle(chunk, chunk.nothing())
-        except Exception as error:  # noqa: BLE001 - the next lease call has the credit too
-            self._lost(chunk, error)
-
-    @property
-    def _overrun(self) -> bool:
-        """Whether too many abandoned threads still run to lease more messages."""
-        return len(self.abandoned) > MOST_ABANDONED
 
     async def _follow(self, chunk: Chunk, flight: Flight) -> None:
         """Attend a chunk of coroutines to its end, while other chunks run."""

@@ -95,6 +95,9 @@ class JoinedQueue:
             queue,
             runs=runs,
             consumers=self._consumers,
+            runs_on={
+                short_name(name): documents for name in self._serving if (documents := known.consumers[name].abandoned)
+            },
             unacked=unacked_of(self._shards, now, begun, lately),
             at=wall,
             median=self._median,

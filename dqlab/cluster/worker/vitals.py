@@ -53,7 +53,6 @@ class WorkerVitals:
             self._in_time("functions", lambda: sorted(_named(functions)), limit),
         )
         end = read_end(os.environ, SystemClock().wall())
-        consumers = actors_here(worker, "consumer").values()
         found = {
             **process_vitals(),
             "lag": loop_lag(worker),
@@ -62,7 +61,6 @@ class WorkerVitals:
             "batch": batch_system(os.environ),
             "job_left": None if end is None else end.left,
             "imported": named or [],
-            "abandoned": {held.name: names for held in consumers if (names := held.report().abandoned)},
             "stores": probes,
         }
         return cast("dict[str, Any]", valid(found))
