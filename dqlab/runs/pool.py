@@ -15,9 +15,10 @@ from dqlab.clock import SystemClock
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import Executor, is_coroutine, isolation
-from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
+from dqlab.cluster.transport.orders import Forget
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import seal_or_explain
+from dqlab.cluster.transport.verbs import ORDERS, purged_state
 from dqlab.config import MOST, check_count, check_directory, check_name, option, seconds, seconds_or_none
 from dqlab.datasets.sinks import Files, OwnSink, Parquet, as_sink
 from dqlab.documents import labelled, parsed_natively
@@ -373,13 +374,11 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def pause(self) -> None:
         """Lease nothing more from this queue; puts are still accepted."""
-        self.handle.link.sync(self.handle.order(Pause(None)))
-        self._mark("pause", by=pausing())
+        self._order("pause")
 
     def resume(self) -> None:
         """Continue after `pause` or `drain`."""
-        self.handle.link.sync(self.handle.order(Resume(None)))
-        self._mark("resume")
+        self._order("resume")
 
     def replace(self, consumer: str) -> list[str]:
         """Take the running documents from a consumer and try them again; see `Run.replace`."""
@@ -391,8 +390,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def drain(self) -> None:
         """Refuse puts, process all queued messages, then pause."""
-        self.handle.link.sync(self.handle.order(Drain(None)))
-        self._mark("drain", by=pausing())
+        self._order("drain")
 
     def purge(self, state: str = "dead") -> int:
         """Discard messages that are ready, delayed or dead, in every lane; they count as cancelled.
@@ -406,9 +404,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         int
             How many messages were discarded.
         """
-        if state not in ("ready", "delayed", "dead"):
-            raise BadOption(option="state", value=state, problem="is 'ready', 'delayed' or 'dead'.")
-        count = self.handle.link.sync(self.handle.order(Purge(None, state.upper())))
+        count = self.handle.link.sync(self.handle.order(purged_state(state)))
         self._mark(f"purge {state}")
         return count
 
@@ -469,6 +465,10 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if others:
             raise QueueInUse(queue=self.name, others=others)
         self._let_go()
+
+    def _order(self, verb: str) -> None:
+        self.handle.link.sync(self.handle.order(ORDERS[verb].order(None)))
+        self._mark(verb, by=pausing() if ORDERS[verb].stops else "")
 
     def _mark(self, text: str, *, by: str = "") -> None:
         mark(self.handle.link, text, self.name, by=by)

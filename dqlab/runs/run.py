@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import isolation
-from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
+from dqlab.cluster.transport.orders import Adopt, Code, Drop, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.ref import NEWS_EVERY, RPC_TIMEOUT
 from dqlab.cluster.transport.sealed import open_here, opened_blob
+from dqlab.cluster.transport.verbs import ORDERS
 from dqlab.config import check_count, seconds_or_none
 from dqlab.datasets.sink_parts import Reader, file_of
 from dqlab.datasets.sinks import Files, Sink, let_go, sink_of
@@ -179,11 +180,11 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def pause(self) -> Self:
         """Stop leasing messages of this run; running messages finish, and consumers give back the others."""
-        return self._order(Pause(self.id), by=pausing())
+        return self._order("pause")
 
     def resume(self) -> Self:
         """Continue after `pause`."""
-        return self._order(Resume(self.id))
+        return self._order("resume")
 
     def left(self, *, timeout: float) -> str:
         """Return in words how many documents have no outcome, or "" if the run is done or cancelled."""
@@ -515,9 +516,9 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         hash, blob, version = sealed_function(fn, options=record.options)
         return Code(hash, blob, code_record(version, hash))
 
-    def _order(self, order: Pause | Resume, *, by: str = "") -> Self:
-        self.handle.link.sync(self.handle.order(order))
-        mark(self.handle.link, order.op.value, self.queue, by=by)
+    def _order(self, verb: str) -> Self:
+        self.handle.link.sync(self.handle.order(ORDERS[verb].order(self.id)))
+        mark(self.handle.link, verb, self.queue, by=pausing() if ORDERS[verb].stops else "")
         return self
 
     # --- waiting: each method returns, or raises why no more results arrive -----------------------

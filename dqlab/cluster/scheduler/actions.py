@@ -18,10 +18,11 @@ from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.calls import A, Call, LetGoCall, RunningNowCall
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
-from dqlab.cluster.transport.orders import TRANSIENT, Drain, Pause, Purge, Resume
+from dqlab.cluster.transport.orders import TRANSIENT
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.reports import FRESH
+from dqlab.cluster.transport.verbs import ORDERS, VERBS, purged_state
 from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
 from dqlab.keywords import meant
@@ -35,18 +36,6 @@ BY = "JupyterLab"
 MOST_CONSUMERS = 10_000
 ANSWERS_WITHIN = 10.0
 """Seconds that a consumer may take to report what it runs; a consumer in a stopped process never answers."""
-_STATES = ("ready", "delayed", "dead")
-_OF_QUEUES = ("pause", "resume", "drain", "scale", "purge", "compact", "replace", "give_up")
-_OF_RUNS = ("pause", "resume", "cancel", "retry")
-_FIELDS = {
-    "n": ("scale",),
-    "state": ("purge",),
-    "fingerprints": ("retry",),
-    "limit": ("retry",),
-    "consumer": ("replace", "give_up"),
-    "document": ("replace", "give_up"),
-}
-"""Field to the actions that take it; all actions take the other fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +43,7 @@ class Action:
     """One action on a queue or a run."""
 
     action: str
-    """One of `_OF_RUNS` for a run, else one of `_OF_QUEUES`."""
+    """One of `VERBS`."""
     queue: str
     run: str = ""
     """Name of the run; "": the action is for the queue."""
@@ -79,16 +68,15 @@ class Action:
         for name in sent.keys() - set(cls.__slots__):
             raise _bad(str(name)[:40], sent[name], f"is not a field of an action. Fields: {', '.join(cls.__slots__)}")
         action, queue, run = _target_of(sent)
-        for name, takers in _FIELDS.items():
-            if name in sent and action not in takers:
-                raise _bad(name, sent[name], f"is allowed only with {' and '.join(takers)}")
+        for name in sent.keys() - {"action", "queue", "run", *VERBS[action].fields}:
+            takers = [verb for verb in VERBS if name in VERBS[verb].fields]
+            raise _bad(name, sent[name], f"is allowed only with {' and '.join(takers)}")
         if action == "scale" and "n" not in sent:
             raise _bad("n", None, "must be the number of consumers, or 'auto'")
         n, state, limit = sent.get("n", "auto"), sent.get("state", "dead"), sent.get("limit")
         if n != "auto" and not _is_count(n, MOST_CONSUMERS):
             raise _bad("n", n, f"must be a number of consumers, 1 to {MOST_CONSUMERS:,}, or 'auto'")
-        if state not in _STATES:
-            raise _bad("state", state, "must be 'ready', 'delayed' or 'dead'")
+        purged_state(state)
         if limit is not None and not _is_count(limit):
             raise _bad("limit", limit, "must be a limit, 1 or more")
         marks = sent.get("fingerprints", [])
@@ -102,7 +90,7 @@ def _target_of(sent: dict[str, Any]) -> tuple[str, str, str]:
     action, queue, run = sent.get("action"), sent.get("queue"), sent.get("run", "")
     if not isinstance(run, str):
         raise _bad("run", run, "must be the name of a run")
-    known = _OF_RUNS if run else _OF_QUEUES
+    known = [verb for verb, kind in VERBS.items() if (kind.of_runs if run else kind.of_queues)]
     if not isinstance(action, str) or action not in known:
         raise _bad("action", action, f"must be one of {', '.join(known)} for a {'run' if run else 'queue'}")
     if not isinstance(queue, str) or not queue:
@@ -176,9 +164,7 @@ class Actions:
         queue = self.queue(action.queue)
         run = await self.run(queue, action.run) if action.run else None
         kinds: dict[str, Callable[[QueueCalls, bytes | None, Action], Awaitable[tuple[int | None, str]]]] = {
-            "pause": self._pause,
-            "resume": self._resume,
-            "drain": self._drain,
+            **dict.fromkeys(ORDERS, self._order),
             "scale": self._scale,
             "purge": self._purge,
             "compact": self._compact,
@@ -198,20 +184,11 @@ class Actions:
 
     # --- the actions ------------------------------------------------------------------------
 
-    async def _pause(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        await queue.order(Pause(run))
-        self._mark("pause", queue, stops=True)
-        return None, f"{_subject(action)} is paused: what runs now ends, nothing more is leased."
-
-    async def _resume(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        await queue.order(Resume(run))
-        self._mark("resume", queue)
-        return None, f"{_subject(action)} goes on."
-
-    async def _drain(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        await queue.order(Drain(None))
-        self._mark("drain", queue, stops=True)
-        return None, f"{_subject(action)} takes no more messages; what it has is processed, then it pauses."
+    async def _order(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
+        verb = ORDERS[action.action]
+        await queue.order(verb.order(run))
+        self._mark(action.action, queue, stops=verb.stops)
+        return None, f"{_subject(action)} {verb.said}."
 
     async def _scale(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
         if await self._consumer_sets.scale(queue.name, None if action.n == "auto" else action.n) is None:
@@ -221,7 +198,7 @@ class Actions:
         return None, f"{_subject(action)} has {amount} from now on."
 
     async def _purge(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
-        count = await queue.order(Purge(None, action.state.upper()))
+        count = await queue.order(purged_state(action.state))
         self._mark(f"purge {action.state}", queue)
         return count, f"{_subject(action)}: {many(count, f'{action.state} message')} thrown away."
 
