@@ -61,9 +61,8 @@ document.body.classList.toggle("dq-lost", cb_obj.text.startsWith("No answer"))""
 LOST = 'stamp.text = stamp.text.replace(/^(live|held at)/, "No answer since")'
 """Says since when there is no news. The time of day beside the controls changes with every picture, which also shows
 where the connection stands and the scheduler hangs."""
-WATCHING = (
-    """setInterval(() => { if (stamp.text.startsWith("live") && Date.now() - window.dqHeard > %d) { %s } }, 1000)"""
-)
+WATCHING = """window.dqHeard = Date.now()
+setInterval(() => { if (stamp.text.startsWith("live") && Date.now() - window.dqHeard > %d) { %s } }, 1000)"""
 PATIENCE = 5000
 """Milliseconds after which a page without news is marked as stale."""
 
@@ -83,10 +82,11 @@ class Page:
         self._broken = False
         doc.theme = theme.theme
         self.update()
-        for panel in self.panels:
-            doc.add_root(column(panel.name, [self._words[panel.name], *panel.parts]))
-        for root in (*self._head.values(), self._queues, self._spans, self._hold):
-            doc.add_root(root)
+        columns = [column(panel.name, [self._words[panel.name], *panel.parts]) for panel in self.panels]
+        # Frozen: Bokeh would look through all models again after each root.
+        with doc.models.freeze():
+            for root in (*columns, *self._head.values(), self._queues, self._spans, self._hold):
+                doc.add_root(root)
         stamp = self._head["stamp"]
         stamp.js_on_change("text", CustomJS(code=HEARD))
         doc.js_on_event("document_ready", CustomJS(args={"stamp": stamp}, code=WATCHING % (PATIENCE, LOST)))

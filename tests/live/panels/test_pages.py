@@ -48,7 +48,7 @@ def test_title_lines_answer_in_words(open_page: Open) -> None:
     """Who reads nothing else knows how long, what fails, who is slow, what is stuck."""
     assert titles(open_page(queue="pages")) == {
         "Queue depth by state": "fell by 22.7 messages/s, last 20 s · empty about 14:34",
-        "Unacked messages": "1 of 64 messages past 1 min",
+        "Unacked messages": "64 · oldest 4 min 12 s",
         "Throughput per consumer": "c5 does 14.0 pages/s, median 63.5",
         "Failures": "9 deliveries failed in the last minute, 4 classes in all",
         "Runs": "1 running",
