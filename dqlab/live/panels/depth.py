@@ -29,7 +29,6 @@ class DepthPanel:
         self.source = ColumnDataSource({name: [] for name in ("x", *(state.field for state in ALL))})
         self.marks = ColumnDataSource({"x": [], "word": []})
         self._stack, self._lines = stage.over_time(170), stage.over_time(96, first=False)
-        self._stack.update(min_border_bottom=8)
         self._stack.xaxis.visible = False
         tips = [(state.word, f"@{state.field}{{0,0}}") for state in ALL]
         self._stack.varea_stack(
@@ -82,6 +81,7 @@ class DepthPanel:
         show(self._stack.y_range, end=nice(max(_highest(stacked), counts.left, 4)))
         small = (max(_highest(columns[state.field]), getattr(counts, state.field)) for state in SMALL)
         top = nice(max(*small, 4))
+        # Without a share of its height below zero, a line at zero is cut in half.
         show(self._lines.y_range, start=-0.03 * top, end=1.06 * top)
         fill(self.marks, x=times(scene, [mark.at for mark in history.marks]), word=[*map(_words, history.marks)])
 

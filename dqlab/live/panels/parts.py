@@ -159,12 +159,12 @@ class Stage:
             min_border_left=LEFT,
             min_border_right=12,
             min_border_top=8,
+            min_border_bottom=8,
             # Else each layout in a browser is a message to the scheduler.
             syncable=False,
             **more,
         )
         fig.xgrid.grid_line_color = None
-        # Without a share of its height below zero, a line at zero is cut in half.
         fig.y_range = Range1d(0, 1)
         fig.yaxis.ticker.desired_num_ticks = 3
         fig.yaxis.ticker.num_minor_ticks = 0
