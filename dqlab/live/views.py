@@ -347,13 +347,6 @@ class Figure(NamedTuple):
     live: bool = False
     """A speed or a forecast: a widget without updates shows it as unknown."""
 
-    @property
-    def words(self) -> str:
-        """The figure in a sentence, without the first part of the second line."""
-        extra = f"({self.extra})" if self.extra else ""
-        label, comma, span = self.label.lower().partition(", ")
-        return " ".join(part for part in (label, self.value, self.unit, extra) if part) + comma + span
-
 
 class Notice(NamedTuple):
     """A sentence that needs attention, with buttons that act on it."""
