@@ -38,13 +38,18 @@ def _lines(part: Part, style: TextStyle) -> list[str]:
         case Gauge():
             return [paint(_gauge(part, style), style)]
         case Steps(lines, label):
-            return [f"  {label} {line}" if label else f"  {line}" for line in lines]
+            return [_step(f"{label} {line}" if label else line, style) for line in lines]
         case Code(text):
             return text.split("\n")
         case Chart():
             return _chart(part, style)
         case Table():
             return _table(part, style)
+
+
+def _step(line: str, style: TextStyle) -> str:
+    """Return a line to type, whole, except on a screen that is redrawn in place, which a wrapped line would break."""
+    return paint((Span(f"  {line}"),), style) if style.moves else f"  {style.spell(line)}"
 
 
 def _title(title: Title, style: TextStyle) -> str:
@@ -98,7 +103,7 @@ def _shared(fractions: list[float], room: int) -> list[int]:
 
 
 def _table(table: Table, style: TextStyle) -> list[str]:
-    steps = [f"  {line}" for line in table.lines]
+    steps = [_step(line, style) for line in table.lines]
     if not table.rows:
         return [*(paint((Span(note),), style) for note in table.notes), *steps]
     heads, body = list(table.columns), [*table.rows, *([table.total] if table.total else [])]
