@@ -179,7 +179,9 @@ def open_each_panel(page: Any) -> None:
         if name == "Failures":  # a tab of JupyterLab's own, which has all of them
             page.locator(".dq-Fail .dq-trace").wait_for(timeout=20_000)
         else:
-            page.frame_locator(f"iframe[src*='/{path}?']").locator(".bk-Figure, .slick-row").first.wait_for(timeout=20_000)
+            page.frame_locator(f"iframe[src*='/{path}?']").locator(".bk-Figure, .slick-row").first.wait_for(
+                timeout=20_000
+            )
         if name != "Queue depth":
             page.locator(".lm-TabBar-tab.lm-mod-current", has_text=name).locator(".lm-TabBar-tabCloseIcon").click()
 
