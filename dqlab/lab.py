@@ -787,6 +787,8 @@ def _to_go_on(run: Run, stats: RunStats) -> str:
     if stats.fails_throughout:
         retry = f"run.retry(fn=..., rest=True), in a notebook %dq retry {as_word(run.name)} --rest"
         return f"fix its function and call {retry}, {give_up}"
+    if stats.unread:
+        return f"renew the credentials of workers and call run.resume(), {give_up}"
     if stats.state is RunState.STOPPED:
         return f"drop runs whose results were read, then call run.resume(), {give_up}"
     if stats.state is RunState.PAUSED:

@@ -14,6 +14,7 @@ from dqlab.numbers import many
 from dqlab.stats import Attention, AttentionKind, QueueState, Severity
 from dqlab.stats.attention import at_rest
 from dqlab.stats.queues import short_name
+from dqlab.stats.runs import UNREAD
 from dqlab.texts import as_word
 
 __all__ = ["ADVICE", "queues"]
@@ -30,7 +31,6 @@ ADVICE: dict[AttentionKind, str] = {
     AttentionKind.STORE: "What was confirmed is on disk. Restart the worker of the shard: another one opens the log",
     AttentionKind.NO_ROOM: "Make room: delete files, drop runs that are finished, compact. It goes on by itself",
     AttentionKind.SINK: "Make room there, or have the workers reach it; the run goes on by itself",
-    AttentionKind.REFUSED: "Renew the credentials of the process that it names; the run goes on by itself",
     AttentionKind.LOST: _AGAIN,
     AttentionKind.MISSING: f"This must not happen. {_AGAIN}",
     AttentionKind.LEASE_ENDS: _UNACKED,
@@ -91,6 +91,8 @@ def _advice(facts: Facts, alert: Attention) -> tuple[str, str]:
     if alert.kind is AttentionKind.STOPPED and alert.action == "retry":
         again = f"%dq retry {as_word(alert.run)} --rest"
         advice = f"See why, and define the mended function; then give it to all of the run: {again}"
+    elif alert.kind is AttentionKind.STOPPED and alert.detail.startswith(UNREAD):
+        advice = "Renew the credentials of the process that it names; then"
     elif alert.kind is AttentionKind.STORE:
         at = sorted({actor.address for actor in facts.actors if actor.is_shard and actor.queue == alert.queue})
         line = f"lab.client.restart_workers({at!r})"

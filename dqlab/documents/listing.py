@@ -19,15 +19,14 @@ from dqlab.documents.folders import parse
 from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_of_hf
 from dqlab.documents.pdf import is_pdf_here
 from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages, the_lab
-from dqlab.documents.refusals import reconnect, words_of_refusal
 from dqlab.documents.row_files import ParquetRows, Records, csv_form
 from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window, stdlib
-from dqlab.documents.storage import check_options, local_path, spelled_out, storage_of
+from dqlab.documents.storage import check_options, spelled_out, storage_of
 from dqlab.errors import BadOption, DqlabError, LengthUnknown, PositionNotFound, in_words
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 
-__all__ = ["Documents", "lists_remotely", "options_of", "parsed_natively", "refused_now"]
+__all__ = ["Documents", "options_of", "parsed_natively"]
 
 
 _NOT_A_PATTERN = "is not a path or URL. Files that are known one by one: Documents(paths)."
@@ -756,25 +755,6 @@ def _storages(documents: Any) -> set[str]:
     if type(first) is not Document or not storage_of(first.where):
         return set()
     return {storage_of(each.where) for each in documents if type(each) is Document}
-
-
-def lists_remotely(documents: Any) -> bool:
-    """Return whether an input is listed behind a URL, and can be listed again."""
-    if not (isinstance(documents, Documents) and documents.repeats):
-        return False
-    place = getattr(documents._innermost(), "place", "")
-    return place != "" and local_path(place) is None
-
-
-def refused_now(documents: Documents) -> str:
-    """Return why a storage refuses to list its first document now, or "" if it does not."""
-    source = documents._innermost()
-    try:
-        reconnect(source.place)  # open connections may hold credentials that were renewed meanwhile
-        next(iter(source.looks()), None)
-    except Exception as error:  # noqa: BLE001 - the next listing raises any other error
-        return words_of_refusal(error, source.place)
-    return ""
 
 
 def parsed_natively(documents: Any) -> bool:

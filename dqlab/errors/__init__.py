@@ -17,7 +17,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               DocumentsLost · ResultsMissing · ResultsForgotten · RunCancelled · RunStalled
     │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
-    │               JoinStalled · ListingChanged · PartsMissing
+    │               JoinStalled · DocumentsRefused · PartsMissing
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
     │                   ResultNotStorable · NotCalled · ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
@@ -66,6 +66,7 @@ __all__ = [
     "DocumentError",
     "DocumentsLost",
     "DocumentsNotPut",
+    "DocumentsRefused",
     "DocumentsUsedUp",
     "DqlabError",
     "DqlabWarning",
@@ -83,7 +84,6 @@ __all__ = [
     "KeysRepeat",
     "LabClosed",
     "LengthUnknown",
-    "ListingChanged",
     "MemoryLimit",
     "MessageError",
     "MessageNotFound",
@@ -1020,13 +1020,12 @@ class JoinStalled(RunError):
     )
 
 
-class ListingChanged(RunError):
-    """An input was listed again, since its storage had refused the rest of it, and has changed."""
+class DocumentsRefused(RunError):
+    """A storage refuses documents that it gave before, as with expired credentials; the run paused itself."""
 
     text = (
-        "the input of run {run!r} has changed ({difference}). Its storage had refused to list the rest of it, "
-        "and it was listed again when that was over. What was submitted before goes on; nothing else was. Map it under "
-        "another name, or with on_existing='new'."
+        "run {run!r} paused itself: {why}, then go on with run.resume(), in a notebook %dq resume {run}. "
+        "Nothing is lost: {now}."
     )
 
 

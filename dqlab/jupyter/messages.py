@@ -179,6 +179,8 @@ def _way_on(stats: RunStats) -> str:
     name = shlex.quote(stats.name)
     if stats.fails_throughout:
         return f"mend its function, then %dq retry {name} --rest; %dq cancel {name} gives it up"
+    if stats.unread:
+        return f"then %dq resume {name}; %dq cancel {name} gives it up"
     return f"%dq drop runs that were read, then %dq resume {name}; %dq cancel {name} gives it up"
 
 

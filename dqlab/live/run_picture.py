@@ -551,8 +551,7 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
         if face in _NO_SPEED:
             blocked = "while its store takes nothing" if face is Face.WAITING and stats.consumers else _NO_SPEED[face]
             blocked = "no consumer answers" if stats.unanswered else blocked
-            refused = "while its sink refuses" if stats.unwritten else "while its documents are refused"
-            speed = speed._replace(second=refused if stats.unwritten or stats.unread else blocked)
+            speed = speed._replace(second="while its sink refuses" if stats.unwritten else blocked)
     dead = stats.counts.dead
     retry = "" if stats.resting and not stats.retrying else f"{numbers.count(stats.retrying)} waiting to retry"
     share = numbers.share(stats.dead_share, places=2) + (

@@ -274,7 +274,6 @@ class Book:
             stopped=self.stopped,
             halted=self.halted,
             held=lane.held,
-            held_by=lane.held_by,
             stop_if=record.stop_if if record else None,
             sealed=lane.sealed,
             total=record.total if record else None,

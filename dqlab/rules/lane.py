@@ -101,7 +101,6 @@ class Lane:
         # Why nothing is leased from it for now: its consumers cannot keep results. It lasts as long as they report it,
         # and is not recorded.
         self.held = ""
-        self.held_by = ""  # a `Blocked`
         self.total: int | None = None  # messages that were ever put here, known when the lane is sealed
         # The only one whose frames, records and seal are taken, since it went on with the run; `NO_ID`: any.
         self.producer = NO_ID

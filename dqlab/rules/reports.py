@@ -91,11 +91,9 @@ class LaneReport:
     stopped: bool = False
     """Paused because no room was left for results."""
     halted: str = ""
-    """Why it paused itself because everything fails."""
+    """Why it paused itself: everything fails, or its documents are refused."""
     held: str = ""
     """Why its consumers cannot keep results at the moment."""
-    held_by: str = ""
-    """That as a `Blocked`."""
     stop_if: int | None = None
     sealed: bool = False
     total: int | None = None

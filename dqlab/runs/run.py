@@ -37,6 +37,7 @@ from dqlab.errors import (
     CallTimeout,
     DocumentsLost,
     DocumentsNotPut,
+    DocumentsRefused,
     DqlabError,
     DqlabWarning,
     NoAnswer,
@@ -74,6 +75,7 @@ from dqlab.runs.tables import Errors, RunTables
 from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause, ways_back
 from dqlab.runs.where import compile_where, why_none
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
+from dqlab.stats.runs import UNREAD
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
 from dqlab.waits import Wait, shown
@@ -552,6 +554,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             There is no room for more results.
         AllFailed
             The first documents all failed, so the run paused itself; see `stop_if` of `map`.
+        DocumentsRefused
+            A storage refuses documents that it gave before, so the run paused itself.
         DocumentsLost
             Some documents were lost in damaged files.
         ResultsMissing
@@ -693,6 +697,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if progress.halted:
             counts = progress.counts
             now = _parts(counts, so_far=not progress.sealed)
+            if progress.halted.startswith(UNREAD):
+                raise DocumentsRefused(run=self.name, why=progress.halted, now=now)
             fix = AllFailed.fix_of(self.name, self._first_error())
             raise AllFailed(run=self.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead, fix=fix)
         for shard in progress.shards:
@@ -1133,7 +1139,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         ------
         WaitTimeout
             No result arrived in time.
-        RunStalled, ResultsFull, AllFailed
+        RunStalled, ResultsFull, AllFailed, DocumentsRefused
             No more results will arrive; as in `wait`.
         SubmissionIncomplete
             The input raised, or one of its elements could not be sent; all results of earlier elements were yielded.
@@ -1178,7 +1184,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                     try:
                         alone_since, given_up = self._watch_idle(deadline, alone_since, standstill)
                         looked = time.monotonic()
-                    except (AllFailed, ResultsFull, RunStalled) as ended:
+                    except (AllFailed, DocumentsRefused, ResultsFull, RunStalled) as ended:
                         error = ended  # raised later: results may have arrived since the pages were read
             except CallTimeout as silent:  # a shard is being recreated
                 if deadline.over and not came:

@@ -133,7 +133,6 @@ def brief(found: Attention) -> str:
         AttentionKind.STORE: "store has failed",
         AttentionKind.NO_ROOM: "no room",
         AttentionKind.SINK: "sink refuses",
-        AttentionKind.REFUSED: "documents refused",
         AttentionKind.LOST: f"{found.subject}",
         AttentionKind.MISSING: f"{found.subject}",
         AttentionKind.LEASE_ENDS: "lease ends unrenewed",
@@ -208,8 +207,6 @@ def _store(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
         # A store without room holds up the sink too: one cause makes one line.
         if run.unwritten and not facts.trouble:
             yield _of(facts, AttentionKind.SINK, run.name, "waits for its sink", run.why, run=run.name)
-        if run.unread:
-            yield _of(facts, AttentionKind.REFUSED, run.name, "waits for its documents", run.why, run=run.name)
     for name, missing in facts.missing.items():
         subject, detail = f"{numbers.many(missing, 'result')} missing", "run.wait() names the documents"
         text = f"of run {name}, though processed"
@@ -396,7 +393,6 @@ _BAD = frozenset(
         AttentionKind.STORE,
         AttentionKind.NO_ROOM,
         AttentionKind.SINK,
-        AttentionKind.REFUSED,
         AttentionKind.MISSING,
         AttentionKind.LOST,
     }

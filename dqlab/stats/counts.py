@@ -22,7 +22,7 @@ class RunState(StrEnum):
     INCOMPLETE = "incomplete"
     """The input ended early; what was submitted continues."""
     STOPPED = "stopped"
-    """Paused itself: no room for results, or its first documents all failed; see `StopReason`."""
+    """Paused itself: no room for results, refused documents, or its first ones all failed; see `StopReason`."""
 
 
 class QueueState(StrEnum):
@@ -46,6 +46,8 @@ class StopReason(StrEnum):
 
     ALL_FAILED = "all-failed"
     """Its first documents all failed."""
+    REFUSED = "refused"
+    """A storage refuses documents that it gave before."""
     RESULTS_FULL = "results-full"
     """Its queue keeps as many bytes of results as it may."""
 
@@ -55,10 +57,6 @@ class Blocked(StrEnum):
 
     RESULTS = "results"
     """To keep results: its sink refuses rows."""
-    DOCUMENTS = "documents"
-    """To read documents: a storage refuses those that it gave before."""
-    INPUT = "input"
-    """To list more documents."""
     ANSWER = "answer"
     """To hear of its consumers: all are on workers that have been silent for too long."""
 

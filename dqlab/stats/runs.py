@@ -24,6 +24,9 @@ NO_ROOM = "no room for more results"
 SHORTEST = 0.5
 """Seconds from which a run has a mean speed: before, the start of the run is all that is measured."""
 
+UNREAD = "its documents cannot be read"
+"""First words of the reason of a run that paused itself because a storage refuses documents that it gave before."""
+
 
 @dataclass(frozen=True, slots=True)
 class CodeStats:
@@ -216,8 +219,8 @@ class RunStats(SuggestsAttributes):
 
     @property
     def unread(self) -> bool:
-        """It waits for the storage of its documents."""
-        return self.blocked in (Blocked.DOCUMENTS, Blocked.INPUT) and self.state is RunState.WAITING
+        """It paused itself because the storage of its documents refuses them."""
+        return self.stop is StopReason.REFUSED
 
     @property
     def held(self) -> bool:

@@ -76,7 +76,6 @@ class AttentionKind(StrEnum):
     STORE = "store"
     NO_ROOM = "no-room"
     SINK = "sink"
-    REFUSED = "refused"
     LOST = "lost"
     MISSING = "missing"
     LEASE_ENDS = "lease-ends"

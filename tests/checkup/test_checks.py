@@ -264,13 +264,15 @@ def test_an_end_of_jobs_that_is_an_alert_is_found_once() -> None:
     [
         (StopReason.ALL_FAILED, "%dq retry count --rest", "%dq failed count"),
         (StopReason.RESULTS_FULL, "return less per document", "%dq resume count"),
+        (StopReason.REFUSED, "Renew the credentials", "%dq resume count"),
     ],
 )
 def test_a_run_that_paused_itself_is_advised_by_its_reason(reason: StopReason, told: str, line: str) -> None:
     """Room for results helps no function with a mistake in it: the rest of its documents would fail as well."""
-    found = next(each for each in judge(stopped_run(reason, "why it did")).findings if each.check == "queues")
+    why = "its documents cannot be read: 401" if reason is StopReason.REFUSED else "why it did"
+    found = next(each for each in judge(stopped_run(reason, why)).findings if each.check == "queues")
 
-    assert "count paused itself: why it did" in found.what
+    assert f"count paused itself: {why}" in found.what
     assert told in found.advice
     assert found.command == line
 

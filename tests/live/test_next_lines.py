@@ -15,7 +15,6 @@ WITHOUT_A_LINE = {
     AttentionKind.LOST,
     AttentionKind.MISSING,
     AttentionKind.SINK,
-    AttentionKind.REFUSED,
     AttentionKind.LEAVING,
     AttentionKind.AT_REST,
     AttentionKind.OTHER,

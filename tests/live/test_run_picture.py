@@ -68,10 +68,13 @@ def test_a_run_whose_sink_refuses_rows_has_the_reason_in_its_view(running: RunSt
 def test_a_run_whose_documents_are_refused_has_the_reason_in_its_view(running: RunStats) -> None:
     """Credentials expire in the night; it has consumers, and nothing has failed."""
     why = "its documents cannot be read: s3://bucket refuses what it gave before"
-    view = run_view(replace(running, state=RunState.WAITING, why=why, rate=None, units_rate=None))
+    stopped = replace(running, state=RunState.STOPPED, stop=StopReason.REFUSED, why=why, rate=None, units_rate=None)
 
-    speed = next(figure.second for figure in view.figures if figure.label.startswith("Speed"))
-    assert (view.chip, view.notice.text, speed) == ("Waiting", why, "while its documents are refused")
+    view = run_view(stopped)
+
+    assert view.notice is not None
+    assert view.notice.text == f"{why}. Nothing confirmed was lost."
+    assert view.buttons[0].command is Command.RESUME
 
 
 def test_bar_stacks_states_in_one_order_and_adds_up(running: RunStats) -> None:

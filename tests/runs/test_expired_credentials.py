@@ -1,4 +1,4 @@
-"""Credentials that expire while a run goes on: it waits with the reason, and goes on by itself."""
+"""Credentials that expire while a run goes on: it pauses itself with the reason, and goes on when it is resumed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dqlab as dq
+from dqlab.errors import DocumentsRefused
 from dqlab.stats import RunState
 from tests.cells import of_a_cell
 from tests.http_server import serving
@@ -142,7 +143,7 @@ WAYS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
 
 
 @pytest.mark.parametrize("how", mostly_slow(WAYS, "thread", "coroutine", "process"))
-def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
+def test_a_run_pauses_itself_when_credentials_expire_and_goes_on_when_resumed(
     queue: dq.QueuePool, storage: Storage, how: str
 ) -> None:
     """As tokens of an hour do, in a run of a night: nothing fails, and nothing that was read is read again."""
@@ -153,7 +154,7 @@ def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
     storage.expire(after=12)
 
     run = queue.map(fn, storage.documents(*names), name="night", executor=executor)  # some consumer has read nothing
-    until(lambda: run.stats().state is RunState.WAITING, 60)
+    until(lambda: run.stats().state is RunState.STOPPED, 60)
 
     stats = run.stats()
     assert "its documents cannot be read" in stats.why
@@ -161,7 +162,10 @@ def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
     assert "Renew the credentials" in stats.why
     assert stats.counts.dead == 0
     done = stats.counts.acked
+    with pytest.raises(DocumentsRefused, match=r"run\.resume\(\)"):
+        run.wait(timeout=10)
     storage.renew("second")
+    run.resume()
     assert list(run.wait(timeout=60).results()) == [f"/{name}" for name in names]
     assert 0 < done < COUNT
     assert run.counts["dead"] == 0
@@ -213,23 +217,22 @@ PARTS: dict[str, tuple[Callable[[Storage], dq.Documents], Callable[[Any], Any], 
 
 
 @pytest.mark.parametrize("kind", mostly_slow(PARTS, "rows of Parquet", "members of a zip, in a process"))
-def test_a_run_over_parts_of_one_file_waits_for_its_credentials_too(
-    queue: dq.QueuePool, storage: Storage, kind: str
-) -> None:
+def test_a_run_over_parts_of_one_file_pauses_itself_too(queue: dq.QueuePool, storage: Storage, kind: str) -> None:
     """The file is open when they expire, and half of it is read; nothing is taken for damaged."""
     make, fn, executor = PARTS[kind]
     listed = list(make(storage))
     assert len(queue.map(fn, listed[:4], name="warm", executor=executor).results()) == 4  # some read none of it
     storage.expire(after=20)
 
-    run = queue.map(fn, listed, name="parts", executor=executor, retry=dq.Retry(0), stop_if=None)
-    until(lambda: run.stats().state is RunState.WAITING, 60)
+    run = queue.map(fn, listed, name="parts", executor=executor, stop_if=None)
+    until(lambda: run.stats().state is RunState.STOPPED, 60)
 
     stats = run.stats()
     assert "its documents cannot be read" in stats.why
     assert "401" in stats.why
     assert stats.counts.acked < COUNT  # those that were read may be on their way back
     storage.renew("second")
+    run.resume()
     assert dict(run.wait(timeout=60).results().items()) == TEXTS
     assert run.counts["dead"] == 0
 
@@ -242,7 +245,7 @@ def test_a_process_that_was_started_with_the_credentials_of_before_fails_nothing
     assert len(queue.map(text, storage.documents(*names), name="warm", executor="process").results()) == len(names)
 
     storage.renew("second")
-    run = queue.map(text, storage.documents(), name="morning", executor="process", retry=dq.Retry(0))
+    run = queue.map(text, storage.documents(), name="morning", executor="process", stop_if=None)
 
     assert list(run.wait(timeout=60).results()) == [f"/{at}.txt" for at in range(COUNT)]
 
@@ -261,17 +264,18 @@ def test_a_document_that_is_forbidden_for_good_fails_alone(queue: dq.QueuePool, 
     assert "401" in failure.traceback
 
 
-def test_a_forbidden_document_does_not_hold_up_a_run_whose_credentials_were_renewed(
+def test_a_forbidden_document_does_not_pause_a_run_whose_credentials_were_renewed(
     queue: dq.QueuePool, storage: Storage
 ) -> None:
     """It is the last one that was refused, and will be refused for ever."""
     assert queue.map(text, storage.documents("a.txt", "b.txt", "c.txt", "d.txt"), name="warm").results()
     storage.expire()
     run = queue.map(text, storage.documents("forbidden.txt"), name="last", retry=dq.Retry(0))
-    until(lambda: run.stats().state is RunState.WAITING or run.counts["dead"] == 1, 60)
+    until(lambda: run.stats().state is RunState.STOPPED or run.counts["dead"] == 1, 60)
     assert run.counts["dead"] == 0
 
     storage.renew("second")
+    run.resume()
     run.until_over(60)
 
     assert run.counts["dead"] == 1
@@ -303,11 +307,11 @@ def test_an_error_of_the_function_itself_is_its_own(queue: dq.QueuePool, storage
     assert run.counts["dead"] == COUNT
 
 
-def test_a_run_that_waits_for_its_documents_can_be_cancelled(queue: dq.QueuePool, storage: Storage) -> None:
+def test_a_run_that_paused_itself_for_its_documents_can_be_cancelled(queue: dq.QueuePool, storage: Storage) -> None:
     assert queue.map(text, storage.documents("a.txt", "b.txt", "c.txt", "d.txt"), name="warm").results()
     storage.expire(after=10)
     run = queue.map(text, storage.documents(), name="given-up", retry=dq.Retry(0))
-    until(lambda: run.stats().state is RunState.WAITING, 60)
+    until(lambda: run.stats().state is RunState.STOPPED, 60)
 
     run.cancel()
     run.until_over(30)

@@ -359,18 +359,10 @@ def test_a_run_whose_sink_refuses_rows_needs_a_user() -> None:
     assert "No space left" in need.detail
 
 
-def test_a_run_whose_documents_are_refused_needs_a_user() -> None:
-    why = "its documents cannot be read: s3://bucket refuses what it gave before"
-    run = RunStats("parse", "pages", RunState.WAITING, Counts(ready=5), why=why, blocked=Blocked.DOCUMENTS)
-
-    [need] = find([QueueFacts(QueueStats("pages", "running", run.counts), runs=(run,))], Thresholds())
-
-    assert (need.kind, need.severity, need.run, need.detail) == ("refused", Severity.PROBLEM, "parse", why)
-
-
 def test_what_is_offered_for_a_run_that_paused_itself_fits_its_reason() -> None:
     """A button that goes on would fail the rest of the documents as well, where a function is what is wrong."""
-    for reason, action in ((StopReason.ALL_FAILED, "retry"), (StopReason.RESULTS_FULL, "resume")):
+    ways = {StopReason.ALL_FAILED: "retry", StopReason.RESULTS_FULL: "resume", StopReason.REFUSED: "resume"}
+    for reason, action in ways.items():
         run = RunStats("typo", "pages", RunState.STOPPED, Counts(ready=5, dead=100), stop=reason)
         [need] = find([QueueFacts(QueueStats("pages", "paused", run.counts), runs=(run,))], Thresholds())
         assert (need.kind, need.action, need.run) == ("stopped", action, "typo")

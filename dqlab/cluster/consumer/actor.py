@@ -99,7 +99,7 @@ class ConsumerActor:
             for number in range(slots)
         ]
         sinks.busy = lambda: any(slot.busy for slot in self._slots)
-        self._sinks, self._refusals = sinks, refusals
+        self._sinks = sinks
         self._begun = True
         for slot in self._slots:
             slot.start()
@@ -167,7 +167,6 @@ class ConsumerActor:
         patience = CloseCall.unpack(body)[0].patience if body else 0.0
         await asyncio.gather(*(slot.stop(patience) for slot in self._slots))
         self._sinks.close()
-        self._refusals.close()
         self._reporter.close()
         self.closed = True
         return pack(self.report().to_wire())

@@ -29,7 +29,6 @@ from dqlab.datasets.sink_parts import SinkRows, Writer, parts_in, writer_of
 from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
 from dqlab.errors import in_words
 from dqlab.frame import Outcome
-from dqlab.stats import Blocked
 from dqlab.texts import one_line
 
 __all__ = ["Calls", "Gathering", "Sinks"]
@@ -328,7 +327,7 @@ class Sinks:
 
     async def _hold(self, run: bytes, shards: dict[int, Any], why: str) -> bool:
         calls = [ref.call for ref in shards.values()]
-        return (await hold(calls, run, self._consumer, Blocked.RESULTS, why)).wanted
+        return await hold(calls, run, self._consumer, why)
 
     def close(self) -> None:
         """Write no more parts."""

@@ -611,6 +611,7 @@ class Slot:
         frame = chunk.frames[0]
         try:
             chunk.code = code_in(blobs.get(frame.function))
+            self._refusals.begin(chunk.run)
             if self.options.prepare is not None:
                 self.options.prepare()
             if frame.kind is Kind.VALUE:

@@ -244,17 +244,17 @@ class QueueActor:
         return sink | {"store": self._options.get("store", {}).get("directory", "")}
 
     async def hold(self, body: bytes) -> bytes:
-        """Lease nothing of a run while a consumer cannot do something that the run needs."""
+        """Lease nothing of a run while a consumer cannot keep its results."""
         asked, _ = calls.HoldCall.unpack(body)
         run, lane = asked.run, self.shard.lanes.get(asked.run)
         if lane is None:
             return calls.HoldAnswer(wanted=False).pack()
-        self._blocks.note(run, asked.consumer, asked.why, self._clock.monotonic(), asked.what)
+        self._blocks.note(run, asked.consumer, asked.why, self._clock.monotonic())
         self._apply_blocks()
         if asked.why:
             # A report expires by itself: its consumer may be gone.
             asyncio.get_running_loop().call_later(LASTS + 1.0, self._apply_blocks)
-        return calls.HoldAnswer(lane.alive > 0, self._blocks.others(run, asked.consumer, asked.what)).pack()
+        return calls.HoldAnswer(lane.alive > 0).pack()
 
     def _apply_blocks(self) -> None:
         """Hold up exactly the runs that consumers have reported."""
@@ -266,7 +266,7 @@ class QueueActor:
             if lane is None or why == lane.held:
                 continue
             begins, changed = not lane.held, True
-            lane.held, lane.held_by = why, self._blocks.what(run)
+            lane.held = why
             self.shard.activity.touch(run)
             if begins:
                 self._give_back_untouched(run)
@@ -496,7 +496,7 @@ class QueueActor:
     async def _obey(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> int:
         """Carry out one order, keep it, and do what follows from it."""
         count = self.ledger.obey(op, run, meta)
-        if op in (Op.PAUSE, Op.DRAIN, Op.ADOPT):
+        if op in (Op.PAUSE, Op.DRAIN, Op.ADOPT, Op.HALT):
             self._give_back_untouched(run)
         if op in (Op.DROP, Op.FORGET) and not self._store.full:
             for id in sorted(self._without_room):

@@ -1,11 +1,9 @@
-"""Keeps which runs of a shard are held up, because consumers cannot keep results or read documents, and by whom.
+"""Keeps which runs of a shard are held up, because consumers cannot keep results, and by whom.
 
 A consumer repeats its report, and a report expires: so the report of a dead or retired consumer does not stay.
 """
 
 from __future__ import annotations
-
-from dqlab.stats import Blocked
 
 __all__ = ["LASTS", "Blocks"]
 
@@ -17,15 +15,15 @@ class Blocks:
     """The reasons why runs are held up, by run and consumer, with times of any monotonic clock."""
 
     def __init__(self) -> None:
-        self._why: dict[bytes, dict[tuple[str, Blocked], tuple[str, float]]] = {}
+        self._why: dict[bytes, dict[str, tuple[str, float]]] = {}
 
-    def note(self, run: bytes, consumer: str, why: str, now: float, what: Blocked = Blocked.RESULTS) -> str:
-        """Note why a consumer cannot do something, or "" that it can, and return why the run is held up now."""
+    def note(self, run: bytes, consumer: str, why: str, now: float) -> str:
+        """Note why a consumer cannot keep results, or "" that it can, and return why the run is held up now."""
         reported = self._why.setdefault(run, {})
         if why:
-            reported[consumer, what] = why, now
+            reported[consumer] = why, now
         else:
-            reported.pop((consumer, what), None)
+            reported.pop(consumer, None)
         return self.why(run, now)
 
     def why(self, run: bytes, now: float) -> str:
@@ -38,18 +36,10 @@ class Blocks:
             return ""
         return next(iter(reported.values()))[0]
 
-    def what(self, run: bytes) -> str:
-        """Return the `Blocked` of the reason that `why` has just returned, or ""."""
-        return next((what for _, what in self._why.get(run, ())), "")
-
-    def others(self, run: bytes, consumer: str, what: Blocked) -> bool:
-        """Return whether another consumer has reported the same."""
-        return any(each[0] != consumer and each[1] == what for each in self._why.get(run, ()))
-
     def forget(self, consumers: list[str]) -> None:
         """Forget the reports of consumers that are gone."""
         for reported in self._why.values():
-            for each in [each for each in reported if each[0] in consumers]:
+            for each in [each for each in reported if each in consumers]:
                 del reported[each]
 
     @property

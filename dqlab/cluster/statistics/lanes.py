@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.reports import CodeName, LaneReport
 from dqlab.stats import NO_ROOM, Blocked, CodeStats, Counts, RunState, RunStats, StopReason, run_state
+from dqlab.stats.runs import UNREAD
 
 __all__ = ["run_stats", "state_of", "sum_counts", "sum_revived", "sum_units"]
 
@@ -68,9 +69,9 @@ def run_stats(
     ends = [lane.ended for lane in lanes if lane.ended is not None]
     halted = next((lane.halted for lane in lanes if lane.halted), "")
     cause: Blocked | None = None
-    held = next((lane for lane in lanes if lane.held), None)
-    if held is not None and not blocked:
-        blocked, cause = held.held, Blocked(held.held_by) if held.held_by else None
+    held = next((lane.held for lane in lanes if lane.held), "")
+    if held and not blocked:
+        blocked, cause = held, Blocked.RESULTS
     if halted:
         why = halted
     elif any(lane.stopped for lane in lanes):
@@ -82,6 +83,8 @@ def run_stats(
     else:
         why = record.incomplete or record.why or (paused_by if state is RunState.PAUSED else "")
     stop = StopReason.ALL_FAILED if halted else StopReason.RESULTS_FULL
+    if halted.startswith(UNREAD):
+        stop = StopReason.REFUSED
     code = record.code or CodeName("?", "")
     return RunStats(
         name=record.name or "",

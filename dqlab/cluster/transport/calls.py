@@ -16,7 +16,6 @@ from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.cluster.transport.wire import Packed, PlainData, unpack
 from dqlab.rules.reports import HeldLease
 from dqlab.rules.states import Verdict
-from dqlab.stats import Blocked
 from dqlab.store.values import Compacted
 
 
@@ -306,21 +305,17 @@ class HoldAnswer(PlainData):
 
     wanted: bool
     """Whether the run still has results to produce."""
-    others: bool = False
-    """Whether another consumer has reported the same."""
 
 
 @dataclass(slots=True)
 class HoldCall(Call[HoldAnswer]):
-    """Lease nothing of a run while a consumer cannot do something that the run needs."""
+    """Lease nothing of a run while a consumer cannot keep its results."""
 
     method = "hold"
     run: bytes
     consumer: str
     why: str
     """The reason; "" once the consumer can."""
-    what: Blocked = Blocked.RESULTS
-    """What it cannot do."""
 
 
 # --- orders -------------------------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ The elements are those at the time of the call: the user may change a list befor
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 from array import array
@@ -16,20 +14,16 @@ from contextlib import suppress
 from typing import Any
 
 from dqlab.cluster.transport import calls, orders
-from dqlab.cluster.transport.blocking import hold
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
-from dqlab.documents.listing import lists_remotely, refused_now
 from dqlab.documents.named_rows import sealer_for
-from dqlab.documents.refusals import is_refusal
 from dqlab.documents.storage import naming
 from dqlab.errors import (
     CallTimeout,
     DocumentsNotPut,
     DqlabError,
-    ListingChanged,
     MessageTooLarge,
     NotPicklable,
     RunCancelled,
@@ -40,11 +34,10 @@ from dqlab.errors import (
 from dqlab.log import DiskFull
 from dqlab.numbers import many
 from dqlab.rules.book import ABANDONED, CANCELLED
-from dqlab.rules.ranges import ENDLESS, Ranges
+from dqlab.rules.ranges import Ranges
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.sender import RunSender
-from dqlab.stats import Blocked
 
 __all__ = ["Submitter", "as_mapped"]
 
@@ -56,9 +49,6 @@ INPUT_PATIENCE = 0.5
 """Seconds that a stopped input may take to give its next element before it is abandoned."""
 ENDING = 5.0
 """Seconds to wait while another thread reports the end of a submission to the queue."""
-REFUSED_AGAIN = 1.0, 5.0
-"""Seconds until a storage that refuses a listing is tried again, at first and at most. Each try also reports the run as
-held up; such a report expires after half a minute."""
 
 
 class Submitter:
@@ -104,8 +94,6 @@ class Submitter:
         """Why it was stopped, if it was."""
         self._looked = 0.0
         """When the thread last looked up from the input, in monotonic seconds."""
-        self._held_up = False
-        """Whether the run was last reported as held up, because its input cannot be listed."""
         self._noted = 0
         """Elements that the queue held at the last record."""
         self._noting = threading.Lock()
@@ -279,85 +267,7 @@ class Submitter:
 
     def reading(self) -> Iterable[Any]:
         """Return the input to iterate, which raises UsageError if its length changed since it was mapped."""
-        if lists_remotely(self.elements):
-            return self._listing(self.elements)
         return watched(self.elements, self._had)
-
-    def _listing(self, documents: Any) -> Iterator[Any]:
-        """Yield the documents of a listing, and wait where its storage refuses in the middle, as with expired keys."""
-        # After a refusal the listing begins at its start, and what was yielded before is only compared. A folder that
-        # is forbidden by itself ends the listing as any other error does: its first document can still be listed.
-        yielded, whole, tried = 0, Digest(lambda: ENDLESS), -1
-        while True:
-            again, at = Digest(lambda: ENDLESS), 0
-            try:
-                for element in documents:
-                    at += 1
-                    if at <= yielded:
-                        again.update(element, b"")
-                        if at == yielded and again.at(at) != whole.at(at):
-                            raise self._changed(f"its first {many(at, 'document')} are others")
-                        continue
-                    whole.update(element, b"")
-                    yielded = at
-                    yield element
-                if at < yielded:
-                    raise self._changed(f"it had {yielded:,} or more, these are {at:,}")
-                return
-            except Exception as error:
-                if not yielded or not is_refusal(error):  # a listing that never worked fails at once
-                    raise
-                waited = self._wait_for_storage(documents)
-                if not waited and tried == at:  # refused here twice, while the storage lists its start
-                    raise
-                tried = at
-
-    def _changed(self, difference: str) -> ListingChanged:
-        self.by_input = False
-        return ListingChanged(run=self.name, difference=difference)
-
-    def _wait_for_storage(self, documents: Any) -> bool:
-        """Wait while a storage refuses to list its first document, and return whether it refused."""
-        pause, waited = REFUSED_AGAIN[0], False
-        try:
-            while reason := refused_now(documents):
-                waited = True
-                why = (
-                    f"its documents cannot be read: the rest of its input cannot be listed ({reason}). Renew "
-                    f"the credentials of the notebook, process {os.getpid()} on {socket.gethostname()}; "
-                    "the listing then continues by itself"
-                )
-                self._hold(why)
-                until = time.monotonic() + pause
-                while time.monotonic() < until:
-                    if self.sender.failure is not None:  # cancelled or left: not an error of the input
-                        self.by_input = False
-                        raise self.sender.failure
-                    time.sleep(0.1)
-                pause = min(2 * pause, REFUSED_AGAIN[1])
-        finally:
-            if waited:
-                self._hold("")
-        return waited
-
-    def _hold(self, why: str) -> None:
-        """Report why the run gets no more documents, or "" once it gets some."""
-        sender = self.sender
-        calls = [ref.call for ref in sender.handle.refs]
-
-        def is_wanted(reason: str) -> bool:
-            reporting = hold(calls, sender.run, f"input/{sender.producer.hex()}", Blocked.INPUT, reason)
-            return sender.handle.link.sync(reporting).wanted
-
-        # A run that still has documents continues, so it is not held up (`wanted`): the first report only asks. Where
-        # the run was held up last time, it repeats the reason: an empty one would make views flicker.
-        held, self._held_up = self._held_up, False
-        with suppress(DqlabError):  # the next try reports again
-            wanted = is_wanted(why if held else "")
-            holds = bool(why) and not wanted
-            if why and holds != held:
-                is_wanted(why if holds else "")
-            self._held_up = holds
 
     def _check_end(self) -> None:
         """Raise if the input ended earlier than the first time."""

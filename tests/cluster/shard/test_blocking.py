@@ -10,10 +10,8 @@ import pytest
 from dqlab.cluster.shard import actor as shard_actor
 from dqlab.cluster.shard.blocks import LASTS, Blocks
 from dqlab.cluster.transport import blocking
-from dqlab.cluster.transport.blocking import Answer
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CallTimeout, RunNotFound
-from dqlab.stats import Blocked
 from tests.cluster.desk import DeskActor, frame, opened
 
 RUN, OTHER = b"r" * 16, b"o" * 16
@@ -39,23 +37,6 @@ def test_a_report_counts_until_it_is_taken_back_or_too_old() -> None:
     assert blocks.why(OTHER, 0.0) == ""
 
 
-def test_a_consumer_may_have_two_reasons_for_a_run() -> None:
-    """Its sink is written again, and its documents are still refused."""
-    blocks = Blocks()
-    blocks.note(RUN, "a", "full", 0.0)
-    blocks.note(RUN, "a", "refused", 0.0, Blocked.DOCUMENTS)
-
-    assert blocks.note(RUN, "a", "", 1.0) == "refused"
-    assert blocks.note(RUN, "a", "", 1.0, Blocked.DOCUMENTS) == ""
-    blocks.note(RUN, "a", "refused", 2.0, Blocked.DOCUMENTS)
-    assert blocks.others(RUN, "b", Blocked.DOCUMENTS)
-    assert not blocks.others(RUN, "a", Blocked.DOCUMENTS)
-    assert not blocks.others(RUN, "b", Blocked.RESULTS)
-    assert not blocks.others(OTHER, "b", Blocked.DOCUMENTS)
-    blocks.forget(["a"])
-    assert blocks.why(RUN, 2.0) == ""
-
-
 async def hold(actor: DeskActor, run: bytes, consumer: str, why: str) -> bool:
     answer, _ = unpack(await actor.hold(pack({"run": run, "consumer": consumer, "why": why})))
     return bool(answer["wanted"])
@@ -64,7 +45,7 @@ async def hold(actor: DeskActor, run: bytes, consumer: str, why: str) -> bool:
 def test_a_shard_that_has_not_answered_may_still_want_what_is_reported_to_all() -> None:
     """It is on the move; a run that ended elsewhere would be given up for it."""
 
-    async def answered(*answers: dict[str, bool] | Exception) -> Answer:
+    async def answered(*answers: dict[str, bool] | Exception) -> bool:
         async def call(at: int, function: str, body: bytes) -> bytes:
             asked.append((function, unpack(body)[0]))
             answer = answers[at]
@@ -73,21 +54,18 @@ def test_a_shard_that_has_not_answered_may_still_want_what_is_reported_to_all() 
             return pack(answer)
 
         asked: list[tuple[str, dict[str, object]]] = []
-        found = await blocking.hold(
-            [partial(call, at) for at in range(len(answers))], RUN, "c/0", Blocked.DOCUMENTS, "full"
-        )
-        assert asked == [("hold", {"run": RUN, "consumer": "c/0", "why": "full", "what": "documents"})] * len(answers)
+        found = await blocking.hold([partial(call, at) for at in range(len(answers))], RUN, "c/0", "full")
+        assert asked == [("hold", {"run": RUN, "consumer": "c/0", "why": "full"})] * len(answers)
         return found
 
-    none, wanted, others = {"wanted": False}, {"wanted": True, "others": False}, {"wanted": False, "others": True}
+    none, wanted = {"wanted": False}, {"wanted": True}
     for answers, expected in [
-        ([none, none], Answer(wanted=False, others=False)),
-        ([none, wanted], Answer(wanted=True, others=False)),
-        ([others, none], Answer(wanted=False, others=True)),
-        ([none, RunNotFound(run="r", hint="", known="none")], Answer(wanted=False, others=False)),
-        ([none, CallTimeout(name="q", call="hold", seconds=1.0)], Answer(wanted=True, others=False)),
+        ([none, none], False),
+        ([none, wanted], True),
+        ([none, RunNotFound(run="r", hint="", known="none")], False),
+        ([none, CallTimeout(name="q", call="hold", seconds=1.0)], True),
     ]:
-        assert asyncio.run(answered(*answers)) == expected
+        assert asyncio.run(answered(*answers)) is expected
 
 
 async def leases(actor: DeskActor, slot: str) -> bytes | None:

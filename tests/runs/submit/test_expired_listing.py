@@ -1,4 +1,4 @@
-"""Credentials that expire while a client lists its input: the run waits with the reason, and goes on by itself."""
+"""Credentials that expire while a client lists its input end the submission; the same call goes on with it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 import dqlab as dq
 from dqlab.documents import buckets
-from dqlab.errors import ListingChanged, SubmissionIncomplete
+from dqlab.errors import SubmissionIncomplete
 from dqlab.stats import RunState
-from tests.sampled import mostly_slow
 from tests.stores import Store, s3
 from tests.waiting import until
 
@@ -44,52 +43,23 @@ def expire_behind_the_first_page(store: Store) -> None:
     store.refuse_after = store.pages + 5  # twice that the folder exists, and its first page: `map` looks at a document
 
 
-@pytest.mark.parametrize("made", mostly_slow(["as it is", "where"], "as it is"))
-def test_a_run_whose_input_cannot_be_listed_any_more_waits_and_goes_on(
-    queue: dq.QueuePool, store: Store, made: str
+def test_an_input_that_cannot_be_listed_any_more_ends_its_submission_and_goes_on_when_mapped_again(
+    queue: dq.QueuePool, store: Store
 ) -> None:
-    """As a token of an hour does, below a bucket that takes longer: the submission does not end."""
-    documents = listing(store) if made == "as it is" else listing(store).where("size > 0")
+    """As a token of an hour does, below a bucket that takes longer."""
+    documents = listing(store)
     expire_behind_the_first_page(store)
 
     run = queue.map(key, documents, name="listed", executor="thread")
-    until(lambda: run.stats().state is RunState.WAITING, 60)
 
-    stats = run.stats()
-    assert "its documents cannot be read: the rest of its input cannot be listed" in stats.why
-    assert "Renew the credentials of the notebook" in stats.why
-    assert 0 < stats.counts.acked < len(KEYS)
-    assert stats.counts.left == 0
-    store.refuse_after = None
-    assert list(run.results(timeout=60)) == [each.removeprefix("keys/") for each in KEYS]
-    assert run.stats().state is RunState.DONE
-
-
-def test_a_run_that_waits_for_its_listing_can_be_cancelled(queue: dq.QueuePool, store: Store) -> None:
-    documents = listing(store)
-    expire_behind_the_first_page(store)
-    run = queue.map(key, documents, name="given-up", executor="thread")
-    until(lambda: run.stats().state is RunState.WAITING, 60)
-
-    run.cancel()
-    run.until_over(30)
-
-    assert run.counts["cancelled"] == 0
-    assert run.stats().state is RunState.CANCELLED
-    assert list(queue.map(lambda n: n, range(5), name="other").results()) == list(range(5))
-
-
-def test_a_listing_that_is_another_one_after_the_wait_ends_the_submission(queue: dq.QueuePool, store: Store) -> None:
-    documents = listing(store)
-    expire_behind_the_first_page(store)
-    run = queue.map(key, documents, name="other", executor="thread")
-    until(lambda: run.stats().state is RunState.WAITING, 60)
-
-    store.keys = KEYS[1:]
-    store.refuse_after = None
-
-    with pytest.raises(ListingChanged, match="its first 10 documents are others"):
+    with pytest.raises(SubmissionIncomplete, match="token has expired"):
         run.wait(timeout=60)
+    done = run.counts["acked"]
+    assert 0 < done < len(KEYS)
+    store.refuse_after = None
+    again = queue.map(key, documents, name="listed", executor="thread")
+    assert list(again.results(timeout=60)) == [each.removeprefix("keys/") for each in KEYS]
+    assert again.stats().state is RunState.DONE
 
 
 def test_credentials_that_are_refused_from_the_start_end_the_submission(queue: dq.QueuePool, store: Store) -> None:
