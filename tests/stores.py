@@ -183,7 +183,8 @@ class _Azure(_Handler):
 
     def do_GET(self) -> None:
         with self.store.request():
-            key, asked = unquote(urlsplit(self.path).path).strip("/").partition("/")[2].partition("/")[2], self.asked()
+            container, _, key = unquote(urlsplit(self.path).path).strip("/").partition("/")[2].partition("/")
+            asked = self.asked()
             if key:
                 self.blob(key)
                 return
@@ -203,7 +204,8 @@ class _Azure(_Handler):
             )
             folders = "".join(f"<BlobPrefix><Name>{escape(each)}</Name></BlobPrefix>" for each in found.folders)
             marker = f"<NextMarker>{escape(found.token)}</NextMarker>" if found.token else "<NextMarker/>"
-            body = f"<EnumerationResults><Blobs>{blobs}{folders}</Blobs>{marker}</EnumerationResults>"
+            listed = f"<Blobs>{blobs}{folders}</Blobs>{marker}"
+            body = f'<EnumerationResults ContainerName="{container}">{listed}</EnumerationResults>'
             self.answer(200, body.encode(), "application/xml")
 
     def blob(self, key: str) -> None:

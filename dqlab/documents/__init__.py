@@ -12,7 +12,6 @@ fsspec is imported only for URLs.
     archives, decoding, pdf      of files        row_files  rows of Parquet, JSON lines and CSV
     parquet, lines               of rows         frames     rows of frames in memory
     kept_open  what a process keeps open         folders    patterns, and the files that match them
-                                                 buckets    pages of object stores
     refusals   credentials that expired          labelled   elements of a Series
                                                  keys       keys of rows, names of columns
 

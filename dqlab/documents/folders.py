@@ -11,23 +11,19 @@ in the order of their relative paths, compared as strings; only the names of one
 from __future__ import annotations
 
 import errno
-import heapq
 import os
 import re
-import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
-from dqlab.documents.buckets import FoundKey, bucket_of
 from dqlab.documents.refusals import connected, reconnect, words_of_server
 from dqlab.documents.servers import is_cut_off
 from dqlab.documents.storage import (
-    UNKNOWN,
     Stamp,
     asked,
     local_path,
@@ -39,7 +35,6 @@ from dqlab.documents.storage import (
     stamp_of,
 )
 from dqlab.errors import BadOption, DqlabError, FileUnreadable, FolderUnreadable, NoFiles, in_words
-from dqlab.texts import kept, restored
 
 __all__ = [
     "Files",
@@ -51,13 +46,13 @@ __all__ = [
     "Pattern",
     "RemoteFolder",
     "has_wildcards",
-    "in_order",
     "parse",
     "parse_file",
 ]
 
 
-E = TypeVar("E")
+_BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
+"""Schemes of object stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +91,6 @@ class Folder(Protocol):
         """Return the folder of that name, or None if entering it would form a cycle."""
         ...
 
-    def everything(self) -> Iterator[tuple[str, FolderEntry]] | None:
-        """Return all files below with their relative paths, sorted, or None if listing goes folder by folder."""
-        ...
-
     def at(self, path: str) -> str:
         """Return the path or URL of the file with this relative path, whose parts are separated by "/"."""
         ...
@@ -122,7 +113,7 @@ class LocalFolder:
         """Return files and folders, without sockets, pipes, devices and dangling links."""
         # Sort folders with a trailing slash, like the paths below them: "a.txt" sorts before "a/b", though after "a".
         with os.scandir(self.where) as scan:
-            names = in_order(
+            names = sorted(
                 f"{entry.name}/" if is_folder else entry.name
                 for entry in scan
                 if (is_folder := _is_folder(entry)) is not None
@@ -137,10 +128,6 @@ class LocalFolder:
         above = self._above | {_identity(self.where)}
         folder = str(Path(self.where, name))
         return None if _identity(folder) in above else LocalFolder(folder, above)
-
-    def everything(self) -> None:
-        """Return None, because listing folder by folder costs no more, and skips folders that do not match."""
-        return
 
     def at(self, path: str) -> str:
         """Return the absolute path of a file below."""
@@ -159,7 +146,6 @@ class RemoteFolder:
     def _connect(self) -> None:
         with asked(self.where):
             self._system, self._path = remote(self.where)
-            self._bucket = bucket_of(self.where, self._system, self._path)
 
     @property
     def where(self) -> str:
@@ -169,7 +155,7 @@ class RemoteFolder:
     @property
     def sized(self) -> bool:
         """Whether all its files are listed with their size, as in a bucket, but not by every web server."""
-        return self._bucket is not None
+        return self._url.partition("://")[0].lower() in _BUCKETS
 
     def exists(self) -> bool:
         """Return whether it exists and is a folder, asking the store with renewed credentials rather than a cache."""
@@ -184,27 +170,29 @@ class RemoteFolder:
 
     def _exists(self) -> bool:
         self._connect()  # a listing lives long, and its options may stand for other credentials by now
-        if self._bucket is not None:
-            bucket, prefix = self._bucket
-            return bucket.holds(prefix)
         with asked(self.where):
             self._system.invalidate_cache()
-            return bool(self._system.isdir(self._path))
+            try:
+                listed = self._system.ls(self._path, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            # Not `isdir` at once: several file systems take a refusal for a folder that is not there.
+            return any(not self._is_itself(info) for info in listed) or bool(self._system.isdir(self._path))
+
+    def _is_itself(self, info: Mapping[str, Any]) -> bool:
+        # A file is listed as itself, and so is the empty object that marks a folder in an object store.
+        return bool(info["name"].rstrip("/") == self._path.rstrip("/"))
 
     def entries(self) -> Iterator[FolderEntry]:
-        """Return files and folders from one listing of the store, or of a bucket page by page as they are needed."""
-        if self._bucket is not None:
-            bucket, prefix = self._bucket
-            return _of_page(bucket.entries(prefix), len(prefix))
+        """Return files and folders from one listing of the store."""
         found = []
         with asked(self.where):
             listed = self._system.ls(self._path, detail=True)
+            self._system.invalidate_cache(self._path)  # or it would keep the listings of all folders
         for info in listed:
-            path = info["name"].rstrip("/")
-            # Object stores list an empty object that marks a folder inside that folder.
-            if path != self._path.rstrip("/"):
-                is_folder = info["type"] == "directory"
-                found.append(FolderEntry(path.rpartition("/")[2], is_folder, partial(remote_stamp, info)))
+            if not self._is_itself(info):
+                name, is_folder = info["name"].rstrip("/").rpartition("/")[2], info["type"] == "directory"
+                found.append(FolderEntry(name, is_folder, partial(remote_stamp, info)))
         return iter(sorted(found, key=lambda entry: f"{entry.name}/" if entry.is_folder else entry.name))
 
     def below(self, name: str) -> RemoteFolder:
@@ -214,17 +202,7 @@ class RemoteFolder:
         inner = copy(self)
         inner._url = _join(self._url, name)
         inner._path = _join(self._path, name) if self._path else name
-        if self._bucket is not None:
-            bucket, prefix = self._bucket
-            inner._bucket = bucket, f"{prefix}{name}/"
         return inner
-
-    def everything(self) -> Iterator[tuple[str, FolderEntry]] | None:
-        """Return all files below in a bucket, or None for other stores."""
-        if self._bucket is None:
-            return None
-        bucket, prefix = self._bucket
-        return _of_pages(bucket.below(prefix), len(prefix))
 
     def at(self, path: str) -> str:
         """Return the URL of a file below."""
@@ -252,24 +230,6 @@ class RemoteFile(RemoteFolder):
                 return iter(())
         return iter((FolderEntry(self._name, info["type"] == "directory", partial(remote_stamp, info)),))
 
-    def everything(self) -> None:
-        """Return None, because there is only one file."""
-
-
-def _of_page(found: Iterator[FoundKey | str], cut: int) -> Iterator[FolderEntry]:
-    for each in found:
-        if isinstance(each, str):
-            yield FolderEntry(each[cut:-1], is_folder=True, stamp=lambda: UNKNOWN)
-        elif not each.key.endswith("/"):  # empty objects mark folders, also this one
-            yield FolderEntry(each.key[cut:], is_folder=False, stamp=each.stamp_now)
-
-
-def _of_pages(found: Iterator[FoundKey], cut: int) -> Iterator[tuple[str, FolderEntry]]:
-    for each in found:
-        if not each.key.endswith("/"):
-            path = each.key[cut:]
-            yield path, FolderEntry(path.rpartition("/")[2], is_folder=False, stamp=each.stamp_now)
-
 
 def _join(url: str, path: str) -> str:
     return url + path if url.endswith("/") else f"{url}/{path}"
@@ -288,51 +248,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool | None:
         if error.errno == errno.ELOOP:  # a link to itself
             return None
         raise
-
-
-# --- names in order ---
-
-
-NAMES_SORTED = 16_384
-"""Names that are sorted together; the names of a folder with fewer are not compressed."""
-NAMES_PACKED = 256
-"""Names of a sorted run that are decompressed together."""
-
-
-def in_order(names: Iterable[str]) -> Iterator[str]:
-    """Yield names sorted, after all have been read, in about six bytes per name if they look alike.
-
-    Examples
-    --------
-    >>> list(in_order(["b", "a/", "c"]))
-    ['a/', 'b', 'c']
-    """
-    runs: list[list[bytes]] = []
-    held: list[str] = []
-    for name in names:
-        held.append(name)
-        if len(held) == NAMES_SORTED:
-            runs.append(_packed(held))
-            held = []
-    held.sort()
-    if not runs:
-        return iter(held)
-    if held:
-        runs.append(_packed(held))
-    return heapq.merge(*map(_unpacked, runs))
-
-
-def _packed(names: list[str]) -> list[bytes]:
-    names.sort()
-    cuts = range(0, len(names), NAMES_PACKED)
-    # No name of a file contains "\0".
-    return [zlib.compress(kept("\0".join(names[cut : cut + NAMES_PACKED])), 1) for cut in cuts]
-
-
-def _unpacked(run: list[bytes]) -> Iterator[str]:
-    run.reverse()
-    while run:  # pop, so that memory shrinks while names are read
-        yield from restored(zlib.decompress(run.pop())).split("\0")
 
 
 # --- patterns ---
@@ -380,15 +295,11 @@ class Pattern:
 
     def walk(self, folder: Folder, enter: Callable[[str], bool] = lambda name: True) -> Iterator[FoundFile]:
         """Yield the matching files below a folder, entering only folders whose names `enter` accepts."""
-        # A bucket is listed whole, without `enter`: it filters local folders only.
         return self._inside(folder, "", self._reach({0}), enter)
 
     def matches(self, path: str) -> bool:
         """Return whether a relative path, with "/", matches."""
-        return self._ends(self._reach({0}), path)
-
-    def _ends(self, here: set[int], path: str) -> bool:
-        """Return whether a path leads from these positions in the pattern to its end."""
+        here = self._reach({0})
         for name in path.split("/"):
             here = self._step(here, name)
             if not here:
@@ -397,12 +308,10 @@ class Pattern:
 
     def _inside(self, folder: Folder, path: str, here: set[int], enter: Callable[[str], bool]) -> Iterator[FoundFile]:
         """Return the matching files of a folder, once its first listing has been read."""
-        if any(position < len(self._parts) and self._parts[position] == "**" for position in here):
-            everything = _readable(folder, folder.everything)
-            if everything is not None:
-                return (FoundFile(path + inner, entry) for inner, entry in everything if self._ends(here, inner))
-        entries = _readable(folder, folder.entries)
-        assert entries is not None, "only `everything` may return None"
+        try:
+            entries = folder.entries()
+        except PermissionError as error:
+            raise FolderUnreadable(folder=folder.where, reason=in_words(error)) from error
         return self._walk(folder, entries, path, here, enter)
 
     def _walk(
@@ -496,14 +405,6 @@ def _split(path: str) -> tuple[str, str]:
     magic = _MAGIC.search(path)
     cut = path.rfind("/", 0, magic.start() if magic else None) + 1
     return path[:cut], path[cut:]
-
-
-def _readable(folder: Folder, listing: Callable[[], Iterator[E] | None]) -> Iterator[E] | None:
-    """Return a folder's listing once its first entries were read, or raise `FolderUnreadable` without permission."""
-    try:
-        return listing()
-    except PermissionError as error:
-        raise FolderUnreadable(folder=folder.where, reason=in_words(error)) from error
 
 
 # --- files of a pattern, or of a list ---

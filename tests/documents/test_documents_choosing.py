@@ -375,32 +375,6 @@ def test_asking_for_the_executor_does_not_list_everything(monkeypatch: pytest.Mo
 # --- Large folders.
 
 
-def test_order_of_many_names_is_that_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dqlab.documents import folders
-
-    draw = random.Random(7)
-    many = ["".join(draw.choices("ab/é\udce9\U0001f600 \ufffd.", k=draw.randint(1, 6))) for _ in range(5_000)]
-    monkeypatch.setattr(folders, "NAMES_SORTED", 64)
-    monkeypatch.setattr(folders, "NAMES_PACKED", 5)
-
-    assert list(folders.in_order(many)) == sorted(many)
-    assert list(folders.in_order([])) == []
-
-
-def test_folder_in_runs_is_listed_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a-b", "ab", "a.txt", "z"):
-        (tmp_path / name).write_bytes(b"")
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        for at in range(20):
-            (tmp_path / name / f"{at:02}").write_bytes(b"")
-    whole = list(Documents.from_glob(tmp_path / "**"))
-    monkeypatch.setattr("dqlab.documents.folders.NAMES_SORTED", 3)
-
-    assert list(Documents.from_glob(tmp_path / "**")) == whole
-    assert keys(Documents.from_glob(tmp_path / "**")) == sorted(keys(Documents.from_glob(tmp_path / "**")))
-
-
 @pytest.mark.parametrize(
     ("condition", "said"),
     [

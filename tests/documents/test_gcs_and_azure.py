@@ -16,9 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import dqlab as dq
-from dqlab.documents import buckets
 from dqlab.errors import FolderNotFound
-from tests.sampled import mostly_slow
 from tests.stores import Store, azure, gcs
 
 pytestmark = pytest.mark.cluster  # Azure's library starts a process, to name the system in what it requests
@@ -87,10 +85,7 @@ def test_versions_of_a_listing_are_those_of_a_single_file(place: Place) -> None:
     assert (listed.refreshed().version, listed.size) == (listed.version, len(b"notes/a b.txt"))
 
 
-@pytest.mark.parametrize("page", mostly_slow([7, 100, 1000], 100))
-def test_pages_are_joined_in_order(place: Place, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
-    monkeypatch.setattr(buckets, "PAGE", page)
-
+def test_objects_are_listed_in_the_order_of_their_keys(place: Place) -> None:
     for pattern in ("many/**", "**/[0-9].txt", "many/*/*"):
         found = [each.where for each in dq.Documents.from_glob(place.url + pattern, storage_options=place.options)]
         assert found == [place.url + key for key in KEYS if key.startswith("many/")]
