@@ -32,6 +32,7 @@ from dqlab.documents.storage import (
     place_of,
     remote,
     remote_stamp,
+    secrets_of,
     stamp_of,
 )
 from dqlab.errors import BadOption, DqlabError, FileUnreadable, FolderUnreadable, NoFiles, in_words
@@ -146,6 +147,7 @@ class RemoteFolder:
     def _connect(self) -> None:
         with asked(self.where):
             self._system, self._path = remote(self.where)
+        self._secrets = secrets_of(self.where)
 
     @property
     def where(self) -> str:
@@ -170,7 +172,7 @@ class RemoteFolder:
 
     def _exists(self) -> bool:
         self._connect()  # a listing lives long, and its options may stand for other credentials by now
-        with asked(self.where):
+        with asked(self.where, self._secrets):
             self._system.invalidate_cache()
             try:
                 listed = self._system.ls(self._path, detail=True)
@@ -186,7 +188,7 @@ class RemoteFolder:
     def entries(self) -> Iterator[FolderEntry]:
         """Return files and folders from one listing of the store."""
         found = []
-        with asked(self.where):
+        with asked(self.where, self._secrets):
             listed = self._system.ls(self._path, detail=True)
             self._system.invalidate_cache(self._path)  # or it would keep the listings of all folders
         for info in listed:
@@ -222,7 +224,7 @@ class RemoteFile(RemoteFolder):
 
     def entries(self) -> Iterator[FolderEntry]:
         """Return the file if it exists."""
-        with asked(self.where):
+        with asked(self.where, self._secrets):
             self._system.invalidate_cache()
             try:
                 info = self._system.info(_join(self._path, self._name) if self._path else self._name)

@@ -63,6 +63,7 @@ __all__ = [
     "redacted",
     "remote",
     "remote_stamp",
+    "secrets_of",
     "spelled_out",
     "stamp_of",
     "stamp_of_open",
@@ -98,9 +99,6 @@ _spelled: dict[str, str] = {}
 """Options as text, by name."""
 _names: dict[str, str] = {}
 """Names, by options as text."""
-STOOD_FOR = 64
-_stood_for: dict[str, None] = {}
-"""The last values of secrets, in order; errors of a stream that was opened with an old one may still contain it."""
 
 
 class StoredAt(str):
@@ -279,7 +277,7 @@ def _value(value: Any) -> Any:
         name = value.removeprefix("env:")
         if name not in os.environ:
             raise _unset(f"the variable {name}", f"Set {name} where workers start")
-        return _remembered(os.environ[name])
+        return os.environ[name]
     if isinstance(value, str) and value.startswith("config:"):
         name = value.removeprefix("config:")
         found = entry(name)
@@ -287,17 +285,7 @@ def _value(value: Any) -> Any:
             raise _unset(
                 f"{name!r} of Dask's config", f"Set it in the configuration of workers, or as {_variable(name)}"
             )
-        return _remembered(found)
-    return value
-
-
-def _remembered(value: Any) -> Any:
-    """Return the value of a secret, and remember it to keep it out of errors, also after it was replaced."""
-    if isinstance(value, str) and len(value) > 3:  # hiding "1" or "no" would garble any text
-        _stood_for.pop(value, None)
-        _stood_for[value] = None
-        while len(_stood_for) > STOOD_FOR:
-            _stood_for.pop(next(iter(_stood_for)), None)
+        return found
     return value
 
 
@@ -316,38 +304,57 @@ def _here() -> str:
 
 
 @contextmanager
-def redacted(where: str) -> Iterator[None]:
-    """Raise errors of a file system without the secrets that it was opened with, which some of them contain."""
+def redacted(where: str, secrets: Iterable[str] = ()) -> Iterator[None]:
+    """Raise errors of a file system without the secrets that it was opened with, which some of them contain.
+
+    `secrets` are those of a stream or folder that was opened earlier, in addition to those that are set now.
+    """
     try:
         yield
     except Exception as error:
         storage = storage_of(where)
         if not storage or isinstance(error, DqlabError):
             raise
-        secrets = list(_secrets(_known.get(storage)))
+        hidden = {*secrets, *secrets_of(where)}
         texts = list(_texts_of(error))
-        if not any(secret in text for secret in secrets for text in texts):
+        if not any(secret in text for secret in hidden for text in texts):
             raise
         # The text of the error and of its first cause; `from None` below drops the chain, which contains the secrets.
         text = f"{texts[0]} ({texts[-1]})" if texts[0] != texts[-1] else texts[0]
-        for secret in secrets:
-            text = text.replace(secret, "***")
         kind = type(error) if type(error) in (PermissionError, FileNotFoundError, OSError) else OSError
-        raise kind(text) from None
+        raise kind(_hiding(text, hidden)) from None
 
 
 @contextmanager
-def asked(where: str) -> Iterator[None]:
+def asked(where: str, secrets: Iterable[str] = ()) -> Iterator[None]:
     """Raise errors of a file system as `answered` and `redacted` do."""
-    with answered(where), redacted(where):
+    with answered(where), redacted(where, secrets):
         yield
 
 
 def without_secrets(text: str, where: str) -> str:
     """Return a text about a file without the secrets that its file system is opened with."""
-    for secret in _secrets(_known.get(storage_of(where))):
+    return _hiding(text, secrets_of(where))
+
+
+def _hiding(text: str, secrets: Iterable[str]) -> str:
+    for secret in sorted(secrets, key=len, reverse=True):  # one may be part of another
         text = text.replace(secret, "***")
     return text
+
+
+def secrets_of(where: str) -> tuple[str, ...]:
+    """Return the secrets among the options of a URL, by the names of these options, as they are set here now."""
+    options = _known.get(storage_of(where))
+    if isinstance(options, str):
+        options = entry(options)
+    found = []
+    for name, value in _leaves(options):
+        with suppress(DqlabError):  # one that is unset must not keep the others from being hidden
+            if _is_secret(name) or str(value).startswith(_FROM):
+                found.append(_value(value))
+    # Hiding "1" or "no" would garble any text.
+    return tuple(each for each in found if isinstance(each, str) and len(each) > 3 and each not in _PLAIN)
 
 
 def _texts_of(error: BaseException) -> Iterator[str]:
@@ -431,21 +438,6 @@ class Guarded(io.RawIOBase):
                 self._stream.close()
             finally:
                 super().close()
-
-
-def _secrets(options: Any) -> Iterator[str]:
-    """Yield the secrets of options that are set here, and all that were used before."""
-    with suppress(DqlabError):
-        if isinstance(options, str):
-            for name, value in _leaves(entry(options)):
-                if _is_secret(name):
-                    _remembered(value)
-        else:
-            for _, value in _leaves(options):
-                if str(value).startswith(_FROM):
-                    with suppress(DqlabError):  # an unset secret must not keep the others from being hidden
-                        _value(value)
-    yield from list(_stood_for)
 
 
 def _leaves(options: Any) -> Iterator[tuple[str, Any]]:
@@ -544,7 +536,9 @@ def open_binary(where: str) -> BinaryIO:
         return Path(path).open("rb")
     with asked(where):
         system, path = remote(where)
-        stream = cast(BinaryIO, Guarded(system.open(path, "rb"), partial(asked, where)))
+        # With the secrets of now: errors of the stream may repeat them after they were renewed.
+        guard = partial(asked, where, secrets_of(where))
+        stream = cast(BinaryIO, Guarded(system.open(path, "rb"), guard))
     details = getattr(stream, "details", None)
     if isinstance(details, Mapping) and details.get("size", 0) is None:
         stream = cast(BinaryIO, _Rewindable(stream))
