@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dqlab.documents.kept_open import let_go
 from dqlab.documents.servers import ServerBusy, ServerSilent, causes, is_named
@@ -35,18 +35,8 @@ T = TypeVar("T")
 
 ROOTS = 16
 """Storages, at most, whose last file is remembered."""
-_STATUS = frozenset({401, 403})
-_CODES = re.compile(
-    "AccessDenied|AuthenticationFailed|AuthorizationFailure|ExpiredToken(Exception)?|"
-    "Invalid(AccessKeyId|ClientTokenId|Token)|RequestExpired|RequestTimeTooSkewed|"
-    "SignatureDoesNotMatch|TokenRefreshRequired"
-)
-"""Error codes of S3 and compatible stores; needed because they report an expired token with status 400."""
-_CLASSES = re.compile(
-    "ClientAuthenticationError|CredentialRetrievalError|NoCredentialsError|RefreshError|"
-    "SSOTokenLoadError|TokenRetrievalError|UnauthorizedSSOTokenError"
-)
-"""Errors of botocore, google-auth and azure-core when they cannot get credentials, by name to avoid importing these."""
+_CLASSES = re.compile(r"\w*(Auth|Credential|Refresh|Token)\w*Error")
+"""Errors of the packages of services when they cannot get credentials, by name to avoid importing these."""
 _QUERY = re.compile(r"\?[^\s'\"]+")
 """The query of a URL, which may contain a signature."""
 _ROOT = re.compile(r"[^:/]+://[^/?#]*")
@@ -70,8 +60,8 @@ def _refusal_in(error: BaseException) -> BaseException | None:
             return at
         if any(_is_status(getattr(at, name, None)) for name in ("status", "status_code", "code")):
             return at
-        answer = getattr(at, "response", None)
-        if isinstance(answer, dict) and _is_refused(answer):
+        answer = getattr(at, "response", None)  # of botocore, which s3fs does not translate whole
+        if isinstance(answer, dict) and _is_status((answer.get("ResponseMetadata") or {}).get("HTTPStatusCode")):
             return at
     return None
 
@@ -96,14 +86,6 @@ def words_of_server(error: BaseException, where: str) -> str:
 
 def _is_status(value: object) -> bool:
     return isinstance(value, int | str) and str(value) in {"401", "403"}
-
-
-def _is_refused(answer: dict[str, Any]) -> bool:
-    code = (answer.get("Error") or {}).get("Code")
-    return (
-        _CODES.fullmatch(str(code)) is not None
-        or (answer.get("ResponseMetadata") or {}).get("HTTPStatusCode") in _STATUS
-    )
 
 
 def root_of(where: str) -> str:

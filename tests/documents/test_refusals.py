@@ -48,7 +48,6 @@ def caused_by(cause: BaseException) -> BaseException:
         Answered(status=401),
         Answered(status_code=403),
         Answered(code="403"),
-        Answered(response={"Error": {"Code": "ExpiredToken"}, "ResponseMetadata": {"HTTPStatusCode": 400}}),
         Answered(response={"ResponseMetadata": {"HTTPStatusCode": 403}}),
         NoCredentialsError(),
         caused_by(Answered(status=401)),
