@@ -44,9 +44,9 @@ from dqlab.rules.book import CodeRecord
 from dqlab.rules.retry import Retry
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.claiming import Claim
-from dqlab.runs.code.sealing import code_record, sealed_function, warn_of_uncertain
+from dqlab.runs.code.sealing import code_record, sealed_function, warn_of_scheme, warn_of_uncertain
 from dqlab.runs.code.signature import check_function, check_takes_one
-from dqlab.runs.code.versions import CodeVersion
+from dqlab.runs.code.versions import CodeVersion, same_scheme
 from dqlab.runs.lost import repeats
 from dqlab.runs.marks import mark, owner
 from dqlab.runs.run import Run
@@ -427,9 +427,7 @@ class RunBook:
         if not retries:
             # Any version will do: a cell with the function that a retry has replaced since must still attach. But what
             # is put from now on runs the newest version.
-            if all(each["hash"] != code["hash"] for each in codes):
-                difference = _difference(fn, version, codes[-1])
-                raise RunExists(run=run.name, difference=difference, other_code=True)
+            _check_code(run.name, fn, version, codes)
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # a complete run keeps no functions
                 newest = self._link.sync(queue_calls.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
@@ -548,12 +546,22 @@ def _check_sink(run: str, there: dict[str, Any] | None, sink: Sink | None) -> No
         raise RunExists(run=run, difference=f"another sink ({has}, and these rows are for {sink})")
 
 
+def _check_code(run: str, fn: Any, version: CodeVersion, codes: list[CodeRecord]) -> None:
+    """Raise RunExists if a run has no version with this code, and warn if that cannot be compared."""
+    if any(each["hash"] == version.hash for each in codes):
+        return
+    earlier = [each["source"] for each in codes if not same_scheme(each["hash"], version.hash)]
+    if version.source is None or version.source not in earlier:
+        raise RunExists(run=run, difference=_difference(fn, version, codes[-1]), other_code=True)
+    warn_of_scheme(run, version.name)
+
+
 def _difference(fn: Any, code: CodeVersion, newest: CodeRecord) -> str:
     """Describe in a few words how a function differs from the newest version of a run."""
     unwritten = isinstance(fn, BuiltinFunctionType | type) or newest["name"] in vars(builtins)  # they have no source
     if (code.source is None) != (newest["source"] is None) and not unwritten:
         return f"other code, as far as can be compared ({newest['name']}; {_without_source(here=code.source is None)})"
-    changed = code.changed_since(newest.get("parts") or {})
+    changed = code.changed_since(newest.get("parts") or {}) if same_scheme(code.hash, newest["hash"]) else []
     own = f"code of {code.name}"
     if not changed or changed == [own]:
         return f"other code ({newest['name']})"

@@ -29,6 +29,7 @@ from dqlab.errors import (
     SubmissionIncomplete,
 )
 from dqlab.runs.claiming import Claim
+from dqlab.runs.code import versions
 from dqlab.runs.code.sealing import Uncomparable
 from dqlab.runs.run_book import _some_of
 from dqlab.runs.submit import sender
@@ -342,6 +343,20 @@ def test_attaching_names_what_could_not_be_compared(queue: dq.QueuePool, name: s
     for _ in range(2):  # each time, not once a line
         with pytest.warns(Uncomparable, match=r"cannot compare `model`: use on_existing='new' if it changed"):
             queue.map(work, range(3), name=name).wait(timeout=20)
+
+
+def test_run_of_an_earlier_release_is_compared_by_its_text(
+    queue: dq.QueuePool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its versions were computed in another way: a refusal would cost the run, and silence could give old results."""
+    monkeypatch.setattr(versions, "_SCHEME", "1")
+    first = queue.map(same, range(3), name=name).wait(timeout=20)
+    monkeypatch.undo()
+
+    with pytest.warns(Uncomparable, match="made by an earlier dqlab"):
+        assert queue.map(same, range(3), name=name).wait(timeout=20).id == first.id
+    with pytest.raises(RunExists, match="other code"):
+        queue.map(lambda x: x, range(3), name=name)
 
 
 def test_attach_finds_a_run_by_name(lab: dq.Lab, queue: dq.QueuePool, name: str) -> None:

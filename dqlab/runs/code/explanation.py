@@ -38,7 +38,7 @@ class Captured:
     serializer : str
         "pickle", "cloudpickle", "by name" for an import, or "none".
     compared : str
-        "content", "samples", "type only" or "release".
+        "content", "type only" or "release".
     """
 
     name: str
@@ -133,10 +133,8 @@ def explain(fn: Callable[..., Any]) -> Explanation:
 
 def _captured(name: str, value: Any, version: CodeVersion) -> Captured:
     typed = type_text(type(value))
-    if any(each.startswith(f"{name} (") for each in version.uncertain):
-        compared = "type only"
-    else:
-        compared = "samples" if any(each.startswith(f"{name} (") for each in version.sampled) else "content"
+    uncertain = any(each.startswith(f"{name} (") for each in version.uncertain)
+    compared = "type only" if uncertain else "content"
     if issubclass(type(value), ModuleType):
         compared = "content" if is_local(value) else "release"
         return Captured(name, f"module {attribute(value, '__name__')}", 0, "by name", compared)

@@ -28,6 +28,7 @@ __all__ = [
     "function_bytes",
     "sealed_function",
     "warn_of_changes_in_call",
+    "warn_of_scheme",
     "warn_of_uncertain",
 ]
 
@@ -103,23 +104,30 @@ def warn_of_changes_in_call(fn: Callable[..., Any]) -> None:
 
 
 class Uncomparable(DqlabWarning):
-    """The function of the attached run reads a value that was compared only by its type or by samples."""
+    """The function of the attached run reads a value that cannot be compared, or was made by an earlier dqlab."""
 
 
 def warn_of_uncertain(run: str, version: CodeVersion) -> None:
     """Warn about values that may have changed since the run was made without changing the code version."""
-    for values, problem in ((version.uncertain, "cannot compare {}"), (version.sampled, "compared {} by 64 MB of it")):
-        if values:
-            named, them = _named(values)
-            text = f"run {run!r}: {problem.format(named)}: use on_existing='new' if {them} changed."
-            frame = sys._getframe(level_of_user() - 1)
-            # Not `warnings.warn`, which warns once per line: a cell is run again just because something changed.
-            warnings.warn_explicit(text, Uncomparable, frame.f_code.co_filename, frame.f_lineno, registry={})
+    if not version.uncertain:
+        return
+    names = [f"`{value.split(' of ')[0]}`" for value in version.uncertain]
+    named, them = ", ".join(dict.fromkeys(names)), "it" if len(names) == 1 else "one of them"
+    _warn_of_comparison(f"run {run!r}: cannot compare {named}: use on_existing='new' if {them} changed.")
 
 
-def _named(values: tuple[str, ...]) -> tuple[str, str]:
-    names = [f"`{value.split(' of ')[0]}`" for value in values]
-    return ", ".join(dict.fromkeys(names)), "it" if len(names) == 1 else "one of them"
+def warn_of_scheme(run: str, name: str) -> None:
+    """Warn that a run has code versions of an earlier release, and that only its function's text was compared."""
+    _warn_of_comparison(
+        f"run {run!r} was made by an earlier dqlab: of `{name}` only the text was compared, and it is the same: use "
+        "on_existing='new' if something that it uses changed."
+    )
+
+
+def _warn_of_comparison(text: str) -> None:
+    frame = sys._getframe(level_of_user() - 1)
+    # Not `warnings.warn`, which warns once per line: a cell is run again just because something changed.
+    warnings.warn_explicit(text, Uncomparable, frame.f_code.co_filename, frame.f_lineno, registry={})
 
 
 HEAVY = 50_000_000

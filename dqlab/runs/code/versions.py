@@ -6,9 +6,9 @@ they import. File names, lines, comments and the order of dictionaries do not co
 its bytes differ between processes.
 
 Every definition that is reached is described by itself and refers to others by name; the sorted descriptions are
-hashed. So neither cycles nor the order of the walk matter. Values are described by their content: frames and arrays by
-`contents`, other objects by the state they would pickle, part by part, so that identity and the order of a set do not
-count.
+hashed. So neither cycles nor the order of the walk matter. Values are described by the state that they would pickle,
+part by part, so that identity and the order of a set do not count. `dask.tokenize` would not do: a matrix and its
+transpose, and two slices of an Arrow array, have one token.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sys
 import typing
 from abc import ABCMeta, _get_dump  # type: ignore[attr-defined]
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -54,8 +54,6 @@ from dqlab.cluster.transport.local_modules import Reached, imported_files, is_lo
 from dqlab.cluster.transport.sealed import SealError, captured, dispatches, global_names, seal_value
 from dqlab.imports import loaded
 from dqlab.notebook import running_cell
-from dqlab.numbers import size as size_text
-from dqlab.runs.code.contents import Content, content_of, flat
 from dqlab.runs.code.source import (
     Definition,
     Sources,
@@ -78,10 +76,13 @@ __all__ = [
     "code_version",
     "exact_version",
     "fingerprint",
+    "same_scheme",
     "version_and_values",
 ]
 
 _MAIN = ("__main__", "__mp_main__")
+_SCHEME = "2"
+"""How versions are computed. Change it whenever equal functions would get other hashes than before."""
 _MAX_NESTING = 100
 _MOST_PARTS = 100_000
 """Parts of values that are described one by one, at most; that takes a second or two."""
@@ -89,7 +90,6 @@ _MOST_DEFINITIONS = 10_000
 """Functions and classes that are described, at most; that takes as long."""
 _MANY = 64
 """Number of plain values from which on they are described all at once."""
-_LARGE = 1 << 20
 _KEPT_PARTS = 100
 """Parts of a version that are kept by name, at most, to report which of them changed."""
 _BY_REPR = (bool, float, complex, range, Decimal, Fraction, date, timedelta, UUID, type(None), type(...))
@@ -115,6 +115,8 @@ _WORD = re.compile(r"[^\W\d]\w*")
 _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _CONTAINERS = (tuple, list, dict, set, frozenset)
 _FIXED = frozenset({str, bytes, int, float, complex, bool, type(None), type(...)})
+_FLAT = frozenset({str, bytes, int, float, bool, type(None)})
+_SORTED = frozenset({str, bytes, int})
 _PICKLED = _FIXED | {list, dict, tuple, bytearray}
 """Types that a pickle holds as they are."""
 _PLACE = frozenset({"__builtins__", "__file__", "__loader__", "__name__", "__spec__"})
@@ -127,7 +129,7 @@ class CodeVersion:
 
     name: str
     hash: str
-    """32 hex digits; functions with equal hashes do the same, as far as dqlab can detect."""
+    """The scheme, "-" and 32 hex digits; functions with equal hashes do the same, as far as dqlab can detect."""
     short: str
     """The first six digits, for people."""
     source: str | None = None
@@ -136,8 +138,6 @@ class CodeVersion:
     """Number of the notebook cell that defined it."""
     uncertain: tuple[str, ...] = ()
     """Values that count only by their type, such as "model of score (_thread.lock)"."""
-    sampled: tuple[str, ...] = ()
-    """Values above 64 MB, which count by evenly spaced blocks, such as "table of score (1.2 GB)"."""
     parts: dict[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """Eight hex digits for each function, class and value that the version depends on, by name."""
 
@@ -145,8 +145,6 @@ class CodeVersion:
         """Describe what the version depends on."""
         where = f" from cell {self.cell}" if self.cell is not None else ""
         text = f"{self.name}{where}, version {self.short}: its code and every value it reads count"
-        if self.sampled:
-            text += f"; of these, blocks of 64 MB in all: {', '.join(self.sampled)}"
         if self.uncertain:
             text += f"; of these only the type: {', '.join(self.uncertain)}"
         return f"{text}."
@@ -167,6 +165,11 @@ def code_version(function: Callable[..., Any]) -> CodeVersion:
     return version_and_values(function)[0]
 
 
+def same_scheme(one: str, other: str) -> bool:
+    """Return whether two hashes of code versions can be compared; those of earlier releases have another scheme."""
+    return one.rpartition("-")[0] == other.rpartition("-")[0]
+
+
 def version_and_values(function: Callable[..., Any]) -> tuple[CodeVersion, list[tuple[str, Any]]]:
     """Return a function's version, and by name the globals, captured values and defaults that it reads."""
     inner = innermost(function)
@@ -177,12 +180,11 @@ def version_and_values(function: Callable[..., Any]) -> tuple[CodeVersion, list[
     definition = walk.sources.definition(code, attribute(body, "__globals__")) if isinstance(code, CodeType) else None
     version = CodeVersion(
         name=_name(inner),
-        hash=digest.hex(),
+        hash=f"{_SCHEME}-{digest.hex()}",
         short=digest.hex()[:6],
         source=definition.text if definition else None,
         cell=cell_number(code) if isinstance(code, CodeType) else None,
         uncertain=tuple(sorted(walk.uncertain)),
-        sampled=tuple(sorted(walk.sampled)),
         parts=dict(sorted(walk.parts.items())[:_KEPT_PARTS]),
     )
     return version, walk.held
@@ -250,7 +252,6 @@ class _Walk:
     def __init__(self, root: Any, *, exact: bool = False, files: bool = True) -> None:
         self.sources = Sources()
         self.uncertain: set[str] = set()
-        self.sampled: set[str] = set()
         self.parts: dict[str, str] = {}
         self.held: list[tuple[str, object]] = []
         """The values that functions read, by name."""
@@ -549,12 +550,12 @@ class _Walk:
         if type(value) is dict:
             if len(value) > _MANY and not self._exact and all(type(key) is str for key in value):
                 items = sorted(value.items())
-                many = flat(part for _, part in items)
+                many = _flat(part for _, part in items)
                 if many is not None:
-                    return _pack(kind, flat(key for key, _ in items) or b"", many)
+                    return _pack(kind, _flat(key for key, _ in items) or b"", many)
             return _pack(kind, *self._sorted([_pack("", *self._each(pair, name)) for pair in value.items()]))
         unordered = _is(value, set | frozenset)
-        many = flat(value, ordered=not unordered) if len(value) > _MANY else None
+        many = _flat(value, ordered=not unordered) if len(value) > _MANY else None
         if many is not None:
             return _pack(kind, many)
         parts = list(self._each(value, name))
@@ -569,9 +570,10 @@ class _Walk:
         try:
             if _is_live(kind):
                 return self._unseen(value, name)
-            content = content_of(value, lambda part: self._value(part, name))
-            if content is not None:
-                return self._content(kind, content, name)
+            if _is(value, memoryview):
+                return _pack("view", value.format, str(value.shape), value.tobytes())
+            if any(each.__module__ == "torch" for each in kind.__mro__):
+                return self._tensor(value)
             if _is(value, MappingProxyType):
                 return _pack("proxy", self._value(dict(value), name))
             if _is(value, set | frozenset):  # its pickle has the order of hashes, which differs between processes
@@ -585,11 +587,13 @@ class _Walk:
         except BaseException:  # noqa: BLE001 - runs the object's own code, which may raise anything
             return self._unseen(value, name)
 
-    def _content(self, kind: type, content: Content, name: str) -> bytes:
-        if content.sampled:
-            self.whole = False
-            self.sampled.add(f"{name} of {self._user} ({size_text(content.size)})")
-        return _pack("content", self._known(kind), content.digest)
+    def _tensor(self, value: Any) -> bytes:
+        """Describe what PyTorch pickles with addresses in memory."""
+        # As bytes, since NumPy lacks types such as bfloat16; flat first, since a scalar has no view as bytes.
+        torch = loaded("torch")
+        data = value.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy()
+        head = f"{value.dtype} {tuple(value.shape)} {value.device} {value.requires_grad}"
+        return _pack("tensor", self._known(type(value)), head, data.tobytes())
 
     def _state(self, value: Any, name: str) -> bytes:
         state = getattr(value, "__dict__", None)
@@ -786,6 +790,20 @@ class _Bytes:
 # --- without a walk -------------------------------------------------------------------------
 
 
+def _flat(items: Iterable[object], *, ordered: bool = True) -> bytes | None:
+    """Return the digest of many plain values at once, or None if one of them is not plain."""
+    # Without `ordered`, the values must have one sortable type: sorting makes the digest independent of set order.
+    values = list(items)
+    kinds = set(map(type, values))
+    if not kinds <= _FLAT or not (ordered or (len(kinds) <= 1 and kinds <= _SORTED)):
+        return None
+    digest = _Bytes()
+    pickler = pickle.Pickler(digest, 5)
+    pickler.fast = True  # no memo: equal texts give the same bytes, as one object or as two
+    pickler.dump(values if ordered else sorted(values))
+    return digest.hash.digest()
+
+
 def _pack(tag: str, *parts: bytes | bytearray | str) -> bytes:
     digest = blake2b(tag.encode(), digest_size=16)
     for part in parts:
@@ -804,7 +822,7 @@ def _plain(value: Any) -> bytes | None:
         return _pack("int", format(value, "x"))
     if kind is str:
         return _pack("str", value)
-    if kind in (bytes, bytearray) and len(value) < _LARGE:
+    if kind in (bytes, bytearray):
         return _pack(kind.__name__, value)
     if isinstance(value, PurePath):
         return _pack("path", kind.__name__, str(value))

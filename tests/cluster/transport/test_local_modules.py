@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from dqlab.cluster.transport.local_modules import ModuleDiffers, is_local, lazy_imports, sources_of
 from dqlab.cluster.transport.sealed import named_in, open_value
-from dqlab.runs.code import contents
 from dqlab.runs.code.sealing import function_bytes
 from dqlab.runs.code.versions import code_version, fingerprint
 from tests.runs.code.test_code import cell
@@ -57,7 +56,7 @@ def edit(path: Path) -> None:
 
 FORKING = """
 import os, pickle, struct, sys
-import cloudpickle, dqlab.cluster.transport.sealed, dqlab.runs.code.contents, dqlab.runs.code.versions
+import cloudpickle, dqlab.cluster.transport.sealed, dqlab.runs.code.versions
 sys.dont_write_bytecode = True
 while head := sys.stdin.buffer.read(16):
     of_folder, of_blob = struct.unpack("!QQ", head)
@@ -347,11 +346,6 @@ LIKE = {
         "V = [(i, 'old' if i < 119_999 else 'new') for i in range(120_000)]",
         "V[-1][1]",
     ),
-    "the middle of a large array": (
-        "import numpy\nV = numpy.zeros(170_000)",
-        "import numpy\nV = numpy.zeros(170_000)\nV[120] = 1",
-        "float(V[120])",
-    ),
     "the order of functions of one kind": (
         "def make(n):\n    def g(): return n\n    return g\nV = [make(1), make(2)]",
         "def make(n):\n    def g(): return n\n    return g\nV = [make(2), make(1)]",
@@ -365,13 +359,6 @@ LIKE = {
 }
 
 
-@pytest.fixture
-def large_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have arrays above 640 kB count by samples: those above 64 MB take seconds."""
-    monkeypatch.setattr(contents, "WHOLE", contents.WHOLE // 100)
-
-
-@pytest.mark.usefixtures("large_is_small")
 @pytest.mark.parametrize("what", LIKE)
 def test_cached_function_never_gives_what_it_gave_for_other_values(what: str) -> None:
     """Workers kept it by its code version: `on_existing="new"` and a new name gave the old values too."""
@@ -386,7 +373,6 @@ def test_cached_function_never_gives_what_it_gave_for_other_values(what: str) ->
     assert found[0](1) != found[1](1)
 
 
-@pytest.mark.usefixtures("large_is_small")
 @pytest.mark.parametrize("what", LIKE)
 def test_module_whose_values_were_changed_is_never_that_of_the_worker(helpers: Path, what: str) -> None:
     """Workers took their own import for the notebook's, whose dictionary had another order."""

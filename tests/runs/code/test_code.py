@@ -61,8 +61,9 @@ def test_version_has_name_source_and_cell() -> None:
 
     assert (found.name, found.cell) == ("f", 17)
     assert found.source == "def f(x):\n    # why\n    return x"
-    assert len(found.hash) == 32
-    assert found.hash.startswith(found.short)
+    scheme, _, digits = found.hash.partition("-")
+    assert (scheme.isdigit(), len(digits)) == (True, 32)
+    assert digits.startswith(found.short)
     assert len(found.short) == 6
     assert found.uncertain == ()
     assert found.explain() == f"f from cell 17, version {found.short}: its code and every value it reads count."
