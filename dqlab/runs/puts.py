@@ -444,7 +444,7 @@ class Forgetting:
 
 
 def _entry(fn: Callable[..., Any]) -> Entry:
-    pickled = function_bytes(fn, remember=True)
+    pickled = function_bytes(fn)
     warn_of_changes_in_call(fn)
     hash = blob_hash(pickled)
     return Entry(Kind.CALL, hash, pack_function(pickled, code=hash.hex()[:6]))

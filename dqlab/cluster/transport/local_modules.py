@@ -19,7 +19,7 @@ from importlib import import_module, invalidate_caches
 from importlib.machinery import PathFinder
 from pathlib import Path
 from threading import Lock
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from dqlab.errors import DqlabError
@@ -35,7 +35,6 @@ __all__ = [
     "local_modules",
     "package_of",
     "sources_of",
-    "stamp",
 ]
 
 _NEVER = sys.stdlib_module_names | {"dqlab", "__main__", "__mp_main__"}
@@ -80,16 +79,6 @@ def local_modules() -> dict[str, ModuleType]:
         _local = len(loaded), [name for name, module in loaded if type(module) is ModuleType and is_local(module)]
     found = ((name, sys.modules.get(name)) for name in _local[1])
     return {name: module for name, module in found if type(module) is ModuleType and name not in _NEVER}
-
-
-def stamp(homes: list[dict[str, Any]]) -> list[object]:
-    """Return the objects of some modules, and the code and defaults of their functions, to compare by identity."""
-    # Reloading a module, or assigning to one of its names, replaces an object here. Callers keep the objects, not their
-    # ids: Python gives the id of a freed object to a new one.
-    held: list[object] = [value for home in homes for value in list(home.values())]
-    for value in [value for value in held if type(value) is FunctionType]:
-        held += value.__code__, value.__defaults__, value.__kwdefaults__
-    return held
 
 
 _local: tuple[int, list[str]] = (0, [])
@@ -287,10 +276,6 @@ class Reached:
     """Equal in two processes only if all code and values are equal; None: unknown."""
     imports: set[str]
     """Local modules that they import when they are called."""
-    homes: list[dict[str, Any]]
-    """Globals of the modules in which they and their references are defined."""
-    mutable: bool
-    """Whether they refer to a value that can change in place."""
 
 
 _first_seen: dict[tuple[tuple[str, str], ...], tuple[list[Any], bytes | None]] = {}

@@ -18,7 +18,6 @@ from hashlib import blake2b
 from importlib import import_module
 from io import BytesIO, TextIOWrapper
 from itertools import chain, islice
-from operator import is_
 from threading import Lock
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple, NewType, TypeVar, cast
@@ -44,7 +43,6 @@ from dqlab.cluster.transport.local_modules import (
     lazy_imports,
     local_modules,
     package_of,
-    stamp,
 )
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import NotPicklable, in_words
@@ -371,13 +369,11 @@ def seal_function(
     function: Callable[..., Any],
     version: Callable[[Any], str | None] | None = None,
     fingerprint: Callable[[list[Any]], Reached] | None = None,
-    *,
-    remember: bool = False,
 ) -> bytes:
     """Return a function as bytes, or raise NotPicklable that names the part to blame."""
     # Lambdas, nested functions and those of `__main__` travel by value; parts of local modules by name and by value
     # (see `local_modules`), but only by name without a `fingerprint`, which must be importable by name. `version`: see
-    # `_Pickler`. `remember`: return the earlier bytes where nothing has changed.
+    # `_Pickler`.
     name = getattr(function, "__qualname__", type(function).__qualname__)
     imports: set[str] = set()
 
@@ -386,81 +382,51 @@ def seal_function(
         imports.update(pickler.imports)
         return sealed
 
-    named = _explained(function, f"function {name}", seal)
-    if fingerprint is None:
-        return named
-    key = named, id(function)
-    known = _remembered.get(key) if remember else None
-    if known is not None and known.holds():
-        return known.sealed
-    local = local_modules()
-    if next(named_in(named, local), None) is None:
-        lazy = lazy_digests(imports) if imports else {}
-        return named if not lazy else pickle.dumps(Opened(_open_after, lazy, named), 5)
-    made = _Both(function, imports, local, version, fingerprint, named)
-    if remember and made.lasts:
+    sealed = _explained(function, f"function {name}", seal)
+    if fingerprint is not None:
+        local = local_modules()
+        if next(named_in(sealed, local), None) is not None:
+            sealed, further = _both(function, local, version, fingerprint, sealed)
+            imports |= further
+        if lazy := lazy_digests(imports) if imports else {}:
+            sealed = pickle.dumps(Opened(_open_after, lazy, sealed), 5)
+    return sealed
+
+
+_REMEMBERED = 8
+_remembered: dict[tuple[bytes, bytes], tuple[bytes, frozenset[str]]] = {}
+"""Functions that were sealed twice, with the modules that they import in a body, by the two pickles."""
+
+
+def _both(
+    function: Callable[..., Any],
+    local: Mapping[str, ModuleType],
+    version: Callable[[Any], str | None] | None,
+    fingerprint: Callable[[list[Any]], Reached],
+    named: bytes,
+) -> tuple[bytes, frozenset[str]]:
+    """Return a function sealed with local modules by name and by value, and the modules that it imports in a body."""
+    # A worker opens the pickle that fits. Pickling shows what has changed; single calls come by the thousand, and to
+    # describe all that the function reaches takes longer.
+    valued, reason = None, ""
+    try:
+        valued, taken = _valued(function, version, local)
+    except SealError as error:
+        reason, taken = error.reason, {(name, "") for name in named_in(named, local)}
+    known = _remembered.get((named, valued)) if valued is not None else None
+    if known is not None:
+        return known
+    reached = fingerprint([_value_of(local[module], name) for module, name in sorted(taken)])
+    both = Opened(_open_either, sorted(taken), reached.digest, fingerprint, named, valued, reason)
+    made = _by_value(both), frozenset(reached.imports)
+    if valued is not None:
         with _remembered_lock:
-            _remembered.pop(key, None)  # then it is the newest, and dropped last
-            if len(_remembered) >= REMEMBERED:
-                del _remembered[next(iter(_remembered))]
-            _remembered[key] = made
-    return made.sealed
+            if len(_remembered) >= _REMEMBERED:
+                _remembered.pop(next(iter(_remembered)))
+            _remembered[named, valued] = made
+    return made
 
 
-class _Both:
-    """A function sealed with local modules by name and by value; a worker opens the pickle that fits."""
-
-    # `lasts`: whether `holds` can find out that a later pickle would be the same.
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        imports: set[str],
-        local: dict[str, ModuleType],
-        version: Callable[[Any], str | None] | None,
-        fingerprint: Callable[[list[Any]], Reached],
-        named: bytes,
-    ) -> None:
-        self._function, self._version = function, version
-        self._more: dict[str, Any] = {"local": local}
-        self._valued, reason = None, ""
-        try:
-            self._valued, taken, self._more["elsewhere"] = _valued(function, version, local)
-        except SealError as error:
-            reason, taken = error.reason, {(name, "") for name in named_in(named, local)}
-        self._modules = {module: local[module] for module, _ in taken}
-        reached = fingerprint([_value_of(local[module], name) for module, name in sorted(taken)])
-        self._homes, self._mutable = reached.homes, reached.mutable
-        self._stamp = stamp(self._homes)
-        self._imports = imports | reached.imports
-        self._lazy = lazy_digests(self._imports)
-        self.lasts = self._valued is not None or not self._mutable
-        both = Opened(_open_either, sorted(taken), reached.digest, fingerprint, named, self._valued, reason)
-        self.sealed = _by_value(both)
-        if self._lazy:
-            self.sealed = pickle.dumps(Opened(_open_after, self._lazy, self.sealed), 5)
-
-    def holds(self) -> bool:
-        """Return whether sealing the function again would give the same bytes."""
-        # Cheap checks first: single calls come by the thousand, and sealing takes long.
-        if any(sys.modules.get(name) is not module for name, module in self._modules.items()):
-            return False
-        now = stamp(self._homes)
-        if len(now) != len(self._stamp) or not all(map(is_, now, self._stamp)):
-            return False
-        if self._imports and lazy_digests(self._imports) != self._lazy:
-            return False
-        if not self._mutable:
-            return True
-        try:  # only a new pickle shows values that were changed in place
-            return _pickled(self._function, self._version, **self._more)[0] == self._valued
-        except SealError:
-            return False
-
-
-REMEMBERED = 8
-_remembered: dict[tuple[bytes, int], _Both] = {}
-"""Functions sealed for single calls, by pickle and id. Each is kept alive, so that no other function gets its id."""
 _remembered_lock = Lock()
 
 
@@ -489,8 +455,8 @@ def _value_of(module: ModuleType, name: str) -> Any:
 
 def _valued(
     function: Callable[..., Any], version: Callable[[Any], str | None] | None, local: Mapping[str, ModuleType]
-) -> tuple[bytes, set[tuple[str, str]], dict[int, tuple[str, str]]]:
-    """Return a function's pickle with local modules by value, its parts of them, and the objects only they can make."""
+) -> tuple[bytes, set[tuple[str, str]]]:
+    """Return a function's pickle with local modules by value, and its parts of them."""
     # An object that cannot be pickled is fetched from its module instead, if it is a global of a module that the
     # function uses. Any other one is the final SealError.
     tried, elsewhere = set[str](), dict[int, tuple[str, str]]()
@@ -505,7 +471,7 @@ def _valued(
             tried |= further
             elsewhere |= _unpicklable([local[name] for name in sorted(further)], local)
         else:
-            return sealed, pickler.taken, elsewhere
+            return sealed, pickler.taken
 
 
 def _unpicklable(modules: Iterable[ModuleType], local: Mapping[str, ModuleType]) -> dict[int, tuple[str, str]]:

@@ -45,9 +45,9 @@ def sealed_function(fn: Callable[..., Any], *, options: Sequence[str] = ()) -> t
     return blob_hash(blob), blob, version
 
 
-def function_bytes(fn: Callable[..., Any], *, remember: bool = False) -> bytes:
+def function_bytes(fn: Callable[..., Any]) -> bytes:
     """Return a function's pickle, with what it uses of local modules, or raise NotPicklable."""
-    return seal_function(fn, version=exact_version, fingerprint=fingerprint, remember=remember)
+    return seal_function(fn, version=exact_version, fingerprint=fingerprint)
 
 
 def code_record(version: CodeVersion, blob: bytes) -> CodeRecord:

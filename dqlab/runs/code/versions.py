@@ -16,7 +16,6 @@ from __future__ import annotations
 import builtins
 import copyreg
 import dataclasses
-import operator
 import pickle
 import re
 import sys
@@ -30,22 +29,17 @@ from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum, EnumMeta
 from fractions import Fraction
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import PurePath
 from types import (
-    BuiltinFunctionType,
-    ClassMethodDescriptorType,
     CodeType,
     FunctionType,
     GenericAlias,
     MappingProxyType,
-    MethodDescriptorType,
     MethodType,
-    MethodWrapperType,
     ModuleType,
-    WrapperDescriptorType,
 )
 from typing import Any
 from uuid import UUID
@@ -93,7 +87,6 @@ _MANY = 64
 _KEPT_PARTS = 100
 """Parts of a version that are kept by name, at most, to report which of them changed."""
 _BY_REPR = (bool, float, complex, range, Decimal, Fraction, date, timedelta, UUID, type(None), type(...))
-_DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
 _OWN_ATTRIBUTES = frozenset({"__wrapped__", "__cell_lines__"})
 """Attributes of functions that only name their origin."""
 _OF_MEMBERS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
@@ -112,12 +105,10 @@ _OF_TYPE_VARIABLES = (
     *("__supertype__", "__value__"),
 )
 _WORD = re.compile(r"[^\W\d]\w*")
-_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _CONTAINERS = (tuple, list, dict, set, frozenset)
-_FIXED = frozenset({str, bytes, int, float, complex, bool, type(None), type(...)})
 _FLAT = frozenset({str, bytes, int, float, bool, type(None)})
 _SORTED = frozenset({str, bytes, int})
-_PICKLED = _FIXED | {list, dict, tuple, bytearray}
+_PICKLED = _FLAT | {complex, type(...), list, dict, tuple, bytearray}
 """Types that a pickle holds as they are."""
 _PLACE = frozenset({"__builtins__", "__file__", "__loader__", "__name__", "__spec__"})
 """Globals that locate code and do not change what it does."""
@@ -203,7 +194,7 @@ def fingerprint(values: list[Any]) -> Reached:
     """Return the exact version of some functions, classes and modules, and what they depend on."""
     walk = _Walk(values, exact=True, files=False)  # the caller compares files itself, each time
     digest = walk.version_of(values)
-    return Reached(digest if walk.whole else None, walk.imports, list(walk.homes.values()), walk.mutable)
+    return Reached(digest if walk.whole else None, walk.imports)
 
 
 def can_run_here(name: str) -> bool:
@@ -259,8 +250,6 @@ class _Walk:
         """Local modules that functions import when they are called."""
         self.homes: dict[int, dict[str, Any]] = {}
         """Namespaces of the modules that define the functions, by identity."""
-        self.mutable = False
-        """Whether something reached can change without a name being rebound."""
         self.whole = True
         """Whether no part of a value was left out."""
         self._exact = exact
@@ -346,7 +335,6 @@ class _Walk:
             parts.append(_pack("home", module.__name__, self._pin(module.__name__)))
         else:
             self.homes[id(function.__globals__)] = function.__globals__
-            self.mutable |= bool(function.__closure__)
             parts += self._about_itself(function)
             parts += self._globals(function)
             parts += [_pack("imports", name, tree) for name, tree in self._lazy(function)]
@@ -408,7 +396,6 @@ class _Walk:
         return digest
 
     def _class(self, kind: type) -> bytes:
-        self.mutable = True
         own = written(kind)
         parts = [self._by_name(kind), self._known(type(kind)), *map(self._known, kind.__bases__)]
         parts += [_pack("is", name, self._value(own[name], name)) for name in (own if self._exact else sorted(own))]
@@ -505,8 +492,6 @@ class _Walk:
     def _once(self, value: Any, name: str, describe: Callable[[Any, str], bytes]) -> bytes:
         """Describe a value with parts once, and a value inside itself by how many levels up it is."""
         if self._exact:
-            fixed = _is(value, tuple | frozenset) and all(type(part) in _FIXED for part in value)
-            self.mutable |= not (fixed and type(value) in _CONTAINERS)
             digest = self._pickled(value)
             if digest is not None:
                 return digest
@@ -634,7 +619,7 @@ class _Walk:
             return known
         return self._value(value, type(value).__name__)
 
-    def _callable(self, value: Any) -> bytes | None:  # noqa: C901 - one line for each kind
+    def _callable(self, value: Any) -> bytes | None:
         """Describe classes, functions and their wrappers, and return None for anything else."""
         if dispatches(value) and self._imported(value) is None:  # it also captured a cache, which calls change
             return _pack("dispatch", self._value(dict(value.registry), _name(value)))
@@ -642,9 +627,6 @@ class _Walk:
             return self._known(value)
         if _is(value, MethodType):
             return _pack("method", self._called(value.__func__), self._called(value.__self__))
-        if _is(value, partial):
-            arguments = self._value(value.args, "an argument"), self._value(value.keywords, "an argument")
-            return _pack("partial", self._called(value.func), *arguments, *self._more(value, partial))
         if _is(value, staticmethod | classmethod):
             base = staticmethod if _is(value, staticmethod) else classmethod
             return _pack(type(value).__name__, self._called(value.__func__), *self._more(value, base))
@@ -657,13 +639,7 @@ class _Walk:
             return _pack("cached_property", self._called(value.func), *self._more(value, cached_property))
         if not callable(value):
             return None
-        if _is(value, _GETTERS):
-            return _pack("getter", self._known(type(value)), self._value(value.__reduce__()[1], "it"))
-        if _is(value, _DESCRIPTORS):
-            return _pack("unbound", value.__name__, self._known(value.__objclass__))
         imported = self._imported(value)
-        if imported is None and _is(value, BuiltinFunctionType | MethodWrapperType):
-            return _pack("bound", value.__name__, self._value(value.__self__, value.__name__))
         if imported is None and type(attribute(value, "__wrapped__")) is FunctionType:
             kind = type(value)
             own = kind.__module__ == "functools"

@@ -267,10 +267,7 @@ REACHING = {
 
 
 @pytest.mark.parametrize("way", REACHING)
-@pytest.mark.parametrize("remember", [False, True])
-def test_edited_module_is_imported_again_however_the_function_comes_to_import_it(
-    helpers: Path, way: str, remember: bool
-) -> None:
+def test_edited_module_is_imported_again_however_the_function_comes_to_import_it(helpers: Path, way: str) -> None:
     """The version changed and the worker's module did not: a run of the new code gave the results of the old one."""
     package = helpers.with_name(f"{NAME}_pk")
     package.mkdir()
@@ -283,14 +280,14 @@ def test_edited_module_is_imported_again_however_the_function_comes_to_import_it
         path.write_text("K = 'old'\n")
     f = cell(REACHING[way].format(NAME))["f"]
     version = code_version(f).hash
-    assert open_value(function_bytes(f, remember=remember))(1) == "old"
+    assert open_value(function_bytes(f))(1) == "old"
 
     for path in edited:
         path.write_text("K = 'EDITED'\n")
 
     assert code_version(f).hash != version
-    assert open_value(function_bytes(f, remember=remember))(1) == "EDITED"
-    assert elsewhere(function_bytes(f, remember=remember), None) == "EDITED"
+    assert open_value(function_bytes(f))(1) == "EDITED"
+    assert elsewhere(function_bytes(f), None) == "EDITED"
 
 
 def test_import_in_a_function_of_a_module_that_cannot_be_sent_is_seen(helpers: Path) -> None:
@@ -517,8 +514,8 @@ def test_what_code_reads_of_a_class_or_a_function_is_never_old(helpers: Path, wh
     edited = cell(WAYS["name"])["f"]
     assert code_version(edited).hash != version
     helpers.write_text(text)  # a worker that has imported the old one
-    for remember in (False, True):
-        assert elsewhere(function_bytes(edited, remember=remember), helpers.parent) == str(edited(1)) != str(here)
+    for _ in range(2):
+        assert elsewhere(function_bytes(edited), helpers.parent) == str(edited(1)) != str(here)
 
     again = cell(text.replace(old, new) + "f = get\n")["f"]
     assert code_version(again).hash != code_version(cell(text + "f = get\n")["f"]).hash
@@ -587,10 +584,10 @@ def test_single_calls_see_a_value_that_lies_where_an_older_one_lay(helpers: Path
     sent = []
     for n in range(10):
         vars(module)["LIMIT"] = n * 1000.5
-        sent.append(function_bytes(function, remember=True))
+        sent.append(function_bytes(function))
         vars(module)["LIMIT"] = n * 2000.5  # not sent by any call; the next value may lie where the one before lay
     assert len(set(sent)) == 10
-    assert function_bytes(function, remember=True) == function_bytes(function, remember=True)
+    assert function_bytes(function) == function_bytes(function)
 
 
 CHANGES = {
@@ -616,7 +613,7 @@ def test_single_calls_see_each_change_in_a_module(helpers: Path, change: str, wa
     module, sent, here = sys.modules[NAME], [], []
     for n in range(11, 31):
         exec(CHANGES[change].format(n), vars(module))
-        sent.append(function_bytes(f, remember=True))
+        sent.append(function_bytes(f))
         here.append(f(1))
     assert len(set(map(str, here))) == len(here)
 
@@ -637,4 +634,4 @@ def test_single_calls_seal_a_function_once(helpers: Path, monkeypatch: pytest.Mo
     helpers.write_text("LIMIT = 3\nTABLE = {'k': 0}\ndef get(x):\n    return LIMIT, TABLE['k']\n")
     f = cell(WAYS["name"])["f"]
 
-    assert len({function_bytes(f, remember=True) for _ in range(5)}) == len(described) == 1
+    assert len({function_bytes(f) for _ in range(5)}) == len(described) == 1
