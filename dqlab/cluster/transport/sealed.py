@@ -413,6 +413,8 @@ def _both(
         valued, taken = _valued(function, version, local)
     except SealError as error:
         reason, taken = error.reason, {(name, "") for name in named_in(named, local)}
+    if not taken:  # a nested function of a local module travels by value alone
+        return named, frozenset()
     known = _remembered.get((named, valued)) if valued is not None else None
     if known is not None:
         return known

@@ -557,7 +557,8 @@ class _Walk:
                 return self._unseen(value, name)
             if _is(value, memoryview):
                 return _pack("view", value.format, str(value.shape), value.tobytes())
-            if any(each.__module__ == "torch" for each in kind.__mro__):
+            tensor = attribute(sys.modules.get("torch"), "Tensor")
+            if isinstance(tensor, type) and _is(value, tensor):
                 return self._tensor(value)
             if _is(value, MappingProxyType):
                 return _pack("proxy", self._value(dict(value), name))
