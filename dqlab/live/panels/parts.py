@@ -13,6 +13,7 @@ from bokeh.models import (
     Column,
     ColumnDataSource,
     CrosshairTool,
+    CustomJS,
     DataTable,
     DatetimeTickFormatter,
     Div,
@@ -227,6 +228,9 @@ class Rows:
             margin=0,
             stylesheets=[stage.sheet, InlineStyleSheet(css=placed)],
         )
+        # Bokeh 3.9 draws a table again for another number of rows, and not for other values in them.
+        again = CustomJS(args={"view": self.root.view}, code="view.change.emit()")
+        self.source.js_on_change("data", again)
 
     def draw(self, table: Table, keys: Sequence[Sequence[float | str | None]] = ()) -> None:
         """Show the rows of a table, and its notes below them."""
