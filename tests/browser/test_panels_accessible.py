@@ -24,17 +24,9 @@ OF_DASK = {
 """What Dask's template, in which the dashboard stands, brings along: it is not ours to change."""
 
 
-OF_BOKEH = {
-    "aria-required-children": "the rows of its DataTable are not named as rows of a grid",
-    "aria-required-parent": "nor are their cells",
-    "scrollable-region-focusable": "its DataTable is scrolled by a part of it that takes no focus",
-}
-"""What Bokeh's DataTable lacks: tables of the widget and of the sidebar are those for a screen reader."""
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_dashboard_breaks_no_rule_that_is_ours(show: Any, feed: Feed, theme: str) -> None:
-    """The list of queues had no name; what Dask's template and Bokeh's table bring is listed above."""
+    """The list of queues had no name; what Dask's template brings is listed above."""
     fresh = Feed()
     feed.now, feed.past, feed.seq = fresh.now, fresh.past, feed.seq + 1
     page = show(f"/dq?queue=pages&theme={theme}", 1280, 1000, charts=5)
