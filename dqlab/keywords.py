@@ -16,8 +16,8 @@ __all__ = ["KeepsAttributes", "SuggestsAttributes", "documented_as", "meant", "n
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_ALIKE = 0.75
-"""How alike two names must be: with less, "progress" would be taken for "purge"."""
+_ALIKE = 0.8
+"""How alike two names must be: with less, "error" would be taken for "KeyError"."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

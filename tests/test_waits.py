@@ -270,11 +270,10 @@ ACTS: dict[str, Call] = {
 """What changes something."""
 
 SAYS_NOTHING_TO_THE_CLUSTER = {
-    "Lab": "announce dashboard embedded keep_in list_stored panel queues runs service widget "
-    "__getitem__ __iter__ __len__",
+    "Lab": "announce dashboard embedded keep_in list_stored panel queues runs service widget",
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
-    "Run": "newer queue on_drop undecided widget __getitem__ __iter__ __len__",
-    "PutResult": "__getitem__ __iter__ __len__",
+    "Run": "newer queue on_drop undecided widget",
+    "PutResult": "__len__",
     "Results": "__len__",
     "ConsumerPool": "__getitem__ __len__",
     "Failures": "__len__",
@@ -294,7 +293,7 @@ ASK_NOBODY = (
 )
 """Other classes whose objects users hold: what they know was fetched before, or is in this process."""
 NOT_HELD = (
-    "RunBook PoolLike Claim Content Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
+    "RunBook PoolLike Claim Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
     "Labels OpenedStretch Streams Session StaysHere Digest Submitter Entry PutSender "
     "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget Changed RunTables EvenRows "
     "ResultRows"

@@ -75,8 +75,8 @@ def _box(box: Box, style: TextStyle) -> list[str]:
 
 
 def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    # Not at hyphens: a path or a name that is broken there could not be copied.
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    # Only at spaces: a path or a name that is broken elsewhere could not be copied.
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False) or [""]
 
 
 def _gauge(gauge: Gauge, style: TextStyle) -> list[Span]:

@@ -1315,6 +1315,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def snapshot(self, *, timeout: float | None = None) -> Snapshot:
         """Return all statistics at this instant, with leases, consumers and failures of this run and its queue only."""
+        if self.submitter is not None and isinstance(self.submitter.error, RunExists):
+            raise copy(self.submitter.error)  # a view of other documents would show them as these
         return self._reported(timeout)[0]
 
     def _reported(self, timeout: float | None) -> tuple[Snapshot, RunStats]:

@@ -317,7 +317,7 @@ def test_a_query_warns_of_columns_that_sql_does_not_tell_apart() -> None:
     ("sql", "said"),
     [
         ("selct 1", "syntax error at or near"),
-        ("select nn from results", "Did you mean n?"),
+        ("select nn from results", "results (key, _key, _ordinal, n, _rest)"),
         ("select * from resluts", "Did you mean results?"),
     ],
 )

@@ -167,8 +167,10 @@ def test_submission_of_other_documents_is_refused_while_the_first_goes_on(
         assert "nothing runs again" in said
     finally:
         goes_on.set()
-    with pytest.raises(RunExists, match="--on-existing new"):
-        connected.run("%dq wait slow")
+    with pytest.raises(RunExists, match="these are more"):
+        connected.run("run.wait(timeout=30)")
+    connected.run("run")
+    assert "these are more" in capsys.readouterr().out
 
 
 def test_variables_of_a_function_are_seen(connected: Any) -> None:

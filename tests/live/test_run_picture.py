@@ -18,6 +18,7 @@ from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import (
     Attention,
     AttentionKind,
+    Blocked,
     ClassStats,
     ConsumerStats,
     Counts,
@@ -54,7 +55,7 @@ def test_running_view_answers_how_much_how_fast_and_what_failed(running: RunStat
 def test_a_run_whose_sink_refuses_rows_has_the_reason_in_its_view(running: RunStats) -> None:
     """It stands still, and it has consumers: what it waits for has to be read there."""
     why = "its rows cannot be written to out/: No space left on device"
-    held = replace(running, state=RunState.WAITING, why=why, rate=None, units_rate=None)
+    held = replace(running, state=RunState.WAITING, why=why, blocked=Blocked.RESULTS, rate=None, units_rate=None)
 
     view = run_view(held)
 

@@ -71,7 +71,7 @@ def test_all_results_come_before_the_input_that_broke(wide: dq.QueuePool, submit
     assert run.submitter is not None
     assert run.submitter.join(30)
     if not submits:
-        run.submitter = None
+        object.__setattr__(run, "submitter", None)
 
     keys, error = read(run.as_completed(timeout=20))
 

@@ -206,20 +206,20 @@ def hurt() -> Iterator[dq.Lab]:
         yield lab
 
 
-def test_a_death_that_counts_is_an_attempt_and_one_that_does_not_is_none(hurt: dq.Lab, tmp_path: Path) -> None:
-    """One document kills its process twice: among others, for which none is charged, and alone."""
+def test_a_death_that_is_not_charged_is_no_attempt(hurt: dq.Lab, tmp_path: Path) -> None:
+    """One document kills its worker, among others; what becomes of it next in a process of its own is the first."""
     tally = Tally(tmp_path)
 
     def deadly(n: int) -> int:
         tally.add(n)
-        if n == 7 and tally.seen().count("7") < 3:
+        if n == 7 and tally.seen().count("7") < 2:
             os.kill(os.getpid(), signal.SIGKILL)
         return n
 
     run = hurt.map(deadly, range(20))
-    until(lambda: run.counts["acked"] == 20, 60)
+    until(lambda: run.counts["acked"] == 20, 50)
 
     frame = run.results(timeout=30).to_frame(columns=["value", "_attempts"])
     assert frame["value"].tolist() == list(range(20))
-    assert frame["_attempts"].tolist() == [2 if n == 7 else 1 for n in range(20)]
-    assert tally.seen().count("7") == 3
+    assert frame["_attempts"].tolist() == [1] * 20
+    assert tally.seen().count("7") == 2

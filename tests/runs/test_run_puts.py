@@ -25,6 +25,7 @@ from dqlab.errors import (
     WaitTimeout,
 )
 from dqlab.frame import NO_ID
+from dqlab.rules.states import Verdict
 from dqlab.runs.submit import sender
 
 MANY = 20_000
@@ -178,7 +179,7 @@ def test_repeated_frame_is_counted_once(unserved: dq.QueuePool) -> None:
     first, _ = link.sync(handle.ask(0, put, frame))
     second, _ = link.sync(handle.ask(0, put, frame))
 
-    assert (first.verdict, second.verdict) == ("ACCEPTED", "DUPLICATE")
+    assert (first.verdict, second.verdict) == (Verdict.ACCEPTED, Verdict.DUPLICATE)
     assert second.firsts == first.firsts
     assert unserved.counts()["ready"] == 5
 

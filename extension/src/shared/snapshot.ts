@@ -86,6 +86,7 @@ const run = record({
   classes_total: number(),
   owner: text(),
   stop: maybe<string>(),
+  blocked: maybe<string>(),
   mean_seconds: maybe<number>(),
   stuck: flag(),
   paused: number(),

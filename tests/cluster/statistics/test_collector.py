@@ -11,7 +11,7 @@ import pytest
 from dqlab.cluster.statistics.collector import Collector, thresholds
 from dqlab.errors import BadOption, MessageTimeout
 from dqlab.failures.failure import class_name
-from dqlab.stats import Blocked, RunState, Severity, Snapshot
+from dqlab.stats import RunState, Severity, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.eta import Effort
 from dqlab.testing import FakeClock
@@ -676,20 +676,17 @@ def test_only_a_run_that_goes_on_has_the_speed_of_the_last_minute(
     assert (run.state, run.rate is not None) == (state, state is RunState.RUNNING)
 
 
-@pytest.mark.parametrize(
-    ("held_up", "why"), [(Blocked.RESULTS, "sink refuses"), (Blocked.DOCUMENTS, "documents refused")]
-)
-def test_a_queue_whose_run_is_held_up_does_not_run_and_has_no_end(hall: Hall, held_up: Blocked, why: str) -> None:
+def test_a_queue_whose_run_is_held_up_does_not_run_and_has_no_end(hall: Hall) -> None:
     """The run waited for its sink, without an end, and beside it its queue was running, and empty in 15 s."""
     hall.consumer("a")
     for done in (0, 10, 20):
-        more = {"held": "no space left", "held_by": held_up} if done == 20 else {}
+        more = {"held": "no space left"} if done == 20 else {}
         hall.shard("a", lane_report("r", counts=counts(ready=95 - done, leased=5, acked=done), **more), lag=5.0)
         hall.after(1)
 
     (queue,), (run,) = hall.see().queues, hall.see().runs
     assert (run.state, run.eta) == (RunState.WAITING, None)
-    assert (queue.state, queue.why, queue.empty_in) == ("waiting", why, None)
+    assert (queue.state, queue.why, queue.empty_in) == ("waiting", "sink refuses", None)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from dqlab.frame import NO_ID, Frame, Kind, Piece, Settlement
 from dqlab.rules.book import Book
 from dqlab.rules.lane import Lane
 from dqlab.rules.reports import LaneReport
+from dqlab.rules.states import Verdict
 from dqlab.stats.snapshot import MAX_RUNS
 from dqlab.testing import FakeClock
 from tests.cluster.desk import DeskActor
@@ -77,7 +78,7 @@ class Stage:
     async def put(self, run: bytes, sequence: int) -> None:
         frame = Frame.encode([b"a", b"b"], kind=Kind.VALUE, run=run, producer=run, sequence=sequence, ordinal=0)
         answer, _ = unpack(await self.actor.put(pack({"frames": 1, "wait": 0.0}, frame)))
-        assert answer["verdict"] == "ACCEPTED"
+        assert answer["verdict"] == Verdict.ACCEPTED.value
 
     async def work(self) -> bool:
         """Lease once and ack all of it; return whether there was something."""
