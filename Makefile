@@ -21,11 +21,11 @@ PLAYED    := build/notebooks
 NBVAL     := --nbval-lax --nbval-current-env --nbval-cell-timeout=300 --nbval-sanitize-with tests/notebooks.cfg
 
 # Notebooks are played in an empty directory, where no run of earlier times waits for them.
-play       = @rm -rf $(PLAYED) && mkdir -p $(PLAYED) && $(BIN)/python -m tests.notebooks --copy $(PLAYED) $(1)
+play       = @rm -rf $(PLAYED) && mkdir -p $(PLAYED) && $(BIN)/python -m tests.kit.notebooks --copy $(PLAYED) $(1)
 
 # Three testers on two processors: many tests wait more than they compute, and with four all take a sixth more time of
 # the processors. They take small pieces of files in an order in which tests that wait come beside tests that compute;
-# a file whose fixtures are made once for it stays with one tester (tests/testers.py). TESTERS=0 is for machines that
+# a file whose fixtures are made once for it stays with one tester (tests/kit/testers.py). TESTERS=0 is for machines that
 # do other work, and for CI, where nothing waits for the end: now and then a test that gives a process a moment to
 # begin finds it starved.
 SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
@@ -104,8 +104,8 @@ demo: $(RUNS) $(BUILT) ## Run the quickstart notebook here, without a browser.
 	$(BIN)/python -m dqlab demo $(ARGS)
 
 notebooks: $(STAMP) $(BUILT) ## Run the notebooks and store what their cells show, also that for batch systems.
-	$(BIN)/python -m tests.notebooks $(NOTEBOOKS)
-	$(BIN)/python -m tests.hpc.single_node $(BIN)/python -m tests.notebooks $(ON_SLURM)
+	$(BIN)/python -m tests.kit.notebooks $(NOTEBOOKS)
+	$(BIN)/python -m tests.hpc.single_node $(BIN)/python -m tests.kit.notebooks $(ON_SLURM)
 
 slurm-notebook: $(STAMP) $(BUILT) ## Run the notebook for batch systems on a Slurm of its own on this machine.
 	$(call play,$(ON_SLURM))

@@ -270,7 +270,7 @@ class Server:
         self._opened = opened
 
     def serve(self, keys: int) -> Any:
-        from tests.stores import s3
+        from tests.kit.stores import s3
 
         names = sorted(["warm/1.txt", *(f"keys/{at // 1000:04}/report-{at:08}.pdf" for at in range(keys))])
         served: AbstractContextManager[Any] = s3(names)

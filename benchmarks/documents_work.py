@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.pdfs import make_pdf
+from tests.kit.pdfs import make_pdf
 
 __all__ = [
     "LATENCY_S",

@@ -20,7 +20,7 @@ from benchmarks.processes import Child, cpu_share
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
 from tests.browser.lab_server import TOKEN, execute, jupyterlab, lab_page
-from tests.chromium import DRAWN
+from tests.kit.chromium import DRAWN
 
 __all__ = ["jupyter"]
 

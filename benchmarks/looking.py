@@ -17,7 +17,7 @@ import nbformat
 from benchmarks.figures import Better, Figure, Peer, Series, Target
 from benchmarks.sizes import Sizes
 from tests.browser.lab_server import execute, jupyterlab, lab_page
-from tests.chromium import DRAWN
+from tests.kit.chromium import DRAWN
 
 __all__ = ["looking"]
 

@@ -12,7 +12,7 @@ from benchmarks.looking import looking
 from benchmarks.processes import Child, cpu_share
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
-from tests.chromium import DRAWN, chromium
+from tests.kit.chromium import DRAWN, chromium
 
 __all__ = ["views"]
 

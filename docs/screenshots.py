@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import dqlab as dq
 from tests.browser.lab_server import execute, jupyterlab, lab_page
-from tests.chromium import chromium
+from tests.kit.chromium import chromium
 
 IMAGES = Path(__file__).parent / "images"
 CONNECT = "import dqlab as dq\n\n%load_ext dqlab\n%dq connect -n 2 --store runs/ -o lab\ndocs = dq.Documents.stdlib()"

@@ -18,7 +18,7 @@ import dask
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 # As in Dask's own tests, a `LocalCluster` forks its workers from one process that has imported what they need, and is
 # there in half the time. This is set before `distributed` is imported. In scripts that tests start it spawns them, as
@@ -61,8 +61,8 @@ from distributed.utils import get_mp_context  # noqa: E402
 import dqlab as dq  # noqa: E402
 from dqlab.connecting import NEEDED  # noqa: E402
 from dqlab.testing import FakeClock  # noqa: E402
-from tests import forking, starts  # noqa: E402
-from tests.testers import FROZEN, mixed, scheduler  # noqa: E402
+from tests.kit import forking, starts  # noqa: E402
+from tests.kit.testers import FROZEN, mixed, scheduler  # noqa: E402
 
 # What workers are forked from has dqlab, too. Dask names its own modules at the first call, and never again.
 if FORKS:
@@ -84,7 +84,7 @@ TAKES_LONG, STARTS, SHARES, COMPUTES = range(4)
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a cluster, by its fixtures, and mix it with what only computes: see `tests/testers.py`.
+    """Mark what needs a cluster, by its fixtures, and mix it with what only computes: see `tests/kit/testers.py`.
 
     `make test-fast` leaves out what is marked.
     """

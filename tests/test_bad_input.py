@@ -25,7 +25,7 @@ from dqlab.errors import (
     RunCancelled,
     SubmissionIncomplete,
 )
-from tests import forking
+from tests.kit import forking
 
 ONCE = dq.Retry(0)
 

@@ -18,7 +18,7 @@ import pytest
 import dqlab as dq
 from dqlab import clusters_here, notebook
 from dqlab.clusters_here import SCHEMA, Announcement, announce, announced, forget, seen, sweep, withdraw
-from tests import forking
+from tests.kit import forking
 
 pytest.importorskip("jupyter_core", reason="the extra `lab` is not installed")
 

@@ -21,7 +21,7 @@ import pytest
 import dqlab as dq
 from dqlab.connecting import StoreUnusable, check_store_here, opened
 from dqlab.errors import BadOption, ConnectFailed
-from tests.waiting import until
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.lowest, pytest.mark.cluster]
 

@@ -28,8 +28,8 @@ from dqlab.cli.command import OF_NOTEBOOKS, parser
 from dqlab.errors import UsageError
 from dqlab.jupyter.grammar import COMMANDS
 from dqlab.runs.where import compile_where
-from tests.examples import PAGES, ROOT, Block, blocks, examples
-from tests.pdfs import make_pdf
+from tests.kit.examples import PAGES, ROOT, Block, blocks, examples
+from tests.kit.pdfs import make_pdf
 
 _WHERE = re.compile(r"""where=(["'])(.+?)\1[,)`]|--where "(.+?)"[`\n ]""")
 CLASSES = {"lab": dq.Lab, "run": dq.Run, "pool": dq.QueuePool, "queue": dq.QueuePool}

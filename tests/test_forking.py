@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import forking
+from tests.kit import forking
 
 pytestmark = pytest.mark.cluster
 
@@ -66,8 +66,8 @@ def test_what_a_fork_cannot_give_is_started() -> None:
 GROUP_WITHOUT_A_SHELL = """
 import os, signal, subprocess, sys
 import psutil
-from tests import forking
-from tests.waiting import until
+from tests.kit import forking
+from tests.kit.waiting import until
 
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 forking.run([sys.executable, "-c", ""])

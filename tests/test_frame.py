@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dqlab.datasets.lineage_columns import MadeRows
 from dqlab.errors import FrameCorrupt
 from dqlab.frame import NO_ID, Frame, Kind, Made, Making, Outcome, Piece, Settlement
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import dqlab as dq
-from tests import forking
-from tests.sampled import mostly_slow
+from tests.kit import forking
+from tests.kit.sampled import mostly_slow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

@@ -31,7 +31,7 @@ from dqlab.errors import (
 )
 from dqlab.lab import Undone, left_undone
 from dqlab.stats import Snapshot
-from tests.sampled import mostly_slow
+from tests.kit.sampled import mostly_slow
 
 pytestmark = pytest.mark.lowest
 

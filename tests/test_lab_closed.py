@@ -14,7 +14,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import AllFailed, DqlabWarning, LabClosed, RunNotFound
-from tests.sampled import mostly_slow
+from tests.kit.sampled import mostly_slow
 
 pytestmark = [pytest.mark.lowest, pytest.mark.cluster]
 

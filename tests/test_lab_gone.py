@@ -28,9 +28,9 @@ from dqlab.errors import (
     SchedulerGone,
     WorkersGone,
 )
-from tests import forking
-from tests.sampled import mostly_slow
-from tests.waiting import until
+from tests.kit import forking
+from tests.kit.sampled import mostly_slow
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.cluster
 

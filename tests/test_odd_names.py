@@ -17,8 +17,8 @@ from dqlab.live.display import set_mode
 from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.testing import Gate
 from dqlab.texts import shown
-from tests.cells import of_a_cell
 from tests.cluster.scheduler.test_control_route import Route
+from tests.kit.cells import of_a_cell
 
 NUMBERS = range(20)
 

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests import forking
-from tests.sampled import mostly_slow
+from tests.kit import forking
+from tests.kit.sampled import mostly_slow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests import starts
+from tests.kit import starts
 
 
 def phase(act: Callable[[], Any], *marks: str) -> None:

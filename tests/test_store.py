@@ -14,7 +14,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import BadOption, RunNotFound, SubmissionIncomplete
-from tests import forking
+from tests.kit import forking
 
 pytestmark = pytest.mark.cluster
 

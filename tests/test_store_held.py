@@ -27,7 +27,7 @@ from dqlab.live.run_rows import SortBy
 from dqlab.log import Log, OwnerStillAlive
 from dqlab.stats import Counts, QueueState, QueueStats, Snapshot
 from dqlab.store.directories import queue_directory, shard_directory
-from tests.logs import lines_of
+from tests.kit.logs import lines_of
 
 pytestmark = pytest.mark.cluster
 

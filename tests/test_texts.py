@@ -14,7 +14,7 @@ from dqlab.errors import UsageError
 from dqlab.failures.failure import Failure
 from dqlab.store.bodies import pack_plain, unpack_plain
 from dqlab.texts import block, kept, one_line, restored, shown, valid
-from tests.nasty import NASTY_ERRORS, NASTY_TEXTS
+from tests.kit.nasty import NASTY_ERRORS, NASTY_TEXTS
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None), max_size=60)
 

@@ -58,7 +58,7 @@ from dqlab.runs.pool import ShardView
 from dqlab.runs.puts import PutResult
 from dqlab.runs.results import Results
 from dqlab.testing.leaks import no_leaks
-from tests.disks import asked, break_disk, unplugged
+from tests.kit.disks import asked, break_disk, unplugged
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.panel_pages import DRAWN, Feed
-from tests.chromium import chromium
+from tests.kit.chromium import chromium
 
 
 @pytest.fixture(scope="module")

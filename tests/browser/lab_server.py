@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.chromium import chromium
+from tests.kit.chromium import chromium
 
 TOKEN = "test-token"
 BASE = "/user/ana/"

@@ -10,7 +10,7 @@ import pytest
 import dqlab as dq
 from dqlab.live.run_picture import run_view
 from tests.browser.test_panels import TEXT
-from tests.chromium import chromium, needs_chromium
+from tests.kit.chromium import chromium, needs_chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120), needs_chromium]
 

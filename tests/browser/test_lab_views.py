@@ -8,10 +8,10 @@ from typing import Any
 import nbformat
 import pytest
 
-from tests.axe import needs_axe, violations
 from tests.browser.lab_server import execute, jupyterlab, lab_page
-from tests.chromium import needs_chromium
-from tests.structure import SIZES, flaws
+from tests.kit.axe import needs_axe, violations
+from tests.kit.chromium import needs_chromium
+from tests.kit.structure import SIZES, flaws
 
 pytest.importorskip("dqlab.jupyter.server", reason="Jupyter's server has no part of dqlab here")
 

@@ -14,8 +14,8 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 from tests.browser.conftest import dashboard
 from tests.browser.panel_pages import DRAWN, NAMES, Feed
-from tests.chromium import needs_chromium
-from tests.logs import lines_of
+from tests.kit.chromium import needs_chromium
+from tests.kit.logs import lines_of
 
 pytestmark = [pytest.mark.browser, needs_chromium, pytest.mark.timeout(120)]
 

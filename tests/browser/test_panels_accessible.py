@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
-from tests.axe import needs_axe, read_out, violations
 from tests.browser.panel_pages import Feed
-from tests.chromium import needs_chromium
+from tests.kit.axe import needs_axe, read_out, violations
+from tests.kit.chromium import needs_chromium
 
 pytestmark = [pytest.mark.browser, needs_chromium, needs_axe, pytest.mark.timeout(180)]
 

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 from tests.browser.panel_pages import CARDS, NAMES, Feed, crowded
-from tests.chromium import needs_chromium
-from tests.structure import SIZES, flaws
+from tests.kit.chromium import needs_chromium
+from tests.kit.structure import SIZES, flaws
 
 pytestmark = [pytest.mark.browser, needs_chromium, pytest.mark.timeout(180)]
 

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 
 from tests.browser.lab_server import execute, jupyterlab, lab_page
-from tests.chromium import needs_chromium
+from tests.kit.chromium import needs_chromium
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(180), needs_chromium]
 

@@ -19,7 +19,7 @@ import pytest
 import dqlab as dq
 from tests.browser.hub_server import USER, jupyterhub, log_in, needs_hub
 from tests.browser.lab_server import execute, jupyterlab, lab_page
-from tests.chromium import DRAWN, needs_chromium
+from tests.kit.chromium import DRAWN, needs_chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180), needs_chromium]
 

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 
 from tests.browser.lab_server import BASE, execute, jupyterlab, lab_page
-from tests.chromium import needs_chromium
+from tests.kit.chromium import needs_chromium
 
 pytest.importorskip("dqlab.jupyter.server", reason="Jupyter's server has no part of dqlab here")
 

@@ -26,7 +26,7 @@ from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.errors import BadOption, LabClosed, UsageError
 from dqlab.stats import RunState, Severity, Snapshot
 from dqlab.store.probe import Probe
-from tests.waiting import until
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.lowest, pytest.mark.cluster]
 

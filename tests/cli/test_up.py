@@ -35,7 +35,7 @@ from dqlab.clusters_here import (
     unregister,
 )
 from dqlab.errors import BadOption, ConnectFailed
-from tests import forking
+from tests.kit import forking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

@@ -21,8 +21,8 @@ import dqlab as dq
 from dqlab.cluster.transport import link
 from dqlab.errors import DqlabError, SchedulerGone
 from dqlab.testing import Gate, Tally
-from tests import forking
-from tests.waiting import until
+from tests.kit import forking
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.cluster
 

@@ -17,10 +17,10 @@ import pytest
 
 import dqlab as dq
 from dqlab.datasets.sink_parts import open_parts
-from tests import forking
-from tests.cells import of_a_cell
-from tests.sampled import mostly_slow
-from tests.waiting import until
+from tests.kit import forking
+from tests.kit.cells import of_a_cell
+from tests.kit.sampled import mostly_slow
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.cluster
 

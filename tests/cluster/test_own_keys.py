@@ -12,7 +12,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.testing import Tally
-from tests.cells import of_a_cell
+from tests.kit.cells import of_a_cell
 
 N = 300
 

@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 from dqlab.testing import Gate, Tally
 from tests.cluster.test_takeover import host_of
-from tests.sampled import mostly_slow
+from tests.kit.sampled import mostly_slow
 
 pytestmark = pytest.mark.cluster
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dqlab.datasets.alike import FEWEST, Alike, alike
 from dqlab.runs.dataframes import EvenRows
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 WHOLE = st.one_of(st.integers(0, 300), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 255, 256, 65535, 65536]))
 TEXT = st.one_of(st.text(max_size=5), st.text(min_size=250, max_size=300), st.sampled_from(["", "\ud800", "ä€𝄞"]))

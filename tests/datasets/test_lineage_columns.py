@@ -20,7 +20,7 @@ from dqlab.datasets.sink_parts import Reader, SinkRow, refer_all, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.frame import Made, Making, Piece, Settlement
 from dqlab.runs.results import OpenedStretch, chosen_columns, frame_of_pages, open_settlements
-from tests.memory import allocated_in
+from tests.kit.memory import allocated_in
 
 AT = 1.7e9
 WHEN = datetime.datetime.fromtimestamp(AT, datetime.UTC)

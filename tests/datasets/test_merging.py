@@ -20,7 +20,7 @@ from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, _sweep, co
 from dqlab.datasets.sink_parts import PartMissing, PartUnreadable, Reader, SinkRow, open_parts, referred, writer_of
 from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, SinkUnreachable, claim, let_go, sink_of
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 RUN, ID = "numbers", "ab" * 16
 VALUES: list[Any] = [{"n": 1}, None, "text", {"n": "other", "more": [1, 2]}, {}, {"n": None}, 2.5]

@@ -24,7 +24,7 @@ from dqlab.datasets.sinks import claim
 from dqlab.datasets.table import RunTable
 from dqlab.errors import DqlabWarning
 from tests.datasets.pages import in_json, same
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 RUN, ID = "numbers", "ab" * 16
 

@@ -28,7 +28,7 @@ from dqlab.datasets.lineage import LINEAGE
 from dqlab.datasets.plain import EXACT
 from dqlab.datasets.rows import MOST_COLUMNS, SAMPLE, Shape
 from tests.datasets.pages import batch_of, column, in_json, rows_of, same
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 pytestmark = pytest.mark.lowest
 

@@ -24,8 +24,8 @@ from dqlab.datasets.sql import SourceUnknown
 from dqlab.errors import BadOption, ColumnUnknown, DqlabWarning, ResultUnreadable, RunFailed
 from dqlab.live.display import text_of
 from dqlab.testing import Gate
-from tests.cells import of_a_cell
-from tests.waiting import until
+from tests.kit.cells import of_a_cell
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.lowest
 

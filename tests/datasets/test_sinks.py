@@ -50,7 +50,7 @@ from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, SinkTaken, SinkUnreachable, as_sink, claim, let_go, owner_of, sink_of
 from dqlab.errors import BadOption, PasswordInURL, ResultNotStorable, StorageRefused, UsageError
 from tests.datasets.pages import in_json, same
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 RUN, ID = "numbers", "ab" * 16
 

@@ -19,8 +19,8 @@ from dqlab.documents import document as reading
 from dqlab.documents.ahead import FEWEST, FRESH_S, HELD, LARGEST, MOST, UNREAD, ReadAhead, taken
 from dqlab.documents.document import reading_ahead
 from dqlab.documents.parts import Line, PageRange, Reference, Row
-from tests.http_server import serving
-from tests.waiting import until
+from tests.kit.http_server import serving
+from tests.kit.waiting import until
 
 
 def far(n: int, size: int | None = 10) -> Document:

@@ -34,10 +34,10 @@ from dqlab.errors import (
     FolderNotFound,
     WrongKind,
 )
-from tests.compressed import zstd_compress, zstd_decompress
-from tests.descriptors import count_files
-from tests.pdfs import make_pdf
-from tests.sampled import mostly_slow
+from tests.kit.compressed import zstd_compress, zstd_decompress
+from tests.kit.descriptors import count_files
+from tests.kit.pdfs import make_pdf
+from tests.kit.sampled import mostly_slow
 
 NAMES = [
     "a.html",

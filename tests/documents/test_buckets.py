@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.documents.folders import Pattern
 from dqlab.errors import FolderNotFound, FolderUnreadable
-from tests.sampled import examples
-from tests.stores import Store, s3
+from tests.kit.sampled import examples
+from tests.kit.stores import Store, s3
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = {"anon": True}

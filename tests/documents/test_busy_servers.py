@@ -21,7 +21,7 @@ from dqlab.errors import ArchiveUnreadable, FileUnreadable
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Outcome
 from tests.documents.test_cut_off import FILES
-from tests.http_server import serving
+from tests.kit.http_server import serving
 
 pytest.importorskip("aiohttp")
 

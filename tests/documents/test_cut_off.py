@@ -27,7 +27,7 @@ from dqlab.errors import (
     FileUnreadable,
 )
 from dqlab.failures.failure import retryable
-from tests.http_server import serving
+from tests.kit.http_server import serving
 
 pytest.importorskip("aiohttp")
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from dqlab.documents import Document, Documents
 from dqlab.documents import document as document_module
 from dqlab.errors import BadOption, DocumentChanged
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 TEXT = st.lists(st.sampled_from(["a", "é", "\n", "\r", "\r\n", "\x0c", "\u2028", "\ufeff"]), max_size=40).map("".join)
 

@@ -20,8 +20,8 @@ from dqlab.documents.summary import summarize
 from dqlab.errors import BadOption, DocumentChanged, DocumentEncrypted, DocumentsUsedUp, DqlabWarning, LengthUnknown
 from dqlab.runs.lost import why_empty
 from tests.documents.test_archives import pack
-from tests.hugging_face import Dataset
-from tests.pdfs import encrypted_pdf, make_pdf
+from tests.kit.hugging_face import Dataset
+from tests.kit.pdfs import encrypted_pdf, make_pdf
 
 NUMBERS = st.none() | st.integers(0, 50)
 DOCUMENTS = st.lists(

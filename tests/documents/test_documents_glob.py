@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from dqlab.documents import Document, Documents
 from dqlab.errors import ArchiveNotFound, BadOption, ExtraMissing, FolderNotFound, FolderUnreadable
-from tests.http_server import serving
-from tests.pdfs import make_pdf
-from tests.sampled import examples
+from tests.kit.http_server import serving
+from tests.kit.pdfs import make_pdf
+from tests.kit.sampled import examples
 
 NAMES = st.sampled_from(["a", "b", "a.txt", "b.txt", "a-b", "é.txt", ".hidden", "[x]"])
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)

@@ -43,11 +43,11 @@ from dqlab.errors import (
     PageFailed,
     WrongKind,
 )
-from tests.compressed import ZSTD, zstd_compress
-from tests.descriptors import count_files
-from tests.http_server import serving
-from tests.pdfs import encrypted_pdf, make_pdf
-from tests.sampled import examples
+from tests.kit.compressed import ZSTD, zstd_compress
+from tests.kit.descriptors import count_files
+from tests.kit.http_server import serving
+from tests.kit.pdfs import encrypted_pdf, make_pdf
+from tests.kit.sampled import examples
 
 
 def written(path: Path, contents: bytes) -> Document:

@@ -33,8 +33,8 @@ from dqlab.errors import (
     ValueUnreadable,
     WrongKind,
 )
-from tests.hugging_face import Dataset
-from tests.sampled import examples
+from tests.kit.hugging_face import Dataset
+from tests.kit.sampled import examples
 
 pytestmark = pytest.mark.lowest
 

@@ -17,7 +17,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import FolderNotFound
-from tests.stores import Store, azure, gcs
+from tests.kit.stores import Store, azure, gcs
 
 pytestmark = pytest.mark.cluster  # Azure's library starts a process, to name the system in what it requests
 SECRET = "DefaultEndpointsProtocol=http;AccountName=acc;AccountKey=a2V5;BlobEndpoint={url}/acc;"

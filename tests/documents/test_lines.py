@@ -46,9 +46,9 @@ from dqlab.errors import (
     NoFiles,
     RecordInvalid,
 )
-from tests.compressed import ZSTD, zstd_compress
-from tests.descriptors import count_files
-from tests.sampled import examples, mostly_slow
+from tests.kit.compressed import ZSTD, zstd_compress
+from tests.kit.descriptors import count_files
+from tests.kit.sampled import examples, mostly_slow
 
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,

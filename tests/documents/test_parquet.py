@@ -40,8 +40,8 @@ from dqlab.errors import (
     ValueUnreadable,
     WrongKind,
 )
-from tests.descriptors import count_files
-from tests.sampled import mostly_slow
+from tests.kit.descriptors import count_files
+from tests.kit.sampled import mostly_slow
 
 pytestmark = pytest.mark.lowest
 

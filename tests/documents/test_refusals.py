@@ -18,7 +18,7 @@ from dqlab.documents import archives, lines, parquet, refusals, storage
 from dqlab.documents.kept_open import let_go
 from dqlab.documents.refusals import is_refusal, last_read, note_read, refuses, root_of
 from tests.documents.test_storage import SECRET, Vault, options
-from tests.http_server import serving
+from tests.kit.http_server import serving
 
 
 class Answered(Exception):

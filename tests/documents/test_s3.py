@@ -16,7 +16,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import DocumentChanged, StorageUnset
-from tests.s3_server import serving_s3
+from tests.kit.s3_server import serving_s3
 
 pytestmark = pytest.mark.cluster
 

@@ -21,8 +21,8 @@ import dqlab as dq
 from dqlab.documents import storage
 from dqlab.documents.parts import Member
 from dqlab.errors import FileUnreadable
-from tests.http_server import serving
-from tests.pdfs import make_pdf
+from tests.kit.http_server import serving
+from tests.kit.pdfs import make_pdf
 
 pytest.importorskip("aiohttp")
 

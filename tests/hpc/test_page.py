@@ -17,8 +17,8 @@ import dask
 import pytest
 
 import dqlab as dq
-from tests.examples import ROOT, Block, blocks, examples
-from tests.waiting import until
+from tests.kit.examples import ROOT, Block, blocks, examples
+from tests.kit.waiting import until
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dqlab as dq
-from tests.waiting import is_alive, until, until_in
+from tests.kit.waiting import is_alive, until, until_in
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 pytestmark = [pytest.mark.lowest, pytest.mark.timeout(90)]

@@ -15,7 +15,7 @@ from distributed import Client
 import dqlab as dq
 from dqlab.testing import Gate, Tally
 from tests.hpc.single_node import Slurm
-from tests.waiting import until_in
+from tests.kit.waiting import until_in
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]

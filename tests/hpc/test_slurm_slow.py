@@ -20,8 +20,8 @@ import dqlab as dq
 from dqlab.testing import Gate, Tally
 from tests.hpc.single_node import Slurm, wait_until
 from tests.hpc.test_slurm import consumers, jobs_with
-from tests.notebooks import copy
-from tests.waiting import until_in
+from tests.kit.notebooks import copy
+from tests.kit.waiting import until_in
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 ROOT = Path(__file__).parents[2]

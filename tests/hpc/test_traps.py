@@ -18,7 +18,7 @@ import dqlab as dq
 from dqlab.hpc import job_waits
 from dqlab.hpc.job_waits import warn_of_what_is_missing
 from tests.hpc.single_node import MISSING, TOLD, Slurm, wait_until
-from tests.waiting import is_alive
+from tests.kit.waiting import is_alive
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 pytestmark = pytest.mark.timeout(90)

@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 
 from dqlab.live.display import text_of
 from dqlab.live.lab_picture import Site, lab_view
-from tests.waiting import until
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.cluster
 

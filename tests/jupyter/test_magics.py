@@ -16,7 +16,7 @@ from traitlets import TraitError
 import dqlab as dq
 from dqlab.errors import AllFailed, DqlabWarning, RunExists
 from dqlab.live.display import Mode, mode
-from tests.waiting import until
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.lowest
 

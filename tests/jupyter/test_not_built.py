@@ -15,7 +15,7 @@ from dqlab.errors import DqlabWarning
 from dqlab.live import display
 from dqlab.live.display import set_mode
 from dqlab.live.outputs.ticker import Ticker
-from tests.waiting import until
+from tests.kit.waiting import until
 
 CELL = "%%dq submit --over [1, 0] --name edited --retries 0 {more} -o run\ndef invert(x): return {body}"
 

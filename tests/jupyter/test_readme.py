@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from tests.examples import ROOT, blocks
 from tests.jupyter.conftest import Notebook
+from tests.kit.examples import ROOT, blocks
 
 
 @pytest.fixture

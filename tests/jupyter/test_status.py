@@ -11,7 +11,7 @@ from dqlab.live import display as shown
 from dqlab.live.display import RUNS_OF_STATUS, text_of
 from dqlab.live.run_rows import SortBy, sorted_by
 from dqlab.stats import Attention, Counts, RunState, RunStats, Severity, Snapshot
-from tests.waiting import until
+from tests.kit.waiting import until
 
 
 @pytest.mark.parametrize(("by", "first"), [(SortBy.NAME, "a-fine"), (SortBy.DEAD, "z-dead"), (SortBy.TOOK, "long")])

@@ -15,7 +15,7 @@ import pytest
 
 from dqlab.errors import CallTimeout
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
-from tests.chromium import chromium
+from tests.kit.chromium import chromium
 from tests.live.pages import DARK, LIGHT, PAGE, START, Show, as_sent
 from tests.live.scenes import lab_history
 

@@ -11,7 +11,7 @@ from dqlab.live.details import code_pane, examples
 from dqlab.live.run_picture import Focus, Silence, connecting_view, run_view
 from dqlab.live.views import RunView
 from dqlab.stats import ClassStats, CodeStats, Counts, Held, History, RunState, RunStats, Snapshot
-from tests.chromium import needs_chromium
+from tests.kit.chromium import needs_chromium
 from tests.live.conftest import CODE
 from tests.live.drawn import html_of
 from tests.live.pages import POOR_CONTRAST, Show, as_sent, overflowing

@@ -11,8 +11,8 @@ from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, Silence, connecting_view, run_view
 from dqlab.live.views import RunView
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
-from tests.axe import needs_axe, read_out, violations
-from tests.chromium import needs_chromium
+from tests.kit.axe import needs_axe, read_out, violations
+from tests.kit.chromium import needs_chromium
 from tests.live.conftest import CODE
 from tests.live.pages import Show, as_sent
 from tests.live.scenes import lab_history, many_queues

@@ -11,7 +11,7 @@ from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
 from dqlab.live.run_picture import Silence
 from dqlab.live.views import QueuesView
 from dqlab.stats import History, Snapshot
-from tests.chromium import needs_chromium
+from tests.kit.chromium import needs_chromium
 from tests.live.pages import POOR_CONTRAST, Show, as_sent, overflowing
 from tests.live.scenes import lab_history, many_queues
 

@@ -21,7 +21,7 @@ from dqlab.stats import (
     Unacked,
     total_queue,
 )
-from tests.chromium import needs_chromium
+from tests.kit.chromium import needs_chromium
 from tests.live.conftest import CODE
 from tests.live.pages import Show, as_sent
 from tests.live.scenes import lab_history

@@ -14,7 +14,7 @@ from dqlab.live.offers import NotebookNames, run_here
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.views import RunView
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot, StopReason
-from tests.chromium import needs_chromium
+from tests.kit.chromium import needs_chromium
 from tests.live.conftest import CODE
 from tests.live.pages import Show, as_sent, overflowing
 from tests.live.test_run_picture import stuck

@@ -13,7 +13,7 @@ from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, Silence, run_view
 from dqlab.numbers import UNKNOWN, clock
 from dqlab.stats import Eta, RunState, RunStats, Snapshot
-from tests.chromium import needs_chromium
+from tests.kit.chromium import needs_chromium
 from tests.live.pages import Show, as_sent
 
 pytestmark = [pytest.mark.browser, needs_chromium]

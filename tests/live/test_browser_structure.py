@@ -10,11 +10,11 @@ from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.views import RunView
 from dqlab.stats import History, RunStats, Snapshot
-from tests.chromium import needs_chromium
+from tests.kit.chromium import needs_chromium
+from tests.kit.structure import SIZES, flaws
 from tests.live.conftest import CODE
 from tests.live.pages import Show
 from tests.live.scenes import lab_history, many_queues
-from tests.structure import SIZES, flaws
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 

@@ -10,7 +10,7 @@ import ipywidgets
 import dqlab as dq
 from dqlab.live.display import is_watched
 from dqlab.testing import Gate
-from tests.waiting import until
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.lowest
 

@@ -18,10 +18,10 @@ from dqlab.documents import Document, Documents, summary
 from dqlab.documents.summary import summarize
 from dqlab.live.display import text_of
 from dqlab.live.listings import ShownDocuments, listing_table, table_of
-from tests.compressed import ZSTD
 from tests.documents.test_archives import pack
+from tests.kit.compressed import ZSTD
+from tests.kit.pdfs import make_pdf
 from tests.live.drawn import table_html, table_text
-from tests.pdfs import make_pdf
 
 
 def corpus(folder: Path) -> Documents:

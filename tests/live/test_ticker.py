@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from dqlab.live.outputs.ticker import NAME, Ticker, shared
-from tests.logs import lines_of
+from tests.kit.logs import lines_of
 
 
 class Steps:

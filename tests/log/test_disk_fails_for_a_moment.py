@@ -10,15 +10,15 @@ import pytest
 
 from dqlab.errors import DqlabError
 from dqlab.log import DiskFailed, Files, Log, LogError, ManifestCorrupt, NotALog, RecordCorrupt, SegmentMissing
-from tests.descriptors import count_files
-from tests.disks import ERRNOS, no
+from tests.kit.descriptors import count_files
+from tests.kit.disks import ERRNOS, no
+from tests.kit.sampled import mostly_slow
 from tests.log.crash.faults import CountingFiles
 from tests.log.crash.invariants import check, reopen
 from tests.log.crash.ledger import RESULTS, Ledger
 from tests.log.crash.recording import read_tree
 from tests.log.crash.simulator import clear, materialise
 from tests.log.crash.workload import small_options
-from tests.sampled import mostly_slow
 
 OPTIONS = small_options(segment_bytes=2048)
 WINDOWS = (1, 2, 1 << 30)

@@ -13,7 +13,7 @@ import pytest
 
 from dqlab.errors import DqlabError
 from dqlab.log import Files, Log, LogFailed
-from tests.descriptors import none_left_open
+from tests.kit.descriptors import none_left_open
 from tests.log.crash.faults import FAULTS, CountingFiles, FaultyFiles, FullDisk
 from tests.log.crash.invariants import check, reopen
 from tests.log.crash.ledger import RESULTS, History, Ledger

@@ -12,7 +12,7 @@ from dqlab.log.files import Files
 from dqlab.log.reader import _AHEAD
 from dqlab.log.readonly import ReadOnlyLog
 from dqlab.log.recovery import newest_manifest
-from tests.disks import ERRNOS, FlakyFiles, no
+from tests.kit.disks import ERRNOS, FlakyFiles, no
 
 PASSING = pytest.mark.parametrize("number", ["EIO", "ESTALE", "EMFILE", "EACCES"])
 OPTIONS = LogOptions(segment_bytes=4096, reserve_bytes=0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dqlab.failures.failure import Failure
 from dqlab.failures.records import AlikeRecord, FailureRecords
 from dqlab.frame import Outcome
-from tests.memory import allocated_in
+from tests.kit.memory import allocated_in
 from tests.rules.conftest import RUN
 
 SOURCE = """

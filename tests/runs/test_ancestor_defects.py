@@ -26,7 +26,7 @@ import dqlab as dq
 from dqlab import ConsumerBaseClass, ConsumerPool, QueuePool
 from dqlab.errors import QueueFull
 from dqlab.runs.submit import sender
-from tests.sampled import mostly_slow
+from tests.kit.sampled import mostly_slow
 
 # As in a notebook: functions travel by value, with the helpers they name.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

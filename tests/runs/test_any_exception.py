@@ -15,8 +15,8 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import NotPicklable, ResultUnreadable, SubmissionIncomplete
-from tests.sampled import mostly_slow
-from tests.waiting import until
+from tests.kit.sampled import mostly_slow
+from tests.kit.waiting import until
 
 
 class Panic(BaseException):

@@ -18,8 +18,8 @@ from dqlab.cluster.transport.reports import ShardReport, packed
 from dqlab.errors import DqlabError
 from dqlab.runs.submit.sender import RunSender
 from dqlab.testing import Tally
-from tests.sampled import mostly_slow
-from tests.waiting import until
+from tests.kit.sampled import mostly_slow
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.cluster
 DOCUMENTS = 300

@@ -21,11 +21,11 @@ import pytest
 import dqlab as dq
 from dqlab.errors import DocumentsRefused
 from dqlab.stats import RunState
-from tests.cells import of_a_cell
-from tests.http_server import serving
-from tests.pdfs import make_pdf
-from tests.sampled import mostly_slow
-from tests.waiting import until
+from tests.kit.cells import of_a_cell
+from tests.kit.http_server import serving
+from tests.kit.pdfs import make_pdf
+from tests.kit.sampled import mostly_slow
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 

@@ -16,7 +16,7 @@ import dqlab as dq
 from dqlab.errors import ActorGone, CallTimeout, StoreFailed
 from dqlab.log import LogFailed
 from dqlab.testing import Gate
-from tests.disks import asked, break_disk, unplugged
+from tests.kit.disks import asked, break_disk, unplugged
 
 
 def waiting(actor: Any) -> int:

@@ -27,14 +27,14 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 from dqlab.documents.parts import Inline
 from dqlab.runs.session import Session
-from tests import forking
-from tests.cells import of_a_cell
-from tests.hugging_face import Dataset
-from tests.pdfs import encrypted_pdf, make_pdf
+from tests.kit import forking
+from tests.kit.cells import of_a_cell
+from tests.kit.hugging_face import Dataset
+from tests.kit.pdfs import encrypted_pdf, make_pdf
+from tests.kit.s3_server import serving_s3
+from tests.kit.sampled import mostly_slow
 from tests.runs.submit.test_cut_off import ROOT, all_there
 from tests.runs.test_killed_hosts import host_of, kill
-from tests.s3_server import serving_s3
-from tests.sampled import mostly_slow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 COUNT = 240

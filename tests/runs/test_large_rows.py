@@ -17,7 +17,7 @@ import pytest
 import dqlab as dq
 from dqlab.documents.parquet import ParquetTable
 from dqlab.errors import RowTooLarge
-from tests.hugging_face import Dataset
+from tests.kit.hugging_face import Dataset
 
 LIMIT = 8_000
 ROWS = {"a": "x", "b": "y" * (2 * LIMIT), "c": "z"}

@@ -11,7 +11,7 @@ import pytest
 import dqlab as dq
 from dqlab.errors import BadOption, PartsMissing, RunFailed, SubmissionIncomplete
 from dqlab.runs.failures import DeadLetter
-from tests.pdfs import make_pdf
+from tests.kit.pdfs import make_pdf
 
 
 @pytest.fixture

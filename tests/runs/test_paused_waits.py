@@ -18,7 +18,7 @@ from dqlab.cluster.transport.ref import Ref
 from dqlab.errors import CallTimeout, DqlabWarning, JoinStalled, PutTimeout, WaitTimeout
 from dqlab.runs import waiting
 from dqlab.testing import Gate
-from tests.sampled import mostly_slow
+from tests.kit.sampled import mostly_slow
 
 WAITS: dict[str, Callable[..., Any]] = {
     "wait": lambda run, **limit: run.wait(**limit),

@@ -12,7 +12,7 @@ import pytest
 import dqlab as dq
 from dqlab import connecting
 from dqlab.errors import LengthUnknown, UsageError
-from tests.pdfs import encrypted_pdf, make_pdf
+from tests.kit.pdfs import encrypted_pdf, make_pdf
 
 pytestmark = pytest.mark.cluster
 

@@ -18,10 +18,10 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import RunExists, SubmissionIncomplete
-from tests import forking
-from tests.cells import of_a_cell
+from tests.kit import forking
+from tests.kit.cells import of_a_cell
+from tests.kit.sampled import mostly_slow
 from tests.runs.submit.test_cut_off import soon  # noqa: F401 - a fixture
-from tests.sampled import mostly_slow
 
 pytestmark = pytest.mark.cluster
 

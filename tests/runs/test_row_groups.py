@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dqlab as dq
-from tests.waiting import until
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

@@ -34,8 +34,8 @@ from dqlab.runs.code.sealing import Uncomparable
 from dqlab.runs.run_book import _some_of
 from dqlab.runs.submit import sender
 from dqlab.testing import Tally
+from tests.kit.sampled import mostly_slow
 from tests.runs.submit.test_cut_off import all_there
-from tests.sampled import mostly_slow
 
 pytestmark = pytest.mark.lowest
 

@@ -23,7 +23,7 @@ from dqlab.errors import ActorGone, BadOption, DqlabWarning, QueueClosed, QueueD
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.stats import RunState
 from dqlab.testing import Gate, Tally
-from tests.waiting import until
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.lowest
 

@@ -28,10 +28,10 @@ from dqlab.live.tables import failures_table
 from dqlab.rules.ids import shard_of
 from dqlab.runs.run_book import _iterable
 from dqlab.testing import Tally
-from tests.cells import of_a_cell
+from tests.kit.cells import of_a_cell
+from tests.kit.waiting import until
 from tests.live.drawn import table_text
 from tests.runs.code.test_code import cell
-from tests.waiting import until
 
 pytestmark = pytest.mark.lowest
 

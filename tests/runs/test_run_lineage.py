@@ -17,9 +17,9 @@ import pytest
 import dqlab as dq
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.testing import Tally
-from tests.cells import of_a_cell
-from tests.sampled import mostly_slow
-from tests.waiting import until
+from tests.kit.cells import of_a_cell
+from tests.kit.sampled import mostly_slow
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.cluster
 

@@ -22,8 +22,8 @@ from dqlab.errors import DqlabWarning, RunFailed, WaitTimeout
 from dqlab.frame import Settlement
 from dqlab.runs.results import OpenedStretch, Results
 from dqlab.testing import Gate
-from tests.sampled import examples
-from tests.waiting import until
+from tests.kit.sampled import examples
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.lowest
 

@@ -31,10 +31,10 @@ from dqlab.runs.failures import DeadLetter
 from dqlab.runs.results import Results
 from dqlab.runs.run import RowsNotDeleted
 from dqlab.testing import Gate
-from tests.cells import of_a_cell
+from tests.kit.cells import of_a_cell
+from tests.kit.sampled import mostly_slow
+from tests.kit.waiting import until
 from tests.log.test_real_enospc import small_disk  # noqa: F401 - a fixture
-from tests.sampled import mostly_slow
-from tests.waiting import until
 
 
 @of_a_cell

@@ -19,7 +19,7 @@ from dqlab.documents import Labelled, sealed_label
 from dqlab.errors import BadOption
 from dqlab.runs.dataframes import EvenRows, frame_of, index_of
 from dqlab.runs.results import OpenedStretch, frame_of_pages, frame_of_pairs
-from tests.cells import of_a_cell
+from tests.kit.cells import of_a_cell
 
 pytestmark = pytest.mark.lowest
 

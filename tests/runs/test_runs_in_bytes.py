@@ -11,7 +11,7 @@ import dqlab as dq
 from dqlab.documents import Document
 from dqlab.live.run_picture import run_view
 from dqlab.stats import Counts
-from tests.waiting import until
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

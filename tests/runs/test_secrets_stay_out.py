@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import forking
-from tests.http_server import serving
-from tests.waiting import until
+from tests.kit import forking
+from tests.kit.http_server import serving
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ import pytest
 
 import dqlab as dq
 from dqlab.datasets.sinks import CLAIM, SinkTaken
-from tests.cells import of_a_cell
 from tests.documents.test_s3 import SECRET, bucket, endpoint, options  # noqa: F401 - fixtures
-from tests.waiting import until
+from tests.kit.cells import of_a_cell
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.cluster
 

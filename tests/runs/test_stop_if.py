@@ -14,7 +14,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.errors import AllFailed, BadOption, RunFailed
-from tests.waiting import until
+from tests.kit.waiting import until
 
 DOCUMENTS = 800
 

@@ -9,7 +9,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import RunFailed
-from tests.http_server import serving
+from tests.kit.http_server import serving
 
 pytestmark = pytest.mark.cluster
 

@@ -11,7 +11,7 @@ import pytest
 from dqlab.numbers import ahead
 from dqlab.stats.eta import MIN_DOCUMENTS, Effort, Steady, estimate
 from dqlab.stats.runs import Eta
-from tests.sampled import mostly_slow
+from tests.kit.sampled import mostly_slow
 
 CHECKPOINTS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 SECONDS_A_PAGE = 0.05

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dqlab.stats.rings import Ring
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 T0 = 1_795_270_000.0
 

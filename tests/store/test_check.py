@@ -15,7 +15,7 @@ from dqlab.store.bodies import position_of
 from dqlab.store.directories import shard_directory
 from dqlab.store.verbs import CheckReport, Level, ShardCheck, check
 from dqlab.testing import FakeClock
-from tests.sampled import mostly_slow
+from tests.kit.sampled import mostly_slow
 from tests.store.workload import RUNS, Workload, busy_queue, make_queue
 
 

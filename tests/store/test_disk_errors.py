@@ -18,7 +18,7 @@ from dqlab.store.directories import StoredQueue, keep_queue, queue_directory, sh
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.offline import steadily
 from dqlab.store.verbs import Level, check, show
-from tests.disks import no
+from tests.kit.disks import no
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from dqlab.store.durable_shard import DurableShard
 from dqlab.store.offline import survey
 from dqlab.store.verbs import Level, check, export, show
 from dqlab.testing import FakeClock
-from tests.descriptors import count_files
-from tests.disks import ERRNOS, FlakySystem
+from tests.kit.descriptors import count_files
+from tests.kit.disks import ERRNOS, FlakySystem
 from tests.store.test_export import contents
 from tests.store.workload import OPTIONS, RUNS, Workload, make_queue
 

@@ -17,8 +17,8 @@ from dqlab.store.checkpoint import freeze
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
-from tests.descriptors import LISTED, count_files
-from tests.memory import allocated_in
+from tests.kit.descriptors import LISTED, count_files
+from tests.kit.memory import allocated_in
 from tests.store.test_functions import Desk, function, run_of
 
 ROUNDS = 6

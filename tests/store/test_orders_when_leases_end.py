@@ -22,7 +22,7 @@ from dqlab.store.bodies import unpack_plain
 from dqlab.store.checkpoint import freeze
 from dqlab.store.durable_shard import DurableShard
 from dqlab.testing import FakeClock
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 RUN = b"a-run-with-a-name"[:16]
 TIMEOUT = 60.0

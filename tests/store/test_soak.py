@@ -20,7 +20,7 @@ from dqlab.rules.states import Verdict
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.durable_shard import DurableShard
 from dqlab.testing import FakeClock
-from tests.descriptors import LISTED, count_files
+from tests.kit.descriptors import LISTED, count_files
 
 MESSAGES = 10_000_000
 MILLION = 1_000_000

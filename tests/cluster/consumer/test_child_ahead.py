@@ -23,7 +23,7 @@ from dqlab.documents import ahead
 from dqlab.documents.ahead import ReadAhead, taken
 from dqlab.documents.document import sealed_document
 from dqlab.frame import Frame, Kind, Outcome
-from tests.waiting import until
+from tests.kit.waiting import until
 
 RUN, OTHER = b"r" * 16, b"o" * 16
 

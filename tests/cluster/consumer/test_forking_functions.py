@@ -19,9 +19,9 @@ import pytest
 from distributed import LocalCluster
 
 import dqlab as dq
-from tests import forking
-from tests.cells import of_a_cell
-from tests.sampled import mostly_slow
+from tests.kit import forking
+from tests.kit.cells import of_a_cell
+from tests.kit.sampled import mostly_slow
 
 pytestmark = pytest.mark.cluster
 

@@ -34,8 +34,8 @@ from dqlab.rules.states import State
 from dqlab.testing import FakeClock
 from tests.cluster.transport.test_parking import lease as parked_lease
 from tests.cluster.transport.test_parking import opened, put
+from tests.kit.sampled import examples
 from tests.rules.memory_journal import MemoryJournal
-from tests.sampled import examples
 
 TIMEOUT = 60.0
 

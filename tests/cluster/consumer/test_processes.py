@@ -15,8 +15,8 @@ from distributed import Client
 import dqlab as dq
 from dqlab.errors import BadOption
 from dqlab.testing import Gate
-from tests.cells import of_a_cell
-from tests.waiting import is_alive, until
+from tests.kit.cells import of_a_cell
+from tests.kit.waiting import is_alive, until
 
 pytestmark = pytest.mark.cluster
 

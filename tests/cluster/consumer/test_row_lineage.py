@@ -29,7 +29,7 @@ from dqlab.rules.states import State
 from dqlab.runs.results import open_settlements
 from tests.cluster.consumer.test_sink_deliveries import RUN, Scene
 from tests.cluster.desk import DeskActor, opened
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 COUNT = 40
 RETRY = {"retries": 9, "backoff": 0.001, "max_backoff": 0.001}

@@ -29,7 +29,7 @@ from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome, Settlement
 from dqlab.rules.states import State
 from tests.cluster.desk import DeskActor, opened
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 RUN = b"r" * 16
 ORIGIN = Origin("consumer/q/0", "w", 1 << 30)

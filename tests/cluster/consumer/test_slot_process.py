@@ -29,10 +29,10 @@ from dqlab.errors import MemoryLimit, MessageTimeout, ProcessDied
 from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome
 from dqlab.testing import Gate, Tally
-from tests import forking
-from tests.descriptors import none_left_open
-from tests.pdfs import make_pdf
-from tests.waiting import is_alive, until
+from tests.kit import forking
+from tests.kit.descriptors import none_left_open
+from tests.kit.pdfs import make_pdf
+from tests.kit.waiting import is_alive, until
 
 pytestmark = pytest.mark.cluster
 

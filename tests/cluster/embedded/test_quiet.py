@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dqlab
-from tests import forking
+from tests.kit import forking
 
 pytestmark = pytest.mark.cluster
 

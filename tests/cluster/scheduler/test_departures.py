@@ -19,7 +19,7 @@ import dqlab as dq
 from dqlab.cluster.scheduler.consumer_sets import missing
 from dqlab.errors import BadOption
 from dqlab.testing import Gate, Tally
-from tests.waiting import is_alive, until_in
+from tests.kit.waiting import is_alive, until_in
 
 WORKERS = 3
 

@@ -17,7 +17,7 @@ from dqlab.cluster.statistics.collector import Collector
 from dqlab.stats.eta import Effort
 from dqlab.testing import FakeClock, Gate
 from tests.cluster.reports import lane_report, shard_report
-from tests.waiting import until_in
+from tests.kit.waiting import until_in
 
 pytestmark = pytest.mark.lowest
 

@@ -12,10 +12,10 @@ import pytest
 import dqlab as dq
 from dqlab.errors import WaitTimeout
 from dqlab.testing import Gate
-from tests.disks import asked, fill_disk, make_room
+from tests.kit.disks import asked, fill_disk, make_room
+from tests.kit.sampled import mostly_slow
+from tests.kit.waiting import until
 from tests.runs.test_paused_waits import WAITS, said_while
-from tests.sampled import mostly_slow
-from tests.waiting import until
 
 DONE = 2_500
 

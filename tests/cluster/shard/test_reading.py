@@ -25,7 +25,7 @@ from dqlab.store.compaction import compaction
 from dqlab.store.directories import shard_directory
 from dqlab.store.durable_shard import DurableShard
 from tests.cluster import desk
-from tests.disks import FlakyFiles
+from tests.kit.disks import FlakyFiles
 
 pytestmark = pytest.mark.lowest
 

@@ -17,7 +17,7 @@ from dqlab.stats import ConsumerStats, RunState, RunStats
 from dqlab.stats.eta import Effort
 from dqlab.testing import FakeClock
 from tests.cluster.reports import consumer_report, lane_report, shard_report
-from tests.sampled import examples
+from tests.kit.sampled import examples
 
 EVERY = 0.25
 SECONDS = 0.1

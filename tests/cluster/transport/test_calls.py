@@ -21,7 +21,7 @@ from dqlab.cluster.transport.ref import Place, Ref
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import ActorGone, CallTimeout, RunFailed
-from tests.testers import FROZEN
+from tests.kit.testers import FROZEN
 
 pytestmark = pytest.mark.lowest
 

@@ -24,7 +24,7 @@ from dqlab.cluster.transport.sealed import (
     seal_value,
 )
 from dqlab.errors import NotPicklable
-from tests.forking import run
+from tests.kit.forking import run
 
 pytestmark = pytest.mark.lowest
 

@@ -18,8 +18,8 @@ from dqlab.cluster.scheduler import departures
 from dqlab.cluster.scheduler.departures import FINAL, MOST, STAGGER, Deadlines, Departures
 from dqlab.cluster.transport.walltime import JobEnd, batch_system, read_end
 from dqlab.testing import Gate, Tally
-from tests.sampled import mostly_slow
-from tests.waiting import is_alive, until_in
+from tests.kit.sampled import mostly_slow
+from tests.kit.waiting import is_alive, until_in
 
 
 def deadlines(*names: str, left: float = 1000.0, drain: float = 100.0) -> Deadlines:

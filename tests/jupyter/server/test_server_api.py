@@ -24,7 +24,7 @@ from dqlab.jupyter.server.upstream import ServiceSilent, Upstream
 from dqlab.stats import Snapshot
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
 from tests.jupyter.server.dashboards import TOKEN, Dashboards
-from tests.logs import lines_of
+from tests.kit.logs import lines_of
 
 METHODS = ("GET", "HEAD", "POST", "DELETE", "PATCH", "PUT", "OPTIONS")
 

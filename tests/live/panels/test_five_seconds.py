@@ -29,7 +29,7 @@ from dqlab.live.views import QueuesView, RunView
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import Attention, ClassStats, History, RunStats, Severity, Snapshot
 from tests.checkup.planted import HEALTHY
-from tests.chromium import needs_chromium
+from tests.kit.chromium import needs_chromium
 from tests.live.conftest import CODE
 from tests.live.drawn import html_of, screen_of, table_text
 from tests.live.pages import Show

@@ -24,9 +24,9 @@ from dqlab.live.run_picture import Focus, run_view
 from dqlab.stats import History, Snapshot
 from dqlab.texts import shown
 from tests.cluster.reports import consumer_report, failure_class, lane_report, shard_report
+from tests.kit.nasty import NASTY_TEXTS
+from tests.kit.sampled import mostly_slow
 from tests.live.drawn import html_of, screen_of
-from tests.nasty import NASTY_TEXTS
-from tests.sampled import mostly_slow
 
 SHORT = [text for text in NASTY_TEXTS if len(text) < 1_000]
 

@@ -22,8 +22,8 @@ from dqlab.live.panels.page import PANELS
 from dqlab.live.panels.scene import WHOLE, Request, request
 from dqlab.live.panels.serving import APPLICATIONS
 from dqlab.stats import Attention, ClassStats, Compaction, Counts, Held, History, Mark, RunState, Severity, Snapshot
+from tests.kit.logs import lines_of
 from tests.live.panels.conftest import cells, titles, words
-from tests.logs import lines_of
 
 pytestmark = pytest.mark.lowest
 

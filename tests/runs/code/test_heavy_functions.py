@@ -13,7 +13,7 @@ import pytest
 import dqlab as dq
 from dqlab.errors import DqlabWarning, FunctionTooLarge, RunNotFound
 from dqlab.store.values import MAX_FUNCTION
-from tests.sampled import mostly_slow
+from tests.kit.sampled import mostly_slow
 
 pytestmark = pytest.mark.cluster
 

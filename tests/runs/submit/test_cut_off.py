@@ -17,8 +17,8 @@ import dqlab as dq
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import CallTimeout, RunExists, SubmissionIncomplete
-from tests import forking
-from tests.waiting import until
+from tests.kit import forking
+from tests.kit.waiting import until
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """

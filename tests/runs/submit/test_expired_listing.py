@@ -13,8 +13,8 @@ from fsspec.implementations.local import LocalFileSystem
 import dqlab as dq
 from dqlab.errors import SubmissionIncomplete
 from dqlab.stats import RunState
-from tests.stores import Store, s3
-from tests.waiting import until
+from tests.kit.stores import Store, s3
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

@@ -16,7 +16,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drop, Open, Order
 from dqlab.errors import RunNotFound, SubmissionIncomplete
 from dqlab.runs.run_book import RunBook
-from tests.waiting import until
+from tests.kit.waiting import until
 
 DOCUMENTS = 3000
 

@@ -12,8 +12,8 @@ import pytest
 import dqlab as dq
 from dqlab.documents import storage
 from dqlab.errors import StorageUnknown
-from tests.cells import of_a_cell
-from tests.http_server import serving
+from tests.kit.cells import of_a_cell
+from tests.kit.http_server import serving
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 

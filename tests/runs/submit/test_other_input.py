@@ -14,8 +14,8 @@ from distributed import Client
 import dqlab as dq
 from dqlab.errors import RunCancelled, RunExists, SubmissionIncomplete
 from dqlab.testing import Tally
+from tests.kit.sampled import mostly_slow
 from tests.runs.submit.test_cut_off import all_there
-from tests.sampled import mostly_slow
 
 
 def listing(*names: str) -> list[dq.Document]:

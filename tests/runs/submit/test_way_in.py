@@ -17,7 +17,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.documents import Document
 from dqlab.errors import DocumentsNotPut, NotPicklable, PutFailed, SubmissionIncomplete
 from dqlab.runs.submit.sender import RunSender, Sender, UnsentFrame
-from tests.sampled import mostly_slow
+from tests.kit.sampled import mostly_slow
 
 
 def same(x: Any) -> Any:

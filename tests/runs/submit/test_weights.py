@@ -15,8 +15,8 @@ import pytest
 from dqlab.documents import Document, Documents
 from dqlab.documents.parts import PageRange
 from dqlab.runs.submit.weights import unit_of, weigher
-from tests.http_server import serving
-from tests.pdfs import make_pdf
+from tests.kit.http_server import serving
+from tests.kit.pdfs import make_pdf
 
 SIZED = [Document(f"{at}.txt", "1", f"/n/{at}.txt", at) for at in range(3)]
 

@@ -20,7 +20,7 @@ __all__ = ["FROZEN", "mixed", "scheduler"]
 FROZEN = pytest.StashKey[int]()
 """How many objects the collector of a tester leaves alone once all tests are collected."""
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PIECE = 10
 """Tests of a piece."""
 WHOLE = {"browser", "hpc"}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from tests.http_server import serving
+from tests.kit.http_server import serving
 
 __all__ = ["Store", "azure", "gcs", "s3"]
 

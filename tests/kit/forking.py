@@ -36,7 +36,7 @@ from typing import Any, Protocol
 
 __all__ = ["Popen", "run", "share"]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WORKERS = (
     "dqlab.checkup.gathering",
     "dqlab.cluster.consumer.actor",
@@ -439,4 +439,4 @@ def main(modules: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    importlib.import_module("tests.forking").main(sys.argv[1:])
+    importlib.import_module("tests.kit.forking").main(sys.argv[1:])

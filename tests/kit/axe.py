@@ -10,7 +10,7 @@ import pytest
 
 __all__ = ["needs_axe", "read_out", "violations"]
 
-_SCRIPT = Path(__file__).parents[1] / "extension" / "node_modules" / "axe-core" / "axe.min.js"
+_SCRIPT = Path(__file__).parents[2] / "extension" / "node_modules" / "axe-core" / "axe.min.js"
 
 needs_axe = pytest.mark.skipif(not _SCRIPT.is_file(), reason="no axe-core here: make extension")
 
