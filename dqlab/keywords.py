@@ -16,13 +16,13 @@ __all__ = ["KeepsAttributes", "SuggestsAttributes", "documented_as", "meant", "n
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_ALIKE = 0.8
-"""How alike two names must be: with less, "error" would be taken for "KeyError"."""
+_ALIKE, _LONGER = 0.75, 2
+"""How alike two names must be, and letters by which one may be longer, lest "progress" means "purge"."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the name that is most like a word, or "" if none is."""
-    names = {name.lower(): name for name in known}
+    names = {name.lower(): name for name in known if abs(len(name) - len(word)) <= _LONGER}
     return next((names[near] for near in get_close_matches(word.lower(), names, n=1, cutoff=_ALIKE)), "")
 
 

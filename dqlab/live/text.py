@@ -53,21 +53,27 @@ def _step(line: str, style: TextStyle) -> str:
 
 
 def _title(title: Title, style: TextStyle) -> str:
-    # The name is cut before the state, which is what one looks for.
-    name = cut(title.name, max(8, style.width - columns(title.state) - 2))
+    # On a screen that is redrawn the name is cut before the state, which is what one looks for; elsewhere it is whole.
+    name = cut(title.name, max(8, style.width - columns(title.state) - 2)) if style.moves else title.name
     state = (Span(title.state, title.ink), Span("   " if title.state else ""))
-    return paint((Span(f"{name}  ", Ink.STRONG), *state, Span(title.about, Ink.QUIET)), style)
+    spans = (Span(f"{name}  ", Ink.STRONG), *state, Span(title.about, Ink.QUIET))
+    return paint(spans, _room_for(f"{name}  {title.state}", style))
+
+
+def _room_for(line: str, style: TextStyle) -> TextStyle:
+    """Return a style in which a line with a long path or name stays whole, unless the screen is redrawn."""
+    return style if style.moves else replace(style, width=max(style.width, columns(line)))
 
 
 def _box(box: Box, style: TextStyle) -> list[str]:
     mark = f"{box.mark} {box.head}: " if box.head else f"{box.mark} "
     first, *rest = _wrapped(f"{mark}{box.text}", style.width, _INDENT if box.head else "  ")
     ink = Ink.QUIET if box.quiet else Ink.PLAIN
-    lines = [paint((Span(box.mark, box.ink), Span(first[len(box.mark) :], ink)), style)]
-    lines += [paint((Span(line, ink),), style) for line in rest]
+    lines = [paint((Span(box.mark, box.ink), Span(first[len(box.mark) :], ink)), _room_for(first, style))]
+    lines += [paint((Span(line, ink),), _room_for(line, style)) for line in rest]
     if box.advice:
         advice = _wrapped(f"{_INDENT}{box.advice}", style.width, _INDENT)
-        lines += [paint((Span(line),), style) for line in advice]
+        lines += [paint((Span(line),), _room_for(line, style)) for line in advice]
     if box.command:
         whole = replace(style, width=max(style.width, 2 * len(_INDENT) + columns(box.command)))
         lines.append(paint((Span(f"{_INDENT}{_INDENT}{box.command}", Ink.STRONG),), whole))

@@ -102,7 +102,7 @@ def test_no_line_is_wider_than_the_terminal(
     stats = RunStats(name, name, state, Counts(*counts), total=sum(counts), why=name, at=10.0)
     view = run_view(stats, silence=Silence(5, 1) if silent else None)
 
-    for style in (TextStyle(width=width), TextStyle(width=width, unicode=False)):
+    for style in (TextStyle(width=width, moves=True), TextStyle(width=width, moves=True, unicode=False)):
         assert all(columns(line) <= width for line in screen_of(view, style).split("\n"))
 
 
