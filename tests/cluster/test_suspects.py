@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
-from distributed import LocalCluster
+from distributed import LocalCluster, WorkerPlugin
 
 import dqlab as dq
 from dqlab.cluster.consumer import slot as slots
@@ -224,6 +226,35 @@ def test_document_that_kills_its_process_is_the_only_one_dead_of_those_that_ran_
     assert "ended itself with exit status 3" in letter.message
     assert list(run.results(errors="skip")) == list(range(1, 12))
     assert letter.deliveries == 1
+
+
+class Model(WorkerPlugin):
+    """Loads into each worker what functions use there."""
+
+    def setup(self, worker: Any) -> None:
+        sys.modules["colorsys"] = module = ModuleType("colorsys")
+        module.model = 5  # type: ignore[attr-defined]
+
+
+@pytest.mark.cluster
+def test_document_that_needs_what_was_set_up_in_its_worker_is_not_dead_because_another_killed_that(
+    threads: dq.Lab,
+) -> None:
+    """Its own process had no model: an AttributeError is not tried again, and it was dead beside the guilty one."""
+    threads.client.register_plugin(Model())
+
+    def work(x: int) -> int:
+        import colorsys
+
+        time.sleep(0.2)
+        if x == 0:
+            os._exit(3)
+        return x * colorsys.model  # type: ignore[attr-defined, no-any-return]
+
+    run = threads.map(work, range(12)).wait(timeout=100)
+
+    assert [letter.ordinal for letter in run.failures()] == [0]
+    assert list(run.results(errors="skip")) == [5 * x for x in range(1, 12)]
 
 
 @pytest.mark.cluster

@@ -262,7 +262,11 @@ class _Passage:
             self._still = False
             _, index = self._given.popleft()
             self._note(index, record)  # before the outcome is in `done`: see `Chunk.ended`
-            self._chunk.done.append((index, _OUTCOMES[record.outcome], record.body, record.key))
+            outcome = _OUTCOMES[record.outcome]
+            # A suspect may lack what was set up in its worker, where its retry runs: only its own `dq.Reject` is final.
+            if outcome is Outcome.REJECT and self._chunk.apart and Failure.from_bytes(record.body).error != "Reject":
+                outcome = Outcome.FAIL
+            self._chunk.done.append((index, outcome, record.body, record.key))
             self._chunk.running = self._given[0][1] if self._given else None
             self._slot.fruitless = 0
 
