@@ -111,7 +111,10 @@ def read_queue(path: Path, files: Files | None = None) -> StoredQueue | None:
         version = found["format"]
         if version > _FORMAT:
             raise LogTooNew(file=str(path / _FILE), theirs=version, ours=_FORMAT)
-        return StoredQueue(found["name"], found["shards"], found["options"])
+        shards = found["shards"]
+        if shards < 1 or any(name.isdecimal() and int(name) >= shards for name in names):
+            raise ValueError(f"it says {shards} shards, and beside it are {shown(names)}")
+        return StoredQueue(found["name"], shards, found["options"])
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{_FILE} cannot be read ({type(error).__name__}: {error})"
         raise NotAQueue(directory=str(path), reason=reason, hint=f"Put {_FILE} back from a copy.") from error

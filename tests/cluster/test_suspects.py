@@ -247,13 +247,15 @@ def test_document_that_needs_what_was_set_up_in_its_worker_is_not_dead_because_a
         import colorsys
 
         time.sleep(0.2)
-        if x == 0:
+        if x == 0 and hasattr(colorsys, "model"):
             os._exit(3)
         return x * colorsys.model  # type: ignore[attr-defined, no-any-return]
 
-    run = threads.map(work, range(12)).wait(timeout=100)
+    run = threads.queue("set-up", max_deliveries=2).map(work, range(12), retry=dq.Retry(0)).wait(timeout=100)
 
-    assert [letter.ordinal for letter in run.failures()] == [0]
+    [letter] = run.failures()
+    assert letter.ordinal == 0
+    assert "consumer died" in letter.message
     assert list(run.results(errors="skip")) == [5 * x for x in range(1, 12)]
 
 

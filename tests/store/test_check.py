@@ -233,6 +233,17 @@ def test_a_missing_shard_cannot_be_opened(store: Path, clock: FakeClock) -> None
     assert "shard 001 has no directory" in check_text(found)
 
 
+def test_a_shard_that_its_queue_does_not_count_is_told(load: Workload, store: Path) -> None:
+    """A flipped bit made "1 shard" "0 shards": nothing was checked, and found clean."""
+    (path,) = store.glob("*/queue.json")
+    path.write_text(path.read_text().replace('"shards": 1', '"shards": 0').replace('"shards":1', '"shards":0'))
+
+    found = check(store)
+
+    assert found.level is Level.UNREADABLE
+    assert "it says 0 shards" in check_text(found)
+
+
 @pytest.mark.parametrize("what", ["major", "feature"])
 def test_a_newer_format_is_refused_in_a_sentence(load: Workload, store: Path, what: str) -> None:
     load.close()

@@ -37,7 +37,7 @@ from dqlab.cluster.consumer.running.execution import (
 )
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
 from dqlab.cluster.consumer.running.sink_rows import code_in
-from dqlab.cluster.consumer.running.suspects import turn_of_suspects
+from dqlab.cluster.consumer.running.suspects import needs_worker, turn_of_suspects
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.transport import calls
@@ -450,11 +450,12 @@ class Slot:
         """Choose the process in which a suspect runs, and return whether it is still to run."""
         if chunk.process is not None and self.options.calls is None:
             return True
-        loop = asyncio.get_running_loop()
-        if await loop.run_in_executor(self._thread, self._fits_child, chunk, blobs):
+        loop, raised, this = asyncio.get_running_loop(), needs_worker(), (chunk.run, chunk.id_at(0))
+        if this not in raised and await loop.run_in_executor(self._thread, self._fits_child, chunk, blobs):
             # If it kills that process, it alone is the reason, and nothing else is lost.
-            chunk.process, chunk.apart = Isolation().record(), True
+            chunk.process, chunk.apart = Isolation().record(), raised
             return True
+        raised.discard(this)
         turn, until = turn_of_suspects(), time.monotonic() + TURN_WITHIN
         while chunk not in self._turns:
             if chunk.finished or len(chunk.cancelled) == chunk.count:

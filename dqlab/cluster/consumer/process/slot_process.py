@@ -262,11 +262,12 @@ class _Passage:
             self._still = False
             _, index = self._given.popleft()
             self._note(index, record)  # before the outcome is in `done`: see `Chunk.ended`
-            outcome = _OUTCOMES[record.outcome]
-            # A suspect may lack what was set up in its worker, where its retry runs: only its own `dq.Reject` is final.
-            if outcome is Outcome.REJECT and self._chunk.apart and Failure.from_bytes(record.body).error != "Reject":
-                outcome = Outcome.FAIL
-            self._chunk.done.append((index, outcome, record.body, record.key))
+            done: Done = index, _OUTCOMES[record.outcome], record.body, record.key
+            if self._chunk.apart is not None and done[1] is not Outcome.ACK:
+                # It may lack what was set up in its worker, where it runs next: what it raises here is not its outcome.
+                self._chunk.apart.add((self._chunk.run, self._chunk.id_at(index)))
+                done = index, Outcome.RETURN, b"", None
+            self._chunk.done.append(done)
             self._chunk.running = self._given[0][1] if self._given else None
             self._slot.fruitless = 0
 
@@ -343,7 +344,7 @@ class _Passage:
             error = ProcessDied(how=f"{error.how} at page {page} of {key!r}")
         failure = obituary(error, child.words.stack(), self._slot.origin, key=key, code=meta["code"], seconds=held)
         # A suspect that has ended its own process too is not retried: that would be in a worker's process again.
-        guilty = self._chunk.apart and turn and isinstance(error, ProcessDied)
+        guilty = self._chunk.apart is not None and turn and isinstance(error, ProcessDied)
         done: Done = index, Outcome.REJECT if guilty else Outcome.FAIL, failure.to_bytes(), key
         self._chunk.done.append(done)
 

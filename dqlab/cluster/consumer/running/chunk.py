@@ -75,8 +75,9 @@ class Chunk:
         self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
         self.run = frames[0].run
         self.frames, self.process = frames, process
-        self.suspect, self.apart = suspect, False
-        """`apart`: it runs in a process of the slot only because it is a suspect."""
+        self.suspect = suspect
+        self.apart: set[tuple[bytes, int]] | None = None
+        """Set if it runs in a process of the slot only because it is a suspect: where to note that it raised there."""
         self.sink, self.consumer, self.code = sink, consumer, ""  # `code`: short code version, as the results name it
         self.process_began = 0.0
         """When the process that runs its messages began, seconds of `time.monotonic`."""

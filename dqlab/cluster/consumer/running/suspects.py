@@ -8,9 +8,15 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakKeyDictionary
 
-__all__ = ["turn_of_suspects"]
+__all__ = ["needs_worker", "turn_of_suspects"]
 
+_raised: WeakKeyDictionary[asyncio.AbstractEventLoop, set[tuple[bytes, int]]] = WeakKeyDictionary()
 _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+
+def needs_worker() -> set[tuple[bytes, int]]:
+    """Return the suspects, by run and id, that raised in a process of their own, which may lack what the worker has."""
+    return _raised.setdefault(asyncio.get_running_loop(), set())
 
 
 def turn_of_suspects() -> asyncio.Lock:
