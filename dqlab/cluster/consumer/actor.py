@@ -20,7 +20,7 @@ from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.calls import CloseCall, ReclaimCall, RunningAnswer
-from dqlab.cluster.transport.internals import NoSuchActor
+from dqlab.cluster.transport.internals import NoSuchActor, memory_limit
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import ConsumerReport, Reporter
 from dqlab.cluster.transport.wire import pack
@@ -87,6 +87,7 @@ class ConsumerActor:
             values=self._values(),
             calls=self._calls(),
             prepare=self._prepare(),
+            memory=memory_limit(worker),
         )
         functions, sinks = FunctionCache(), Sinks(self.name, f"worker {self._worker_name}", origin)
         refusals = Refusals(self.name, f"worker {self._worker_name}")

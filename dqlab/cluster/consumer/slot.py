@@ -69,9 +69,10 @@ class SlotOptions:
         values: Callable[[], Work] | None,  # makes the function for plain values: a custom consumer's `process_item`
         calls: Callable[[Work, Chunk], Work] | None = None,  # makes the function that replaces a call's own
         prepare: Callable[[], object] | None = None,  # called in the slot's thread before a chunk runs
+        memory: int | None = None,  # bytes at which the worker's nanny ends it, and so the process of a suspect
     ) -> None:
         self.batch, self.early, self.concurrency, self.origin = batch, early, concurrency, origin
-        self.values, self.calls, self.prepare = values, calls, prepare
+        self.values, self.calls, self.prepare, self.memory = values, calls, prepare, memory
 
 
 SAY_AFTER, SAY_EVERY = 1.0, 5.0
@@ -453,7 +454,7 @@ class Slot:
         loop, raised, this = asyncio.get_running_loop(), needs_worker(), (chunk.run, chunk.id_at(0))
         if this not in raised and await loop.run_in_executor(self._thread, self._fits_child, chunk, blobs):
             # If it kills that process, it alone is the reason, and nothing else is lost.
-            chunk.process, chunk.apart = Isolation().record(), raised
+            chunk.process, chunk.apart = Isolation(memory=self.options.memory).record(), raised
             return True
         raised.discard(this)
         turn, until = turn_of_suspects(), time.monotonic() + TURN_WITHIN

@@ -344,7 +344,7 @@ class _Passage:
             error = ProcessDied(how=f"{error.how} at page {page} of {key!r}")
         failure = obituary(error, child.words.stack(), self._slot.origin, key=key, code=meta["code"], seconds=held)
         # A suspect that has ended its own process too is not retried: that would be in a worker's process again.
-        guilty = self._chunk.apart is not None and turn and isinstance(error, ProcessDied)
+        guilty = self._chunk.apart is not None and turn and isinstance(error, ProcessDied | MemoryLimit)
         done: Done = index, Outcome.REJECT if guilty else Outcome.FAIL, failure.to_bytes(), key
         self._chunk.done.append(done)
 
