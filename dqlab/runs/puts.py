@@ -65,8 +65,13 @@ WARNED_AT = 6
 The same for every put, so keep comprehensions out of this path: before Python 3.12 they have frames of their own.
 """
 
-_Entries: TypeAlias = dict[int, tuple[Callable[..., Any], Entry, Signature | None]]
-"""The functions of one put with their signatures, by identity; keeping the functions alive keeps identities unique."""
+_Shape: TypeAlias = tuple[Any, ...]
+"""How many arguments a call has by position, and the names of the others: all that decides whether they fit."""
+_Entries: TypeAlias = dict[int, tuple[Callable[..., Any], Entry, Signature | None, set[_Shape]]]
+"""The functions of one put, by identity, with their signatures and the shapes of calls that fit them.
+
+Keeping the functions alive keeps identities unique.
+"""
 
 
 class PlainPuts:
@@ -128,7 +133,7 @@ class PlainPuts:
         return self._send(sealed)
 
     def _value(self, value: Any, position: int) -> tuple[Entry, bytes]:
-        return self._values, self._sealed(value, f"value {position}", position)
+        return self._values, self._sealed(value, "value", position)
 
     def _call(
         self,
@@ -140,15 +145,16 @@ class PlainPuts:
         *,
         check: bool = False,
     ) -> tuple[Entry, bytes]:
-        check_function(fn, option=f"function of call {position}")
-        known = entries.get(id(fn))
+        known, shape = entries.get(id(fn)), (len(args), *kwargs)
         if known is None:
+            check_function(fn, option=f"function of call {position}")
             signature = own_signature(fn) if check else None
             check_takes(fn, signature, args, kwargs, position)  # first: pickling the function costs more
-            entries[id(fn)] = known = (fn, _entry(fn), signature)
-        else:
+            entries[id(fn)] = known = (fn, _entry(fn), signature, {shape})
+        elif shape not in known[3]:  # `bind` of a signature costs more than all else here
             check_takes(fn, known[2], args, kwargs, position)
-        return known[1], self._sealed((args, kwargs), f"the arguments of call {position}", position)
+            known[3].add(shape)
+        return known[1], self._sealed((args, kwargs), "the arguments of call", position)
 
     def flush(self, timeout: float | None = CONFIRM_WAIT) -> None:
         """Wait until all puts are confirmed."""
@@ -168,10 +174,7 @@ class PlainPuts:
         ticket = Ticket(len(sealed))
         if not sealed:
             ticket.done.set_result([])
-        for entry, payload in sealed:
-            self._sender.append(entry, payload, ticket)  # waits while the buffer is full
-            if ticket.refused:
-                break
+        self._sender.extend(sealed, ticket)
         result = PutResult(self.handle, ticket, self._unserved)
         if self._forgetting is not None and sealed:
             # The callback must not refer to `result`, which would live for ever. Not at exit: the loop has ended then.
@@ -179,7 +182,7 @@ class PlainPuts:
         return result
 
     def _sealed(self, value: Any, what: str, position: int) -> bytes:
-        payload = seal_or_explain(value, what)
+        payload = seal_or_explain(value, what, position)
         if len(payload) > self._warn:
             if len(payload) > self._limit:
                 raise MessageTooLarge(position=position, size=len(payload), limit=self._limit)

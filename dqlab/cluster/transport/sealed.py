@@ -382,7 +382,10 @@ def seal_function(
         imports.update(pickler.imports)
         return sealed
 
-    sealed = _explained(function, f"function {name}", seal)
+    try:
+        sealed = seal(function)
+    except SealError as error:
+        raise _not_picklable(function, f"function {name}", error) from error
     if fingerprint is not None:
         local = local_modules()
         if next(named_in(sealed, local), None) is not None:
@@ -562,17 +565,17 @@ def blob_hash(blob: bytes | memoryview) -> bytes:
     return blake2b(blob, digest_size=16).digest()
 
 
-def seal_or_explain(value: object, what: str) -> bytes:
-    """Return a value as bytes, or raise NotPicklable that names the culprit inside `what`, like "argument 3"."""
-    return _explained(value, what, seal_value)
-
-
-def _explained(value: object, what: str, seal: Callable[[object], bytes]) -> bytes:
+def seal_or_explain(value: object, what: str, number: int | None = None) -> bytes:
+    """Return a value as bytes, or raise NotPicklable that names the culprit inside `what`, like "value 3"."""
     try:
-        return seal(value)
+        return _seal(value)
     except SealError as error:
-        reason = error.reason if error.reason == _TOO_DEEP else _culprit(value, error.reason)
-        raise NotPicklable(what=what, reason=reason) from error
+        raise _not_picklable(value, what if number is None else f"{what} {number}", error) from error
+
+
+def _not_picklable(value: object, what: str, error: SealError) -> NotPicklable:
+    reason = error.reason if error.reason == _TOO_DEEP else _culprit(value, error.reason)
+    return NotPicklable(what=what, reason=reason)
 
 
 # --- the search for the culprit ---------------------------------------------------------------

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 from dqlab.cluster.transport import calls
@@ -389,8 +389,11 @@ class Sender:
         self._opened[batch.shard] = True
         self._functions[batch.shard].add(batch.entry.function)
         self.here[batch.shard] += len(batch.payloads)
-        for offset, ticket in enumerate(batch.tickets):
-            ticket.confirm((first or 0) + offset, 1)
+        at = first or 0
+        for ticket, messages in groupby(batch.tickets):
+            n = len(list(messages))
+            ticket.confirm(at, n)
+            at += n
 
     async def _put(self, parcel: list[UnsentFrame]) -> calls.PutAnswer:
         shard = parcel[0].shard
@@ -496,12 +499,16 @@ class PutSender(Sender):
         super().__init__(handle, **options)
         self._appending = threading.Lock()
 
-    def append(self, entry: Entry, payload: bytes, ticket: Ticket) -> None:
-        """Hand over one message, and wait while the buffer is full."""
-        with self._appending:  # any number of threads may put, and `+=` is not atomic
-            self.buffer.append((entry, payload, ticket))
-            self.handed_bytes += len(payload)
-        self.hand_over()
+    def extend(self, messages: Sequence[tuple[Entry, bytes]], ticket: Ticket) -> None:
+        """Hand over the messages of one put, and wait while the buffer is full; stop once the put is refused."""
+        for at in range(0, len(messages), self.frame_messages):
+            some = messages[at : at + self.frame_messages]
+            with self._appending:  # any number of threads may put, and `+=` is not atomic
+                self.buffer.extend([(entry, payload, ticket) for entry, payload in some])
+                self.handed_bytes += sum([len(payload) for _, payload in some])
+            self.hand_over()
+            if ticket.refused:
+                return
 
     def gather(self) -> UnsentFrame:
         """Take neighbouring messages with the same function."""
