@@ -258,7 +258,6 @@ ACTS: dict[str, Call] = {
     "Run.send_again": lambda s: s.run.send_again(),
     "Run.replace": lambda s: s.run.replace("c0"),
     "Run.give_up": lambda s: s.run.give_up("#0"),
-    "Run.compact_sink": lambda s: s.same_run.compact_sink(),
     "ConsumerPool.start": lambda s: s.consumers.start(),
     "ConsumerPool.scale": lambda s: s.consumers.scale(1),
     "ConsumerPool.cancel": lambda s: s.consumers.cancel(),

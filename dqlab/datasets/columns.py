@@ -1,158 +1,222 @@
-"""Builds an Arrow array from the values of one column, with the positions of those that do not fit its type."""
+"""Turns values into Arrow columns, and finds the values that do not fit the type of their column.
+
+Arrow infers types, and converts silently where it can: text becomes bytes, a time loses its zone, fields of a dict are
+left out. Here a value is in a column only if it comes back equal; lists stand for tuples, and null for missing fields.
+"""
 
 from __future__ import annotations
 
 import datetime
-from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import accumulate, chain
-from typing import Any
+import decimal
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from dqlab.datasets.kinds import Kind, check_of, join, kind_of, kind_of_array
-from dqlab.datasets.plain import plain
+from dqlab.datasets.plain import deep
 from dqlab.imports import loaded
 
-__all__ = ["build", "widened"]
+__all__ = ["NULL", "Kind", "fitted", "joined", "recast"]
 
+Kind: TypeAlias = Any
+"""A `pyarrow.DataType`; pyarrow has no type hints."""
+
+NULL, _DOUBLE, _UTC_MOMENT = pa.null(), pa.float64(), pa.timestamp("us", tz="UTC")
+_MOST_FIELDS = 1_000
+"""Fields of a nested dict, at most; a larger one, such as a count of words, fits no column."""
+_DEEPEST = 32
+"""Nested lists and dicts, at most; pyarrow writes Parquet with more, and cannot read it with 50."""
+_MOST_DIGITS = 38
 _NONE = type(None)
-_TAKEN_BY_ARROW: dict[int, set[type]] = {
+_NESTED = (list, tuple, dict)
+_FAMILIAR = frozenset(
+    {
+        *(_NONE, bool, int, float, str, bytes, decimal.Decimal, *_NESTED),
+        *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta),
+    }
+)
+_EXACT: dict[int, set[type]] = {
     pa.bool_().id: {bool, _NONE},
     pa.int64().id: {int, _NONE},
-    pa.float64().id: {float, int, _NONE},
+    _DOUBLE.id: {float, int, _NONE},
     pa.string().id: {str, _NONE},
     pa.binary().id: {bytes, _NONE},
-    pa.date32().id: {datetime.date, _NONE},
 }
 """Python types, by Arrow type, whose values Arrow converts unchanged or refuses."""
-_ALIKE: dict[type, Kind] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
+_SCALARS = {
+    each.id
+    for each in (
+        *(NULL, pa.bool_(), pa.string(), pa.binary(), pa.date32(), pa.time64("us"), pa.duration("us")),
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.float32(), _DOUBLE, _UTC_MOMENT, pa.decimal128(1)),
+    )
 }
-"""Python types whose values all have the same column type, if they fit any."""
-_REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeEncodeError)
 
 
-def widened(values: Sequence[Any], kind: Kind, at: Sequence[int]) -> Kind:
-    """Return a type for the values of `kind` and as many of the values at some positions as can be joined with it."""
-    chosen = values if len(at) == len(values) else [values[position] for position in at]
-    types = set(map(type, chosen)) - {_NONE}
-    if len(types) == 1 and (alike := types.pop()) in _ALIKE:  # one value decides for all; most columns end here
-        first = next((value for value in chosen if value is not None and kind_of(value) is not None), None)
-        return kind if first is None else join(kind, _ALIKE[alike]) or kind
-    seen: Kind | None = None
-    for value in chosen:
-        made = _kind_of(value)
-        if made is None or made is seen or (seen is not None and made.equals(seen)):
-            continue
-        seen = made
-        kind = join(kind, made) or kind
-    return kind
+def fitted(values: Any, kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int]]:
+    """Return a column of values, its type, and the positions of values that do not fit, and are null there."""
+    # `kind` is the type of the column so far; with `widen` it may become one that also holds the values before.
+    if isinstance(values, pa.Array):
+        wider = joined(kind, values.type) if widen else kind
+        made = None if wider is None else recast(values, wider)
+        if made is not None:
+            return made, wider, []
+        values = values.to_pylist()
+    values = _familiar(values)
+    made = _at_once(values, None if widen else kind)
+    wider = kind if made is None else joined(kind, made.type)
+    if made is not None and wider is not None and not made.type.equals(wider):
+        made = _at_once(values, wider)
+    if made is not None and wider is not None:
+        return made, wider, []
+    return _one_by_one(values, kind, widen=widen)
 
 
-def _kind_of(value: Any) -> Kind | None:
-    made = kind_of_array(value) if _is_array(value) else None
-    return kind_of(value) if made is None else made
+def recast(array: Any, kind: Kind) -> Any:
+    """Return an array with a type that its own was joined into, or None if a value would change."""
+    if array.type.equals(kind):
+        return array
+    if not kind.equals(joined(kind, array.type)):  # Arrow would read numbers from texts
+        return None
+    if pa.types.is_nested(kind):
+        return _at_once(array.to_pylist(), kind)
+    try:
+        return array.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
 
 
-def _is_array(value: Any) -> bool:
+def joined(one: Kind, other: Kind) -> Kind | None:
+    """Return a type for the values of both types, or None."""
+    # Arrow's own promotion makes bytes of texts, and floats of decimals.
+    types = pa.types
+    if one.equals(other) or types.is_null(other):
+        return one
+    if types.is_null(one):
+        return other
+    if types.is_list(one) and types.is_list(other):
+        inner = joined(one.value_type, other.value_type)
+        return None if inner is None else pa.list_(inner)
+    if types.is_struct(one) and types.is_struct(other):
+        fields = {field.name: field.type for field in one}
+        for field in other:
+            fields[field.name] = joined(fields.get(field.name, NULL), field.type)
+        return None if None in fields.values() or len(fields) > _MOST_FIELDS else pa.struct(list(fields.items()))
+    if types.is_decimal(one) and types.is_decimal(other):
+        scale = max(one.scale, other.scale)
+        precision = max(one.precision - one.scale, other.precision - other.scale) + scale
+        return pa.decimal128(precision, scale) if precision <= _MOST_DIGITS else None
+    numbers = [each for each in (one, other) if types.is_integer(each) or types.is_floating(each)]
+    if len(numbers) < 2 or pa.uint64() in numbers:
+        return None
+    return pa.int64() if all(map(types.is_integer, numbers)) else _DOUBLE
+
+
+def _familiar(values: Sequence[Any]) -> Sequence[Any]:
+    """Return values without the classes of libraries and users, as far as plain Python can hold them exactly."""
+    if set(map(type, values)) <= _FAMILIAR or _are_arrays(values):
+        return values
+    return list(map(deep, values))
+
+
+def _are_arrays(values: Sequence[Any]) -> bool:
+    """Return whether all values are numpy arrays that Arrow takes without an object for each number."""
     numpy = loaded("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    if numpy is None or set(map(type, values)) - {_NONE} != {numpy.ndarray}:
+        return False
+    kinds = {(each.ndim, each.dtype) for each in values if each is not None}
+    ((dimensions, dtype), *others) = kinds
+    numeric = dtype.kind in "biuf" and dtype.isnative and dtype.itemsize <= 8 and dtype != numpy.float16
+    return not others and dimensions == 1 and numeric
 
 
-def build(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
-    """Return an array of a type, and the positions of values that do not fit, and are null in the array."""
-    if pa.types.is_null(kind):
-        misfits = [at for at, value in enumerate(values) if value is not None and plain(value) is not None]
-        return pa.nulls(len(values)), misfits
+def _is_safe(values: Sequence[Any]) -> bool:
+    """Return whether values have familiar types at all levels, and not too many of these: Arrow crashes on circles."""
+    for _ in range(_DEEPEST + 1):
+        if not set(map(type, values)) <= _FAMILIAR:
+            return False
+        nested = {id(each): each for each in values if isinstance(each, _NESTED)}
+        if not nested:
+            return True
+        values = list(chain.from_iterable(_parts(each) for each in nested.values()))
+    return False
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _at_once(values: Sequence[Any], kind: Kind | None) -> Any:
+    """Return values as an array, of a type if one is given, or None unless each comes back equal."""
+    arrays = _are_arrays(values)
+    try:
+        if not arrays and not _is_safe(values):
+            return None
+        made = pa.array(values, kind)
+        stored = _stored(made.type)
+        if stored is None or (kind is not None and not stored.equals(kind)):
+            return None
+        if not stored.equals(made.type):
+            made = pa.array(values, stored)
+        its = arrays or _is_exact(values, stored) or all(map(_same, made.to_pylist(), values))
+    except Exception:  # noqa: BLE001 - values of users may raise anything
+        return None
+    return made if its else None
+
+
+def _stored(kind: Kind, deepest: int = _DEEPEST) -> Kind | None:
+    """Return the type of a column of a table for an inferred one, or None if there is none."""
     if pa.types.is_list(kind):
-        return _lists(values, kind)
+        inner = _stored(kind.value_type, deepest - 1) if deepest else None
+        return None if inner is None else pa.list_(inner)
     if pa.types.is_struct(kind):
-        return _structs(values, kind)
-    if set(map(type, values)) <= _TAKEN_BY_ARROW.get(kind.id, set()):
-        try:
-            return pa.array(values, kind), []
-        except _REFUSALS:
-            pass  # find out one by one below which values do not fit
-    check = check_of(kind)
-    kept: list[Any] = []
-    misfits = []
-    for at, value in enumerate(values):
-        made = plain(value)
-        if made is not None and (check is None or not check(made)):
-            misfits.append(at)
-            made = None
-        kept.append(made)
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        kept = [None if value is None else value.astimezone(datetime.UTC) for value in kept]
-    return pa.array(kept, kind), misfits
+        if not deepest or not 0 < kind.num_fields <= _MOST_FIELDS:  # Parquet has no struct without fields
+            return None
+        fields = [(field.name, _stored(field.type, deepest - 1)) for field in kind]
+        return None if any(inner is None for _, inner in fields) else pa.struct(fields)
+    if pa.types.is_timestamp(kind):
+        return kind if kind.tz is None else _UTC_MOMENT
+    return kind if kind.id in _SCALARS else None
 
 
-def _lists(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
-    arrays = _of_arrays(values, kind)
-    if arrays is not None:
-        return arrays, []
-    lists: list[Any] = []
-    misfits = []
-    for at, value in enumerate(values):
-        made = plain(value)
-        if made is not None and not isinstance(made, list):
-            misfits.append(at)
-            made = None
-        lists.append(made)
-    # A list with an element that does not fit is null as a whole: drop it, and build again.
-    while True:
-        ends = list(accumulate(0 if each is None else len(each) for each in lists))
-        inner, wrong = build(list(chain.from_iterable(each for each in lists if each is not None)), kind.value_type)
-        if not wrong:
-            break
-        for at in {bisect_right(ends, position) for position in wrong}:
-            lists[at] = None
-            misfits.append(at)
-    offsets = [None if each is None else end - len(each) for each, end in zip(lists, ends, strict=True)]
-    ends_at = pa.array([*offsets, ends[-1] if ends else 0], pa.int32())
-    # Pass the type instead of casting: a cast of a list of only nulls loses all of them but one (pyarrow 26).
-    return pa.ListArray.from_arrays(ends_at, inner, type=kind), sorted(misfits)
+def _is_exact(values: Sequence[Any], kind: Kind) -> bool:
+    """Return whether Arrow converts values to this type unchanged, as their types show without comparing each."""
+    types = set(map(type, values))
+    if pa.types.is_list(kind):
+        there = [each for each in values if each is not None]
+        return types <= {list, tuple, _NONE} and _is_exact(list(chain.from_iterable(there)), kind.value_type)
+    if pa.types.is_struct(kind):
+        there = [each for each in values if each is not None]
+        names = [field.name for field in kind]
+        if not types <= {dict, _NONE} or not set(chain.from_iterable(there)) <= set(names):
+            return False
+        return all(_is_exact([each.get(field.name) for each in there], field.type) for field in kind)
+    return types <= _EXACT.get(kind.id, {_NONE})
 
 
-def _of_arrays(values: Sequence[Any], kind: Kind) -> Any:
-    """Return numpy arrays that have exactly this type, without an object for each number, or None."""
-    numpy = loaded("numpy")
-    if numpy is None or set(map(type, values)) != {numpy.ndarray}:
-        return None
-    dtype = values[0].dtype
-    if any(value.ndim != 1 or value.dtype != dtype for value in values):
-        return None
-    made = kind_of_array(values[0])
-    if made is None or not made.equals(kind):
-        return None
-    offsets = pa.array([0, *accumulate(len(value) for value in values)], pa.int32())
-    return pa.ListArray.from_arrays(offsets, pa.array(numpy.concatenate(values)))
+def _same(came: Any, went: Any) -> bool:
+    """Return whether a value of a column is the one that went in."""
+    if isinstance(came, dict) and isinstance(went, dict):
+        return went.keys() <= came.keys() and all(_same(value, went.get(name)) for name, value in came.items())
+    if isinstance(came, list) and isinstance(went, list | tuple):
+        return len(came) == len(went) and all(map(_same, came, went))
+    if isinstance(went, float):
+        return isinstance(came, float) and (came == went or (came != came and went != went))
+    if isinstance(came, datetime.time) and isinstance(went, datetime.time) and went.tzinfo is not None:
+        return False
+    kinds = bool, decimal.Decimal
+    return all(isinstance(came, each) == isinstance(went, each) for each in kinds) and bool(came == went)
 
 
-def _structs(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
-    fields = list(kind)
-    names = {field.name for field in fields}
-    rows: list[dict[Any, Any] | None] = []
-    misfits = []
-    for at, value in enumerate(values):
-        made = plain(value)
-        if made is not None and (type(made) is not dict or not made.keys() <= names):
-            misfits.append(at)
-            made = None
-        rows.append(made)
-    # A row with a field that does not fit is null as a whole: drop it, and build again.
-    while True:
-        built = [build([None if row is None else row.get(field.name) for row in rows], field.type) for field in fields]
-        wrong = {at for _, positions in built for at in positions}
-        if not wrong:
-            break
-        for at in wrong:
-            rows[at] = None
-        misfits += wrong
-    mask = pa.array([row is None for row in rows], pa.bool_())
-    return pa.StructArray.from_arrays([column for column, _ in built], fields=fields, mask=mask), sorted(misfits)
+def _one_by_one(values: Sequence[Any], kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int]]:
+    """Do as `fitted`, where a value or two of a column do not fit it."""
+    values = list(map(deep, values))
+    if widen:
+        for value in values:
+            single = None if value is None else _at_once([value], None)
+            wider = None if single is None else joined(kind, single.type)
+            kind = kind if wider is None else wider
+    misfits = [at for at, value in enumerate(values) if value is not None and _at_once([value], kind) is None]
+    left = set(misfits)
+    return pa.array([None if at in left else value for at, value in enumerate(values)], kind), kind, misfits

@@ -1,4 +1,4 @@
-"""Makes columns of how results were made, from settlements or from the rows of a sink.
+"""Makes columns of how results were made, from settlements.
 
 A page of results has several pieces, each with a `Lineage`; `Gathered` joins many of them into arrays. Loads neither
 pyarrow nor pandas before arrays are requested.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import datetime
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain, groupby, repeat
+from collections.abc import Collection, Iterable
+from itertools import chain, repeat
 from typing import Any, Protocol
 
 from dqlab.datasets.lineage import CODE, ROW_LINEAGE
 from dqlab.frame import Made
 from dqlab.texts import shown
 
-__all__ = ["Gathered", "Lineage", "MadeRows", "SinkLineage", "Unrecorded", "lineage_of"]
+__all__ = ["Gathered", "Lineage", "MadeRows", "Unrecorded"]
 
 SECONDS, AT, ATTEMPTS = "_seconds", "_at", "_attempts"
 UNKNOWN = -(2**63)
@@ -84,36 +84,6 @@ class MadeRows:
         return array("q", [at - round(age * 1e6) if -1e9 < age < 1e9 else UNKNOWN for age in ages])
 
 
-class SinkLineage:
-    """The lineage in the parts of a sink."""
-
-    __slots__ = ("_rows",)
-
-    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def cut(self, start: int, stop: int) -> SinkLineage:
-        """Return the lineage of the results from `start` up to `stop`."""
-        return SinkLineage(self._rows[start:stop])
-
-    def runs(self, name: str) -> Iterable[tuple[Any, int]]:
-        """Return a column as runs of equal values."""
-        return ((value, sum(1 for _ in alike)) for value, alike in groupby(row.get(name) for row in self._rows))
-
-    def seconds(self) -> array[float]:
-        """Return how long each result took."""
-        found = (row.get(SECONDS) for row in self._rows)
-        return array("d", (_NAN if each is None else each for each in found))
-
-    def moments(self) -> array[int]:
-        """Return when each result was made."""
-        found = (row.get(AT) for row in self._rows)
-        return array("q", (UNKNOWN if each is None else (each - _EPOCH) // _MICROSECOND for each in found))
-
-
 class Unrecorded:
     """The lineage of documents that have none, or of results in a log from before lineage was recorded."""
 
@@ -140,13 +110,6 @@ class Unrecorded:
     def moments(self) -> array[int]:
         """Return unknown times."""
         return array("q", [UNKNOWN]) * self._count
-
-
-def lineage_of(rows: Sequence[Mapping[str, Any]], made: Lineage | None) -> Lineage:
-    """Return the lineage of rows of a sink, or the settlement's if a user's own sink returns only values."""
-    if made is not None and not any(value is not None for row in rows for value in row.values()):
-        return made
-    return SinkLineage(rows)
 
 
 class Gathered:

@@ -16,15 +16,14 @@ import math
 import uuid
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from dqlab.errors import ResultNotStorable
 from dqlab.imports import loaded
 from dqlab.texts import said_by, shown
 
-__all__ = ["EXACT", "InRest", "exact_key", "json_of", "keys_behind", "name_of", "parted", "plain", "row_of", "same"]
+__all__ = ["EXACT", "deep", "name_of", "parted", "plain", "row_of"]
 
 EXACT = 2**53
 """Each whole number up to here is exact as a float."""
@@ -59,36 +58,15 @@ class _Opaque(ValueError):
     """No plain data stands for an object of this class, whose name is the argument."""
 
 
-class InRest:
-    """A value from the rest of a row, kept as JSON because its original type is unknown."""
-
-    # A separate class, so that it is neither a row nor fits a column: bytes in the rest are a dict in JSON, which would
-    # otherwise get the columns of other dicts.
-    __slots__ = ("json",)
-
-    def __init__(self, json: Any) -> None:
-        self.json = json
-
-
-def same(one: Any, other: Any) -> bool:
-    """Return whether two values read from parts are equal, in the rest or not."""
-    # NaN equals NaN, and 1 equals 1.0, because columns widen whole numbers. True does not equal 1.
-    one, other = (each.json if type(each) is InRest else each for each in (one, other))
-    if isinstance(one, float) and isinstance(other, float) and one != one and other != other:
-        return True
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
-
-
 def row_of(value: Any) -> dict[Any, Any] | None:
     """Return the columns of a mapping, a dataclass instance or a named tuple, or None for a value that is not a row."""
     if type(value) is dict:
         return value
     if isinstance(value, Mapping | tuple) or dataclasses.is_dataclass(value):
-        made = plain(value)
+        try:
+            made = plain(value)
+        except Exception:  # noqa: BLE001 - a user's class may raise anything, and is then no row
+            return None
         return made if type(made) is dict else None
     return None
 
@@ -135,6 +113,21 @@ def plain(value: Any) -> Any:  # noqa: C901 - one line for each kind of value
     return value
 
 
+def deep(value: Any) -> Any:
+    """Return a value whose parts at all levels are plain as well, or unchanged if it is no plain data."""
+    try:
+        return _deep(value)
+    except Exception:  # noqa: BLE001 - reading a value runs users' code, and circles end in a RecursionError
+        return value
+
+
+def _deep(value: Any) -> Any:
+    value = plain(value)
+    if type(value) is list:
+        return list(map(_deep, value))
+    return {name: _deep(each) for name, each in value.items()} if type(value) is dict else value
+
+
 def _of_array(value: Any) -> Any:
     """Return a numpy array as lists, whose elements are plain Python if that is exact for all."""
     if value.dtype.kind in "biufSUO":
@@ -161,52 +154,19 @@ def name_of(key: Any) -> str:
     return shown(key if type(key) is str else said_by(key))
 
 
-def exact_key(key: Any) -> str | int | float | bool | None:
-    """Return a key as JSON can represent it, or the name of its column for other types."""
-    if type(key).__module__ == "numpy":
-        key = plain(key)
-    if type(key) in (str, int, bool, type(None)) or (type(key) is float and math.isfinite(key)):
-        exact: str | int | float | bool | None = key
-        return exact
-    return name_of(key)
-
-
-def keys_behind(names: Iterable[tuple[Any, str]]) -> dict[str, Any]:
-    """Return, by column name, the keys of those columns, given as (key, name), whose name differs from the key."""
-    found, taken, pairs = dict[str, Any](), set[Any](), list(names)
-    if all(type(raw) is str and raw == name for raw, name in pairs):
-        return found
-    for raw, name in pairs:
-        key = exact_key(raw)
-        while key in taken:  # another key, of a type that JSON lacks, is represented by the same text
-            key = f"{key}_"
-        taken.add(key)
-        if type(key) is not str or key != name:
-            found[name] = key
-    return found
-
-
-def json_of(values: Mapping[str, Any]) -> str:
-    """Return values by name as JSON (see `parted`), or raise `ResultNotStorable` if JSON cannot represent one."""
-    made, opaque = parted(values)
-    for column, kind in opaque.items():
-        raise ResultNotStorable(column=column, type=kind)
-    return made
-
-
 def parted(values: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     """Return values by name as JSON, "" if there is none, and by name the class of those that it cannot represent."""
     # Times are ISO 8601, `Decimal` its digits, NaN and the infinities "NaN", "Infinity" and "-Infinity", bytes
     # ``{"base64": ...}``. Users' files have these forms: keep them.
     try:
         return _encoded({name: _jsonable(value) for name, value in values.items()}), {}
-    except (ValueError, RecursionError):  # find out below which value is not finite, too deep, or no plain data
+    except Exception:  # noqa: BLE001, S110 - find out below which value is not finite, too deep, or no plain data
         pass
     made, opaque = dict[str, Any](), dict[str, str]()
     for name, value in values.items():
         try:
             _encoded(worded := _worded(_jsonable(value)))
-        except (ValueError, RecursionError) as error:
+        except Exception as error:  # noqa: BLE001 - reading a value runs users' code
             opaque[name] = error.args[0] if isinstance(error, _Opaque) else type(value).__name__
         else:
             made[name] = worded
@@ -223,8 +183,6 @@ def _worded(value: Any) -> Any:
 
 
 def _jsonable(value: Any) -> Any:
-    if type(value) is InRest:
-        return value.json
     value = plain(value)
     if value is None or isinstance(value, str | bool | int | float):
         return value

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from numbers import Integral
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
-from dqlab.datasets.alike import Alike
 from dqlab.datasets.plain import EXACT
 
-__all__ = ["EvenRows", "frame_of", "index_of", "inferred", "series_of"]
+__all__ = ["FrameRows", "frame_of", "index_of", "series_of"]
+
+_NUMBERS = {int: "int64", float: "float64", bool: "bool"}
 
 
 def index_of(keys: Sequence[Any]) -> Any:
@@ -25,35 +26,16 @@ def index_of(keys: Sequence[Any]) -> Any:
         return pd.Index(keys, name="key", dtype=object)
 
 
-def frame_of(rows: Sequence[Mapping[Any, Any]], index: Any, columns: list[str] | None = None) -> Any:
-    """Return rows as a table, with a column of objects where a fitting type would refuse or round a value."""
+def series_of(values: Any, index: Any) -> Any:
+    """Return values as a column with a fitting type, or with objects if that type would refuse or round a value."""
     import pandas as pd
 
-    rows = list(rows)
-    try:  # not from_records: if all labels of the index are also columns, it takes the index for their names
-        frame = pd.DataFrame(rows, index=index, columns=columns)
-        for at, key in enumerate(frame.columns):  # by position: a name may be a tuple
-            # pandas makes floats of integers beside a missing value: above 2**53 they would become other numbers.
-            if _may_round(frame.iloc[:, at]) and _rounds(row.get(key) for row in rows):
-                exact: Any = pd.Series([row.get(key, math.nan) for row in rows], frame.index, dtype=object)
-                frame.isetitem(at, exact)
-        return frame
-    except UnicodeEncodeError:
-        names = list(dict.fromkeys(chain.from_iterable(rows))) if columns is None else columns
-        named = pd.Index(names, dtype=object, tupleize_cols=False)
-        frame = pd.DataFrame(rows, index=index, columns=named, dtype=object)
-    for name in frame:
-        frame[name] = inferred(frame[name])
-    return frame
-
-
-def inferred(column: Any) -> Any:
-    """Return a column of objects with a fitting type, or unchanged if that type cannot hold all values exactly."""
     try:
-        made = column.infer_objects()
+        made = pd.Series(values, index)
     except UnicodeEncodeError:
-        return column
-    return column if _may_round(made) and _rounds(column) else made
+        return pd.Series(values, index, dtype=object)
+    # pandas makes floats of integers beside a missing value: above 2**53 they would become other numbers.
+    return pd.Series(values, index, dtype=object) if _may_round(made) and _rounds(values) else made
 
 
 def _may_round(column: Any) -> bool:
@@ -67,163 +49,121 @@ def _rounds(values: Iterable[Any]) -> bool:
     )
 
 
-def series_of(values: Any, index: Any) -> Any:
-    """Return values as a column with a fitting type, or with objects if a value is not valid Unicode."""
+def frame_of(rows: Sequence[Mapping[Any, Any]], index: Any, columns: Sequence[str] | None = None) -> Any:
+    """Return rows as a table, with these columns or all."""
+    names = dict.fromkeys(chain.from_iterable(rows)) if columns is None else columns
+    return _framed({name: series_of([row.get(name, math.nan) for row in rows], index) for name in names}, index)
+
+
+def _framed(columns: Mapping[Any, Any], index: Any) -> Any:
+    """Return columns by name as a table."""
     import pandas as pd
 
+    # Built with numbers as names, named afterwards: pandas may take other names, such as tuples, for several levels.
+    frame = pd.DataFrame(dict(enumerate(columns.values())), index=index, copy=False)
     try:
-        return pd.Series(values, index)
+        frame.columns = pd.Index(list(columns), tupleize_cols=False)
     except UnicodeEncodeError:
-        return pd.Series(values, index, dtype=object)
+        frame.columns = pd.Index(list(columns), dtype=object, tupleize_cols=False)
+    return frame
 
 
-class EvenRows:
-    """Rows that all have the same columns with one plain type each, held as columns."""
+class FrameRows:
+    """Gathers results as the columns of a table, page by page.
 
-    # Most results are rows like these. As Python objects a small row takes 400 bytes, here a number takes eight.
+    A dict is a row; any other value is in a column ``value``, and None, as a result that is missing, is an empty row.
+    """
 
-    def __init__(self) -> None:
+    # Most results have the same columns with one plain type each. As Python objects a small row takes 400 bytes, here
+    # a number takes eight.
+
+    def __init__(self, replaces: Callable[[Any], bool] | None, only: Sequence[Any] | None = None) -> None:
+        self._replaces, self._only = replaces, None if only is None else frozenset(only)
         self._columns: dict[Any, list[Any]] = {}
-        self._types: dict[Any, type] = {}
+        """Arrays, and lists of values."""
         self._keys: list[Any] = []
         """Arrays of positions, and lists of keys."""
+        self._count, self._has_dicts = 0, False
+        self.reasons: list[str | None] = []
+        """Why documents have no result, if these are among the rows."""
+        self.others: dict[Any, None] = {}
+        """Columns that were not asked for."""
 
-    def add(self, *parts: Sequence[Any] | Alike) -> bool:
-        """Add all rows of the parts, or none if they differ from the earlier rows; return whether they were added."""
-        # Nothing is stored before all parts fit: the caller adds the whole page elsewhere if one does not.
-        made, types = list[dict[Any, Any]](), self._types
-        for rows in parts:
-            found = _columns_of(rows.columns) if isinstance(rows, Alike) else _columns_of_rows(rows)
-            if found is None:
-                return False
-            here = {name: kind for name, (kind, _) in found.items()}
-            types = types or here
-            if list(here.items()) != list(types.items()):  # as lists: columns in another order are another table
-                return False
-            made.append({name: array for name, (_, array) in found.items()})
-        self._types = types
-        for columns in made:
-            for name, array in columns.items():
-                self._columns.setdefault(name, []).append(array)
-        return True
-
-    def add_keys(self, keys: list[Any] | None, ordinals: Sequence[int]) -> None:
-        """Add the keys of the rows that were added last, which are their ordinals if `keys` is None."""
+    def add(self, values: Sequence[Any], keys: Sequence[Any] | None, ordinals: Sequence[int]) -> None:
+        """Add results, whose keys are their ordinals if `keys` is None."""
         import numpy as np
 
         self._keys.append(np.array(ordinals, np.int64) if keys is None else keys)
+        rows = values
+        if self._replaces is not None or set(map(type, values)) != {dict}:
+            rows = list(map(self._row, values))
+        else:
+            self._has_dicts = True
+        names = dict.fromkeys(chain.from_iterable(rows))
+        even = {len(names)} == set(map(len, rows))
+        for name in names:
+            if self._only is not None and name not in self._only:
+                self.others[name] = None
+                continue
+            before = [[math.nan] * self._count] if self._count else []
+            new = list(map(itemgetter(name), rows)) if even else [row.get(name, math.nan) for row in rows]
+            self._columns.setdefault(name, before).append(_compact(new))
+        self._count += len(rows)
+        for column in (column for name, column in self._columns.items() if name not in names):
+            column.append([math.nan] * len(rows))
+
+    def _row(self, value: Any) -> Mapping[Any, Any]:
+        bad = self._replaces is not None and self._replaces(value)
+        if self._replaces is not None:
+            self.reasons.append(str(value) if bad else None)
+        self._has_dicts = self._has_dicts or isinstance(value, dict)
+        return {} if bad or value is None else value if isinstance(value, dict) else {"value": value}
 
     def frame(self) -> Any:
-        """Return a DataFrame of all rows by key, or None without rows or if a name is not valid Unicode."""
+        """Return all rows by key."""
         import numpy as np
         import pandas as pd
 
-        if not self._columns:
-            return None
         if all(isinstance(each, np.ndarray) for each in self._keys):
-            index = pd.Index(np.concatenate(self._keys), name="key")
+            index = pd.Index(np.concatenate([*self._keys, np.array([], np.int64)]), name="key")
         else:
-            index = index_of(list(chain.from_iterable(_listed(each) for each in self._keys)))
-        joined = {}
-        for name, parts in self._columns.items():
-            if isinstance(parts[0], np.ndarray):
-                joined[name] = np.concatenate(parts)
-            else:
-                joined[name] = pd.concat(parts, ignore_index=True).array
-        # Names that are tuples would make columns of several levels.
-        names = pd.Index(list(joined), tupleize_cols=False) if not _odd(joined) else None
-        if names is None:
-            return None
-        # Built with numbers as names, named afterwards: pandas may take other names for several levels.
-        frame = pd.DataFrame(dict(enumerate(joined.values())), index=index, copy=False)
-        frame.columns = names
-        return frame
-
-    def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Yield (key, row) in the order in which they were added."""
-        names = list(self._columns)
-        for at, keys in enumerate(self._keys):
-            columns = (_listed(parts[at]) for parts in self._columns.values())
-            rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-            yield from zip(_listed(keys), rows, strict=True)
+            index = index_of(list(chain.from_iterable(map(_listed, self._keys))))
+        if not self._columns and not self._has_dicts and self._only is None:
+            self._columns["value"] = [[None] * self._count]
+        return _framed({name: _joined(column, index) for name, column in self._columns.items()}, index)
 
 
-_Columns: TypeAlias = dict[Any, tuple[type, Any]]
-"""The type and the values of each column, by name."""
-_KINDS = {"i": int, "f": float, "b": bool}
-
-
-def _columns_of(given: Mapping[str, Any]) -> _Columns | None:
-    """Return columns that were read without their rows, or None if a text is not valid Unicode."""
-    made: _Columns = {}
-    for name, column in given.items():
-        kind = str if isinstance(column, list) else _KINDS[column.dtype.kind]
-        array = _array_of(column, str) if isinstance(column, list) else column
-        if array is None:
-            return None
-        made[name] = kind, array
-    return made
-
-
-def _columns_of_rows(rows: Sequence[Any]) -> _Columns | None:
-    """Return the columns of rows, or None unless all rows have the same columns with one plain type each."""
-    # `type`, not isinstance: True is an int, and a subclass of dict or str would lose what makes it one.
-    if set(map(type, rows)) != {dict} or not rows[0]:
-        return None
-    names, width = list(rows[0]), len(rows[0])
-    if set(map(len, rows)) != {width}:
-        return None
-    made: _Columns = {}
-    for name in names:
-        try:
-            column = list(map(itemgetter(name), rows))
-        except KeyError:
-            return None
-        kinds = set(map(type, column))
-        if len(kinds) != 1:
-            return None
-        kind = kinds.pop()
-        array = _array_of(column, kind)
-        if array is None:
-            return None
-        made[name] = kind, array
-    return made
-
-
-def _odd(names: Mapping[Any, Any]) -> bool:
-    """Return whether some name of a column is no text, or not valid Unicode."""
-    try:
-        for name in names:
-            if type(name) is not str:
-                return True
-            name.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
-def _listed(values: Any) -> list[Any]:
-    return values if isinstance(values, list) else values.tolist()
-
-
-def _array_of(column: list[Any], kind: type) -> Any:
-    """Return values of one plain type as an array, or texts as a pandas Series, or None for other values."""
+def _compact(column: list[Any]) -> Any:
+    """Return values of one plain type as an array, or texts as a pandas Series, or other values unchanged."""
     import numpy as np
     import pandas as pd
 
-    if kind is int:
-        try:
-            return np.array(column, np.int64)
-        except OverflowError:  # beyond 64 bits
-            return None
-    if kind is float or kind is bool:
-        return np.array(column, kind)
-    if kind is not str:
-        return None
+    # `type`, not isinstance: True is an int, and a subclass of str would lose what makes it one.
+    kinds = set(map(type, column))
+    kind = kinds.pop() if len(kinds) == 1 else None
     try:
+        if kind in _NUMBERS:
+            return np.array(column, _NUMBERS[kind])
+        if kind is not str:
+            return column
         if len(set(column)) * 2 < len(column):  # a pandas without its compact text type keeps objects: share equal ones
             one = dict(zip(column, column, strict=True))
-            column = list(map(one.get, column))
+            column = list(map(one.__getitem__, column))
         return pd.Series(column)
-    except UnicodeEncodeError:
-        return None
+    except (OverflowError, UnicodeEncodeError):  # beyond 64 bits, or not valid Unicode
+        return column
+
+
+def _joined(parts: Sequence[Any], index: Any) -> Any:
+    import numpy as np
+    import pandas as pd
+
+    if all(isinstance(each, np.ndarray) and each.dtype == parts[0].dtype for each in parts):
+        return np.concatenate(parts)
+    if all(isinstance(each, pd.Series) for each in parts):
+        return pd.concat(parts, ignore_index=True).array
+    return series_of(list(chain.from_iterable(map(_listed, parts))), index)
+
+
+def _listed(values: Any) -> Iterable[Any]:
+    return values if isinstance(values, list | range) else values.tolist()

@@ -19,10 +19,9 @@ from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
-from dqlab.datasets.alike import FEWEST, Alike, alike
 from dqlab.datasets.lineage import CODE, ERROR, KEY, ORDINAL, ROW_LINEAGE, check_columns
-from dqlab.datasets.lineage_columns import Gathered, Lineage, MadeRows, Unrecorded, lineage_of
-from dqlab.datasets.sink_parts import Finds, Found, PartError, Reader
+from dqlab.datasets.lineage_columns import Gathered, Lineage, MadeRows, Unrecorded
+from dqlab.datasets.sink_parts import PartError, Reader
 from dqlab.documents import label_of
 from dqlab.errors import (
     BadOption,
@@ -38,14 +37,14 @@ from dqlab.frame import NO_ID, Settlement
 from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
-from dqlab.runs.dataframes import EvenRows, frame_of, index_of, inferred, series_of
+from dqlab.runs.dataframes import FrameRows, series_of
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import AbsentDocument
 from dqlab.runs.objects import StaysHere
 from dqlab.runs.waiting import reading
 from dqlab.texts import one_line, said_by
 from dqlab.user_frames import level_of_user
-from dqlab.waits import Wait, shown
+from dqlab.waits import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,8 +86,8 @@ class OpenedStretch:
     """Results with neighbouring ordinals."""
 
     ordinal: int
-    values: Any
-    """A list, or an `Alike` if the caller asked for columns."""
+    values: list[Any]
+    """For a run with a sink, references to its rows, until these are read."""
     keys: list[Any] | None = None
     """None if the ordinals are the keys."""
     unreadable: ResultUnreadable | PartError | None = None
@@ -130,35 +129,26 @@ def check_readable(stretch: OpenedStretch) -> OpenedStretch:
     return stretch
 
 
-def open_settlements(parts: Sequence[bytes | memoryview], reader: Finds | None = None) -> list[OpenedStretch]:
+def open_settlements(parts: Sequence[bytes | memoryview]) -> list[OpenedStretch]:
     """Return the results in pages of settlements, by ordinal, with a `ResultUnreadable` for each unreadable value."""
-    # `reader` finds the rows if the settlements have references to parts of a sink.
-    return _open_all(_decoded(parts), reader)
+    return _open_all(_decoded(parts))
 
 
 def _decoded(parts: Sequence[bytes | memoryview]) -> list[Settlement]:
     return [Settlement.decode(part) for part in parts]
 
 
-def _open_all(settlements: Sequence[Settlement], reader: Finds | None, *, columns: bool = False) -> list[OpenedStretch]:
-    """Return the results of settlements, with an `Alike` for rows that are pickled alike if `columns` is true."""
+def _open_all(settlements: Sequence[Settlement], *, referring: bool = False) -> list[OpenedStretch]:
+    """Return the results of settlements, unopened if they are references to rows of a sink."""
     found: list[OpenedStretch] = []
-    rows = None if reader is None else iter(_rows_found(settlements, reader))
-    columns = columns and rows is None
-    rows_alike = alike([one.payload for one in settlements], [one.lengths for one in settlements]) if columns else None
-    first = 0
     for settlement in settlements:
         made = settlement.made
         lineage: Lineage | None = None if made is None else MadeRows(made, 0, settlement.count)
-        values: list[Any] | Alike
         errors: dict[int, BaseException] = {}
-        if rows_alike is not None:
-            values, first = rows_alike[first : first + settlement.count], first + settlement.count
-        elif rows is None:
-            values, errors = _opened(settlement.views(), settlement.payload)
+        if referring:
+            values: list[Any] = list(settlement.entries())
         else:
-            values, known, errors = _found(list(islice(rows, settlement.count)))
-            lineage = lineage_of(known, lineage)
+            values, errors = _opened(settlement.views(), settlement.payload)
         keys = None
         if settlement.key_lengths is not None:
             texts = [settlement.key(at) for at in range(settlement.count)]
@@ -178,20 +168,6 @@ def _open_all(settlements: Sequence[Settlement], reader: Finds | None, *, column
             at = stop
     found.sort(key=lambda stretch: stretch.ordinal)
     return found
-
-
-def _rows_found(settlements: Sequence[Settlement], reader: Finds) -> list[Found | PartError]:
-    references = [each for one in settlements for each in one.entries()]
-    return reader.find(references, [ordinal for one in settlements for ordinal in one.ordinals()])
-
-
-def _found(
-    rows: list[Found | PartError],
-) -> tuple[list[Any], list[dict[str, Any]], dict[int, BaseException]]:
-    """Return the values of rows of a sink, the lineage of each, and errors by position."""
-    errors: dict[int, BaseException] = {at: row for at, row in enumerate(rows) if isinstance(row, PartError)}
-    kept = [(b"", {}) if isinstance(row, PartError) else row for row in rows]
-    return [value for value, _ in kept], [lineage for _, lineage in kept], errors
 
 
 def _opened(entries: Sequence[bytes | memoryview], payload: memoryview) -> tuple[list[Any], dict[int, BaseException]]:
@@ -414,7 +390,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         Raises the reason why results that existed are missing.
     code : callable, optional
         Returns the code version that made all results, or None.
-    reader : Finds, optional
+    reader : Reader, optional
         Finds the rows of a run with a sink.
     """
 
@@ -429,7 +405,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         instead: InPlace | None = None,
         gone: Callable[[], None] | None = None,
         code: Callable[[], str | None] = lambda: None,
-        reader: Finds | None = None,
+        reader: Reader | None = None,
     ) -> None:
         self.name = name
         self._reader = reader
@@ -478,8 +454,8 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
     def keys(self) -> Iterator[Any]:
         """Yield the key of each value: the document's key, or its position in the input."""
-        unopened = self if self._reader is None else self._raw(self._instead)  # reads no file of a sink
-        pairs = chain.from_iterable(stretch.items() for stretch in unopened._read(0, len(self)))
+        unopened = chain.from_iterable(self._pages(0, len(self)))  # reads no file of a sink
+        pairs = chain.from_iterable(stretch.items() for stretch in unopened)
         return self._labels.keys(key for key, _ in pairs)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
@@ -525,8 +501,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
             No row has such a column.
         """
         import_whole("pandas")
-        whole = self._pages(0, len(self), columns=columns is None)
-        pages = ([self._checked(stretch) for stretch in page] for page in whole)
+        pages = ([self._checked(stretch) for stretch in page] for page in self._whole(0, len(self)))
         with reading(self.name, self._handle):
             if columns is None:
                 return frame_of_pages(pages, len(self), self._replaces)
@@ -577,55 +552,37 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
     def rows(self, most: int) -> Iterator[Rows]:
         """Yield pages of rows for a table until at least `most` rows were yielded."""
-        from dqlab.datasets.rows import Rows
-
-        if isinstance(self._reader, Reader) and self._instead is None:
-            yield from self._rows_of_sink(self._reader, min(most, len(self)))
-            return
-        replaces = self._replaces
         for page in self._pages(0, min(most, len(self))):
-            for stretch in page:
-                self._checked(stretch)
-            values = [value for stretch in page for value in stretch.values]
-            reasons = None
-            if replaces is not None:
-                reasons = [said_by(value) if replaces(value) else None for value in values]
-            gathered = Gathered()
-            for stretch in page:
-                gathered.add(_lineage_in(stretch, replaces, lambda: self.code))
-            yield Rows(_ordinals_of(page), _keys_of(page), values, reasons, gathered.arrow())
+            for piece in [page] if self._reader is None else _pieces(page, self._reader):
+                yield self._rows_of(piece)
 
-    def _rows_of_sink(self, reader: Reader, most: int) -> Iterator[Rows]:
-        """Yield pages of rows, as Arrow columns if their parts have them in this form."""
+    def _rows_of(self, piece: list[OpenedStretch]) -> Rows:
         from dqlab.datasets.rows import Rows
 
-        for page in self._pieces(0, most, reader):
-            references = [reference for stretch in page for reference in stretch.values]
-            where = _ordinals_of(page), _keys_of(page)
-            columns = reader.columns(references, where[0])
-            if columns is not None:
-                yield Rows(*where, [], columns=columns)
-                continue
-            found = reader.find(references, where[0], marked=True)
-            for row in found:
-                if isinstance(row, PartError):
-                    raise row.with_traceback(None)
-            rows = [row for row in found if not isinstance(row, PartError)]
-            gathered, left = Gathered(), iter(rows)
-            for stretch in page:
-                known = [lineage for _, lineage in islice(left, len(stretch.values))]
-                gathered.add(lineage_of(known, stretch.lineage))
-            yield Rows(*where, [value for value, _ in rows], lineage=gathered.arrow())
+        where, replaces, reader = (_ordinals_of(piece), _keys_of(piece)), self._replaces, self._reader
+        gathered = Gathered()
+        if reader is not None and reader.has_columns and not _is_replaced(piece[0]):
+            references = [reference for stretch in piece for reference in stretch.values]
+            try:
+                columns, rest = reader.columns(references, where[0])
+            except PartError as error:
+                if self._instead is None:
+                    raise error.with_traceback(None) from error.__cause__
+            else:
+                for stretch in piece:
+                    gathered.add(_lineage_in(stretch, None, lambda: self.code))
+                return Rows(*where, [], lineage=gathered.arrow(), columns=columns, rest=rest)
+        values: list[Any] = []
+        for stretch in piece if reader is None else _rows_in(piece, reader):
+            values += self._checked(stretch).values
+            gathered.add(_lineage_in(stretch, replaces, lambda: self.code))
+        reasons = None if replaces is None else [said_by(value) if replaces(value) else None for value in values]
+        return Rows(*where, values, reasons, gathered.arrow())
 
     def references(self) -> Iterator[tuple[int, bytes]]:
         """Yield the ordinal of each row and the reference to it, for a run with a sink."""
-        raw = self._raw()
-        for stretch in raw._read(0, len(raw)):
+        for stretch in chain.from_iterable(self._pages(0, len(self))):
             yield from zip(range(stretch.ordinal, stretch.end), stretch.values, strict=True)
-
-    def _raw(self, instead: InPlace | None = None) -> Results:
-        """Return results whose values are the references to the rows of a sink."""
-        return Results(self.name, self._handle, self._run, self._ranges, instead, self._gone, self._code, _Raw())
 
     def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
         """Yield the key of each value, with the object that replaces the value or None."""
@@ -640,22 +597,14 @@ class Results(Values, StaysHere, SuggestsAttributes):
         return self._ranges[span][0] + at - self._starts[span]
 
     def _read(self, low: int, high: int) -> Iterator[OpenedStretch]:
-        reader = self._reader
-        if not isinstance(reader, Reader):
-            yield from chain.from_iterable(self._pages(low, high))
-            return
-        for piece in self._pieces(low, high, reader):
-            yield from piece if _is_replaced(piece[0]) else _rows_in(piece, reader)
+        return chain.from_iterable(self._whole(low, high))
 
-    def _pieces(self, low: int, high: int, reader: Reader) -> Iterator[list[OpenedStretch]]:
-        """Yield pieces of pages that have either references to rows of a sink or objects that replace results."""
-        # A page may refer to 16,000 rows of any size; a piece refers to as many as memory can hold.
-        for page in self._raw(self._instead)._pages(low, high):
-            for replaced, stretches in groupby(page, _is_replaced):
-                some = list(stretches)
-                yield from [some] if replaced else _portions(some, reader)
+    def _whole(self, low: int, high: int) -> Iterator[list[OpenedStretch]]:
+        """Yield the results at positions [low, high) in pages, with the rows of a sink."""
+        for page in self._pages(low, high):
+            yield from [page] if self._reader is None else _with_rows(page, self._reader)
 
-    def _pages(self, low: int, high: int, *, columns: bool = False) -> Iterator[list[OpenedStretch]]:
+    def _pages(self, low: int, high: int) -> Iterator[list[OpenedStretch]]:
         """Yield the results at positions [low, high), requesting the next pages while the caller reads one."""
         link = self._handle.link
         wanted = ((at, min(high, at + READ_VALUES)) for at in range(low, high, READ_VALUES))
@@ -670,8 +619,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
                         asked.appendleft((rest, stop, link.start(self._ask(rest, stop))))
                     else:
                         asked.extend((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, 1))
-                    page = self._opened(found, at, stop, columns=columns)
-                columns = columns and not _in_vain(page)
+                    page = self._opened(found, at, stop)
                 at += _values_n(page)
                 del future, found  # frees the pickled bytes of the page before the caller reads its values
                 yield page
@@ -698,11 +646,13 @@ class Results(Values, StaysHere, SuggestsAttributes):
     def _fetch_with(self, at: int, ordinal: int) -> tuple[list[OpenedStretch], int]:
         """Fetch the page that has a position, and return it with the bytes that count."""
         reader, fitting = self._reader, self._fitting
-        if isinstance(reader, Reader):
+        if reader is not None:
             low = at - at % PAGE_VALUES
-            pieces = self._pieces(low, min(len(self), low + PAGE_VALUES), reader)
+            pieces = chain.from_iterable(
+                _pieces(page, reader) for page in self._pages(low, min(len(self), low + PAGE_VALUES))
+            )
             piece = next(piece for piece in pieces if ordinal < piece[-1].end)
-            return piece if _is_replaced(piece[0]) else [*_rows_in(piece, reader)], KEPT_BYTES
+            return [*_rows_in(piece, reader)], KEPT_BYTES
         while True:
             # Pages do not begin where the reader is, but at multiples: those of a reader who goes backwards end there.
             low = at - at % fitting
@@ -719,11 +669,9 @@ class Results(Values, StaysHere, SuggestsAttributes):
             found = _decoded(self._handle.link.sync(self._ask(at, stop)))
             return self._opened(found, at, stop), sum(one.nbytes for one in found)
 
-    def _opened(
-        self, settlements: list[Settlement], at: int, stop: int, *, columns: bool = False
-    ) -> list[OpenedStretch]:
+    def _opened(self, settlements: list[Settlement], at: int, stop: int) -> list[OpenedStretch]:
         """Return the results of a page from position `at` up to the first missing one."""
-        page = _open_all(settlements, self._reader, columns=columns)
+        page = _open_all(settlements, referring=self._reader is not None)
         if self._instead is not None:
             # The page may be cut at 4 MiB. Failures after its end belong to the next page, or to this one if it is
             # empty.
@@ -767,21 +715,8 @@ class Results(Values, StaysHere, SuggestsAttributes):
         return [part for _, parts in answers for part in parts]
 
 
-class _Raw:
-    """A reader that returns the references themselves in place of the rows."""
-
-    def find(self, references: Sequence[bytes], ordinals: Sequence[int] | None = None) -> list[Found | PartError]:
-        """Return the references."""
-        return [(reference, {}) for reference in references]
-
-
 def _values_n(page: Sequence[OpenedStretch]) -> int:
     return sum(len(stretch.values) for stretch in page)
-
-
-def _in_vain(page: Sequence[OpenedStretch]) -> bool:
-    """Return whether a page was read as columns in vain, so that the next pages need not be."""
-    return _values_n(page) >= FEWEST and not any(isinstance(stretch.values, Alike) for stretch in page)
 
 
 def _ordinals_of(page: Sequence[OpenedStretch]) -> Sequence[int]:
@@ -855,21 +790,31 @@ def _is_replaced(stretch: OpenedStretch) -> bool:
     return InPlace.is_one(stretch.values[0])
 
 
-def _opened_in_portions(parts: Sequence[bytes | memoryview], reader: Finds | None) -> Iterator[list[OpenedStretch]]:
-    """Yield the results in pages of settlements, with only as many rows of a sink at once as memory can hold."""
-    if isinstance(reader, Reader):
-        return ([*_rows_in(piece, reader)] for piece in _portions(open_settlements(parts, _Raw()), reader))
-    return iter([open_settlements(parts, reader)])
+def _pieces(page: list[OpenedStretch], reader: Reader) -> Iterator[list[OpenedStretch]]:
+    """Yield a page in pieces that have either references, to as many rows as memory can hold, or what replaces them."""
+    for replaced, stretches in groupby(page, _is_replaced):
+        some = list(stretches)
+        yield from [some] if replaced else _portions(some, reader)
 
 
-def _rows_in(piece: list[OpenedStretch], reader: Reader) -> Iterator[OpenedStretch]:
-    """Yield the stretches of a piece with rows in place of their references."""
-    references = [reference for stretch in piece for reference in stretch.values]
-    rows = iter(reader.find(references, _ordinals_of(piece)))
+def _with_rows(page: list[OpenedStretch], reader: Reader) -> Iterator[list[OpenedStretch]]:
+    """Yield a page in pieces, with the rows of a sink in place of their references."""
+    return ([*_rows_in(piece, reader)] for piece in _pieces(page, reader))
+
+
+def _rows_in(piece: list[OpenedStretch], reader: Reader) -> Iterable[OpenedStretch]:
+    """Return the stretches of a piece with rows in place of their references."""
+    if _is_replaced(piece[0]):
+        return piece
+    rows = reader.find([reference for stretch in piece for reference in stretch.values], _ordinals_of(piece))
+    made, at = list[OpenedStretch](), 0
     for stretch in piece:
-        values, known, errors = _found(list(islice(rows, len(stretch.values))))
-        whole = OpenedStretch(stretch.ordinal, values, stretch.keys, lineage=lineage_of(known, stretch.lineage))
-        yield from _without(whole, errors, single=False) if errors else [whole]
+        values = rows[at : at + len(stretch.values)]
+        at += len(values)
+        errors: dict[int, BaseException] = {i: value for i, value in enumerate(values) if isinstance(value, PartError)}
+        whole = OpenedStretch(stretch.ordinal, values, stretch.keys, lineage=stretch.lineage)
+        made += _without(whole, errors, single=False) if errors else [whole]
+    return made
 
 
 def chosen_columns(
@@ -882,36 +827,23 @@ def chosen_columns(
 ) -> pd.DataFrame:
     """Return a DataFrame with some columns of the results or of their lineage."""
     # `code` calls the queue for the only code version of the run, so call it only for rows that have none recorded.
-    lineage = [KEY, ORDINAL, *ROW_LINEAGE, *([ERROR] if replaces is not None else [])]
     import numpy as np
 
-    ordinals, reasons = array("q"), list[str | None]()
-    found = dict[Any, None]()
-    wanted = set(columns)
+    lineage = [KEY, ORDINAL, *ROW_LINEAGE, *([ERROR] if replaces is not None else [])]
+    ordinals, rows = array("q"), FrameRows(replaces, columns)
     gathered = Gathered([name for name in columns if name in ROW_LINEAGE])
 
-    def chosen(value: Any) -> dict[Any, Any]:
-        bad = replaces is not None and replaces(value)
-        if replaces is not None:
-            reasons.append(said_by(value) if bad else None)
-        row = {} if bad or value is None else value if isinstance(value, dict) else {"value": value}
-        if row.keys() <= wanted:
-            return row
-        found.update(dict.fromkeys(row.keys() - wanted))
-        return {name: row[name] for name in columns if name in row}
-
-    def kept() -> Iterator[list[OpenedStretch]]:
+    def seen() -> Iterator[list[OpenedStretch]]:
         for page in pages:
             ordinals.extend(_ordinals_of(page))
-            if gathered.names:
-                for each in page:
-                    gathered.add(_lineage_in(each, replaces, code if CODE in gathered.names else lambda: None))
-            yield [OpenedStretch(each.ordinal, [chosen(value) for value in each.values], each.keys) for each in page]
+            for each in page if gathered.names else ():
+                gathered.add(_lineage_in(each, replaces, code if CODE in gathered.names else lambda: None))
+            yield page
 
-    frame = frame_of_pages(kept(), count, None, rows=True)
+    frame = _frame_of(rows, seen(), count)
     missing = [column for column in dict.fromkeys(columns) if column not in frame.columns]
-    check_columns(missing if count else [], [*frame.columns, *found, *lineage], run)
-    made = {KEY: frame.index, ORDINAL: np.array(ordinals), ERROR: series_of(reasons or None, frame.index)}
+    check_columns(missing if count else [], [*frame.columns, *rows.others, *lineage], run)
+    made = {KEY: frame.index, ORDINAL: np.array(ordinals), ERROR: series_of(rows.reasons or None, frame.index)}
     made |= {name: gathered.pandas(name, frame.index) for name in gathered.names}
     for name in made.keys() & missing:  # a user's column keeps its name, as without `columns`
         frame[name] = made[name]
@@ -919,84 +851,46 @@ def chosen_columns(
 
 
 def frame_of_pages(
-    pages: Iterable[list[OpenedStretch]], count: int, replaces: Callable[[Any], bool] | None, *, rows: bool = False
+    pages: Iterable[list[OpenedStretch]], count: int, replaces: Callable[[Any], bool] | None
 ) -> pd.DataFrame:
-    """Return a DataFrame of results as `Results.to_frame` does, in which all are dicts if `rows` is true."""
-    even, left = EvenRows(), iter(pages)
-    read = 0
-    with shown(f"reading {many(count, 'result')}") as wait:
-        for page in left:
-            if not _added(even, page, replaces):
-                left = chain([page], left)
-                break
-            read += _values_n(page)
-            wait.step(f"{read:,} read")
-        else:
-            frame: pd.DataFrame | None = even.frame()
-            if frame is not None:
-                return frame
-        later = (pair for page in left for stretch in page for pair in stretch.items())
-        keys, values = _gathered(chain(even.pairs(), later), wait)
-    return _frame_of(keys, values, replaces, rows=rows)
-
-
-def _added(even: EvenRows, page: list[OpenedStretch], replaces: Callable[[Any], bool] | None) -> bool:
-    """Add a page to the even rows and return True, or add nothing if one of its values does not fit."""
-    parts: list[tuple[list[OpenedStretch], Any]] = []
-    for is_alike, some in groupby(page, key=lambda stretch: isinstance(stretch.values, Alike)):
-        if is_alike:
-            parts += [([stretch], stretch.values) for stretch in some]
-            continue
-        stretches = list(some)
-        rows = [value for stretch in stretches for value in stretch.values]
-        if replaces is not None and any(map(replaces, rows)):
-            return False
-        parts.append((stretches, rows))
-    if not even.add(*(rows for _, rows in parts)):
-        return False
-    for stretches, _ in parts:
-        even.add_keys(_keys_of(stretches), _ordinals_of(stretches))
-    return True
+    """Return a DataFrame of results as `Results.to_frame` does."""
+    rows = FrameRows(replaces)
+    return _with_reasons(_frame_of(rows, pages, count), rows)
 
 
 def frame_of_pairs(
-    pairs: Iterable[tuple[Any, Any]], count: int, replaced: Callable[[Any], bool] | None
+    pairs: Iterable[tuple[Any, Any]], count: int, replaces: Callable[[Any], bool] | None
 ) -> pd.DataFrame:
-    """Return a DataFrame of (key, value) as `Results.to_frame` does; `replaced` finds values that replace a result."""
+    """Return a DataFrame of (key, value) as `Results.to_frame` does; `replaces` finds values that replace a result."""
+    rows, left = FrameRows(replaces), iter(pairs)
     with shown(f"reading {many(count, 'result')}") as wait:
-        keys, values = _gathered(pairs, wait)
-    return _frame_of(keys, values, replaced, rows=False)
+        read = 0
+        while page := list(islice(left, SAID_EVERY)):
+            rows.add([value for _, value in page], [key for key, _ in page], ())
+            read += len(page)
+            wait.step(f"{read:,} read")
+    return _with_reasons(rows.frame(), rows)
 
 
-def _gathered(pairs: Iterable[tuple[Any, Any]], wait: Wait) -> tuple[list[Any], list[Any]]:
-    keys, values = [], []
-    for key, value in pairs:
-        keys.append(key)
-        values.append(value)
-        if len(keys) % SAID_EVERY == 0:
-            wait.step(f"{len(keys):,} read")
-    return keys, values
+def _frame_of(rows: FrameRows, pages: Iterable[list[OpenedStretch]], count: int) -> pd.DataFrame:
+    read = 0
+    with shown(f"reading {many(count, 'result')}") as wait:
+        for page in pages:
+            rows.add([value for stretch in page for value in stretch.values], _keys_of(page), _ordinals_of(page))
+            read += _values_n(page)
+            wait.step(f"{read:,} read")
+    frame: pd.DataFrame = rows.frame()
+    return frame
 
 
-def _frame_of(
-    keys: list[Any], values: list[Any], replaced: Callable[[Any], bool] | None, *, rows: bool
-) -> pd.DataFrame:
-    import pandas as pd
-
-    index = index_of(keys)
-    failed = [replaced is not None and replaced(value) for value in values]
-    reasons = [str(value) if bad else None for value, bad in zip(values, failed, strict=True)]
-    told = [{} if bad or value is None else value for value, bad in zip(values, failed, strict=True)]
-    if all(isinstance(value, dict) for value in told) and (rows or any(isinstance(value, dict) for value in values)):
-        frame: pd.DataFrame = frame_of(told, index)
-        if any(failed):
-            name = "error"
-            while name in frame:  # never overwrite a column of the results
-                name = f"dqlab_{name}"
-            frame[name] = pd.Series(reasons, index, dtype=object)
-        return frame
-    column: pd.Series[Any] = inferred(pd.Series(values, index=index, name="value", dtype=object))
-    return column.to_frame()
+def _with_reasons(frame: pd.DataFrame, rows: FrameRows) -> pd.DataFrame:
+    """Return a table with the reasons why documents have no result, if one has none."""
+    if any(rows.reasons):
+        name = "error"
+        while name in frame:  # never overwrite a column of the results
+            name = f"dqlab_{name}"
+        frame[name] = series_of(rows.reasons, frame.index)
+    return frame
 
 
 def _join(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -1014,7 +908,7 @@ class Streams:
 
     # `reader` finds the rows of a run with a sink; it asks the queue, so it is called when there are results.
     def __init__(
-        self, handle: Handle, run: bytes, reader: Callable[[float | None], Finds | None] = lambda _: None
+        self, handle: Handle, run: bytes, reader: Callable[[float | None], Reader | None] = lambda _: None
     ) -> None:
         self._handle, self._run, self._reader = handle, run, reader
         self._cursors = [0] * len(handle.refs)
@@ -1047,7 +941,8 @@ class Streams:
             except CallTimeout as error:
                 silent = error
                 continue
-            pages = _opened_in_portions(parts, reader)
+            whole = _open_all(_decoded(parts), referring=reader is not None)
+            pages: Iterable[list[OpenedStretch]] = [whole] if reader is None else _with_rows(whole, reader)
             del parts  # frees the pickled bytes before the caller reads the values
             for page in pages:
                 if new := [stretch for stretch in page if self._is_readable(stretch)]:

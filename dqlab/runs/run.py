@@ -84,7 +84,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dqlab.datasets.publishing import Published
-    from dqlab.datasets.sink_merging import Compaction
     from dqlab.datasets.table import RunTable
 
 __all__ = ["RowsNotDeleted", "RowsStay", "Run"]
@@ -1018,32 +1017,6 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         >>> run.publish("dataset/")  # doctest: +SKIP
         """
         return RunTables(self).publish(path, timeout)
-
-    def compact_sink(self) -> Compaction:
-        """Merge small parts of the run's sink, and delete parts that nothing refers to; return a summary.
-
-        You may call it while the run continues, and while others read its rows; then only the merged parts are deleted.
-        Parts without a row that counts are from lost, late or repeated deliveries. `Files`, and your own sinks, have no
-        parts to merge, so nothing happens.
-
-        Raises
-        ------
-        BadOption
-            The run has no sink.
-        MergeUnderWay
-            Another client is merging the parts, and has not ended within 10 s; what it has merged stays merged.
-        PartError
-            A part cannot be read; the part stays as it is.
-        SinkUnreachable
-            The folder belongs to another run, or to this run in the store that this one was copied from. Nothing was
-            merged or deleted.
-
-        Examples
-        --------
-        >>> print(run.compact_sink())  # doctest: +SKIP
-        2,114 parts before, 3 now
-        """
-        return RunTables(self).compact_sink()
 
     def _only_code(self) -> str | None:
         """Return the code version that made all results, or None if the run has had several."""

@@ -20,7 +20,6 @@ from dqlab.datasets.sinks import extent
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.documents.parts import Inline, Line, Row
 from dqlab.errors import BadOption, DocumentError
-from dqlab.runs.claiming import Claim
 from dqlab.runs.failures import Failures
 from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.merged import MergedResults
@@ -33,13 +32,10 @@ if TYPE_CHECKING:
 
     from dqlab.datasets.publishing import Published
     from dqlab.datasets.rows import Rows
-    from dqlab.datasets.sink_merging import Compaction
     from dqlab.datasets.table import RunTable
 
 __all__ = ["Errors", "RunTables"]
 
-MERGED_WITHIN = 10.0
-"""Seconds to wait while another client merges the same parts."""
 PAGE = 1_000
 """Documents of an input in one batch of rows."""
 
@@ -136,32 +132,6 @@ class RunTables:
         table = self._waited("skip", timeout)
         with self._reading():
             return publish(table, self._run.failures(), path, self._identity(), self._facts)
-
-    def compact_sink(self) -> Compaction:
-        """Merge small parts of the sink, delete files that nothing refers to, and return a summary."""
-        from dqlab.datasets.sink_merging import Compaction, MergeUnderWay, compact
-        from dqlab.datasets.sinks import Parquet
-
-        reader = self._run.reader()
-        if reader is None:
-            raise BadOption(
-                option="sink", value=None, problem=f"run {self._run.name!r} has none: its results are in the queue."
-            )
-        if not isinstance(reader.sink, Parquet):
-            return Compaction()
-        claim = Claim(self._run.handle.link, f"sink/{self._run.id.hex()}")
-        if not claim.take(wait=MERGED_WITHIN):
-            raise MergeUnderWay(run=self._run.name, seconds=MERGED_WITHIN)
-        try:
-            # List names before references. In the other order, a part that a retry writes and settles in between would
-            # be a name without a reference, and be deleted.
-            names = reader.sink.target.names()
-            done = self._run._progress().done
-            with self._reading():
-                found = self._run.results_now().references()
-                return compact(reader.sink, self._run.name, self._run.id.hex(), found, sweep=names if done else ())
-        finally:
-            claim.give_back()
 
     def _reading(self) -> AbstractContextManager[None]:
         return reading(self._run.name, self._run.handle)

@@ -1,4 +1,4 @@
-"""Tables of a run with a sink are made of its parts' columns: they are those that the values themselves would give."""
+"""Rows of a sink come back as values and as columns, whatever else is in their parts."""
 
 from __future__ import annotations
 
@@ -10,36 +10,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.datasets.lineage import LINEAGE, ROW_LINEAGE
+from dqlab.datasets.lineage import LINEAGE
 from dqlab.datasets.rows import Rows
-from dqlab.datasets.sink_merging import merge
-from dqlab.datasets.sink_parts import PartError, Reader, SinkRow, open_parts, referred, writer_of
+from dqlab.datasets.sink_parts import Reader, SinkRow, open_parts, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.datasets.table import RunTable
 from dqlab.errors import DqlabWarning
-from tests.datasets.pages import in_json, same
+from tests.datasets.pages import Pages, in_json, same
 from tests.kit.sampled import examples
 
 RUN, ID = "numbers", "ab" * 16
 
 
 class SinkPages:
-    """Rows of a sink in pages, as columns or as values."""
+    """Rows of a sink in pages, as columns."""
 
-    name, reasoned, lined = RUN, False, True
+    name, reasoned, lined = RUN, False, False
 
-    def __init__(self, reader: Reader, references: list[bytes], *, page: int, columns: bool) -> None:
-        self.reader, self.references, self.page, self.columns = reader, references, page, columns
-        self.fast = 0
-
-    def code(self) -> None:
-        return None
+    def __init__(self, reader: Reader, references: list[bytes], *, page: int) -> None:
+        self.reader, self.references, self.page = reader, references, page
 
     def count(self) -> int:
         return len(self.references)
@@ -47,38 +41,21 @@ class SinkPages:
     def now(self) -> SinkPages:
         return self
 
+    def values(self) -> list[Any]:
+        return self.reader.find(self.references, range(len(self.references)))
+
     def rows(self, most: int | None = None) -> Iterator[Rows]:
         stop = len(self.references) if most is None else min(most, len(self.references))
         for at in range(0, stop, self.page):
             references = self.references[at : at + self.page]
-            where = range(at, at + len(references)), None
-            if self.columns and (columns := self.reader.columns(references)) is not None:
-                self.fast += 1
-                yield Rows(*where, [], columns=columns)
-                continue
-            found = [row for row in self.reader.find(references, marked=True) if not isinstance(row, PartError)]
-            lineage = {name: [known[name] for _, known in found] for name in ROW_LINEAGE}
-            yield Rows(*where, [value for value, _ in found], lineage=lineage)
+            where = range(at, at + len(references))
+            columns, rest = self.reader.columns(references, where)
+            yield Rows(where, None, [], columns=columns, rest=rest)
 
 
-class InQueue(SinkPages):
-    """The same rows of a run without a sink."""
-
-    def __init__(self, values: list[Any]) -> None:
-        self.values = self.references = values
-        self.page = 7
-
-    def rows(self, most: int | None = None) -> Iterator[Rows]:
-        for at in range(0, len(self.values), self.page):
-            values = self.values[at : at + self.page]
-            yield Rows(range(at, at + len(values)), None, values)
-
-
-def pages_of(
-    folder: Path, values: list[Any], seed: int, page: int, *, sink: dq.Parquet | None = None
-) -> tuple[SinkPages, SinkPages]:
-    """Write values into parts in any order; return their rows in both ways."""
-    dice, sink = random.Random(seed), dq.Parquet(folder) if sink is None else sink
+def pages_of(folder: Path, values: list[Any], seed: int, page: int) -> SinkPages:
+    """Write values into parts in any order; return their rows."""
+    dice, sink = random.Random(seed), dq.Parquet(folder)
     claim(sink, RUN, ID)
     writer, order = writer_of(sink, RUN, ID, "here"), list(range(len(values)))
     dice.shuffle(order)
@@ -92,11 +69,12 @@ def pages_of(
             references[n] = reference
         number += 1
     open_parts.forget()
-    reader = Reader(sink, RUN, ID)
-    return (
-        SinkPages(reader, references, page=page, columns=True),
-        SinkPages(reader, references, page=page, columns=False),
-    )
+    return SinkPages(Reader(sink, RUN, ID), references, page=page)
+
+
+def there(row: Any) -> Any:
+    """Return a row without the names that it got from other rows of its part."""
+    return {name: value for name, value in row.items() if value is not None} if isinstance(row, dict) else row
 
 
 LEAVES = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=3)
@@ -120,16 +98,14 @@ KEYS = st.sampled_from(
 )
 @example(values=[{"value": 1}, 2, {"value": "x"}, None], seed=0, page=2)
 @example(values=[{"a": 1}, {"a": 0.5}, {"a": 2**60}], seed=1, page=1)
-@example(values=[{"a": "12"}, {"a": 5}, {"a": "7"}], seed=1, page=3)
 @example(values=[{}, {}, {}, {"value": None}, {"value": [1]}, {"a": None, "b": None, "value": False}], seed=0, page=1)
-def test_columns_of_parts_give_the_table_that_their_values_give(values: list[Any], seed: int, page: int) -> None:
-    """The fast way must not be another way: no value in another column, of another type, or lost."""
+def test_results_of_a_sink_are_the_values_that_were_returned(values: list[Any], seed: int, page: int) -> None:
+    """Whatever else is in their parts: a row may have more names, whose values are None."""
     with tempfile.TemporaryDirectory() as folder:
-        fast, slow = pages_of(Path(folder), values, seed, page)
-        one, other = RunTable(fast).to_arrow(), RunTable(slow).to_arrow()
+        found = pages_of(Path(folder), values, seed, page).values()
 
-        assert one.schema == other.schema
-        assert list(map(repr, one.to_pylist())) == list(map(repr, other.to_pylist()))
+    assert [None if value is None else there(value) for value in values] == list(map(there, found))
+    assert [type(value) is dict for value in values] == [type(value) is dict for value in found]
 
 
 MIXED: dict[str, list[Any]] = {
@@ -147,35 +123,22 @@ MIXED: dict[str, list[Any]] = {
 @pytest.mark.parametrize("name", MIXED)
 def test_keys_that_are_named_alike_are_as_far_apart_as_without_a_sink(tmp_path: Path, name: str) -> None:
     """Names were chosen for each part, so columns of different parts had one name and other keys."""
-    values, sink = MIXED[name], dq.Parquet(tmp_path)
-    fast, slow = pages_of(tmp_path, values, 5, 20, sink=sink)
+    values = MIXED[name]
+    pages = pages_of(tmp_path, values, 5, 20)
 
-    found = fast.reader.find(fast.references)
-    assert [row[0] for row in found if isinstance(row, tuple)] == values
-    tables = [RunTable(source).to_arrow() for source in (fast, slow, InQueue(values))]
-    columns = [name for name in tables[0].column_names if name not in LINEAGE]
+    assert list(map(there, pages.values())) == values
+    tables = [RunTable(source).to_arrow() for source in (pages, Pages(values, page=7))]
+    names = [sorted(name for name in table.column_names if name not in LINEAGE) for table in tables]
     assert all(table["_rest"].null_count == len(values) for table in tables)
-    assert [table.select(columns).to_pydict() for table in tables[1:]] == [tables[0].select(columns).to_pydict()] * 2
-
-
-def test_keys_that_are_in_the_rest_of_a_part_come_back_as_they_were(tmp_path: Path) -> None:
-    """Of a row with more keys than a table has columns; the same text may be that of another one in the next row."""
-    words = {f"word{n}": n for n in range(1_200)}
-    values = [words | {"_key": 1}, words | {"_key_": 2, "1": 3}, words | {1: 4, "_rest": [5], "_rest_": 6}, {7: 8}] * 3
-
-    fast, _ = pages_of(tmp_path, values, 5, 20, sink=dq.Parquet(tmp_path))
-    assert [row[0] for row in fast.reader.find(fast.references) if isinstance(row, tuple)] == values
-    sink = dq.Parquet(tmp_path)
-    parts = {referred(each)[0]: 1 for each in fast.references}
-    merge(sink, RUN, ID, parts)
-    assert [row[0] for row in fast.reader.find(fast.references) if isinstance(row, tuple)] == values
+    assert names[0] == names[1]
+    columns = [sorted(map(repr, table.select(names[0]).to_pydict().values())) for table in tables]
+    assert columns[0] == columns[1]  # which of them is named first depends on the order of a part's rows
 
 
 def test_keys_of_types_that_json_does_not_have_are_texts_and_none_is_lost(tmp_path: Path) -> None:
     """A date is called as its text, whose column is another one where a row has both."""
     day = datetime.date(2024, 5, 1)
-    fast, _ = pages_of(tmp_path, [{day: 1, "2024-05-01": 2, np.int64(3): 4}], 0, 1)
-    ((value, _),) = (row for row in fast.reader.find(fast.references) if isinstance(row, tuple))
+    (value,) = pages_of(tmp_path, [{day: 1, "2024-05-01": 2, 3: 4}], 0, 1).values()
     assert value == {"2024-05-01": 1, "2024-05-01_": 2, 3: 4}
 
 
@@ -185,14 +148,17 @@ def test_values_of_a_sink_that_are_null_in_a_stream_are_counted_in_a_warning(tmp
     claim(sink, RUN, ID)
     writer, references = writer_of(sink, RUN, ID, "here"), list[bytes]()
     for name, values in {"p0": range(1_000), "p1": [n + 0.5 for n in range(40)]}.items():
-        rows = [SinkRow(n, None, {"v": value}, "", "c", 0.5, 1, "consumer", 1e9) for n, value in enumerate(values)]
+        rows = [
+            SinkRow(n, None, {"v": value}, "", "c", 0.5, 1, "consumer", 1e9)
+            for n, value in enumerate(values, len(references))
+        ]
         references += [each for each in writer.write(name, rows) if isinstance(each, bytes)]
-    source = SinkPages(Reader(sink, RUN, ID), references, page=500, columns=True)
+    open_parts.forget()
+    source = SinkPages(Reader(sink, RUN, ID), references, page=500)
 
     with pytest.warns(DqlabWarning, match=r"null there: 40 in v \(int64\)"):
         stream = RunTable(source).to_reader().read_all()
     assert stream["v"].null_count == 40
-    assert source.fast == 5  # two of them for the schema
 
 
 def without_nothing(value: Any) -> Any:
@@ -213,7 +179,7 @@ def without_nothing(value: Any) -> Any:
 def test_each_value_is_in_its_column_or_in_the_rest(values: list[Any], seed: int, page: int) -> None:
     """An empty list has no type of its own, so it depends on its part which one the column gets; no value is lost."""
     with tempfile.TemporaryDirectory() as folder:
-        fast, _ = pages_of(Path(folder), values, seed, page)
+        fast = pages_of(Path(folder), values, seed, page)
         for row, value in zip(RunTable(fast).to_arrow().to_pylist(), values, strict=True):
             rest = json.loads(row["_rest"]) if row["_rest"] else {}
             for name, each in value.items():
@@ -227,34 +193,18 @@ def test_each_value_is_in_its_column_or_in_the_rest(values: list[Any], seed: int
 def test_pages_without_a_rest_are_never_objects(tmp_path: Path) -> None:
     """A million rows as Python objects take the memory that a sink was chosen to spare."""
     values = [{"n": n, "text": f"{n}" * 3, "half": n / 2} for n in range(200)]
-    fast, _ = pages_of(tmp_path, values, 5, 50)
+    fast = pages_of(tmp_path, values, 5, 50)
 
     table = RunTable(fast)
     assert table.to_arrow()["n"].to_pylist() == list(range(200))
     assert table.head(3)["half"].to_pylist() == [0.0, 0.5, 1.0]
     assert [batch.num_rows for batch in table.to_batches()] == [50] * 4
-    assert fast.fast >= 8
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("columns", [True, False])
-def test_columns_that_come_late_stand_in_the_rest(tmp_path: Path, columns: bool) -> None:
-    """As for any other run: the first thousand values decide, and a warning says so."""
-    values: list[Any] = [{"a": n} for n in range(1_000)] + [{"a": n, "late": str(n)} for n in range(1_000, 1_050)]
-    table = RunTable(pages_of(tmp_path, values, 9, 100)[0 if columns else 1])
-
-    with pytest.warns(DqlabWarning, match=r"null there: 50 without a column\. The column _rest has them"):
-        arrow = table.to_arrow()
-
-    assert "late" not in arrow.schema.names
-    assert arrow["_rest"].to_pylist()[1_000:] == [f'{{"late":"{n}"}}' for n in range(1_000, 1_050)]
-    assert arrow["_rest"].null_count == 1_000
 
 
 @pytest.mark.filterwarnings("ignore:values of run")
 def test_what_fitted_no_column_is_no_row_of_its_own(tmp_path: Path) -> None:
     """Bytes stand in the rest as a dict, and the table had a column of its name."""
-    pages, _ = pages_of(tmp_path, ["1", b"1", {"c": {"x": 1}}, {"c": b"abc"}], 0, 10)
+    pages = pages_of(tmp_path, ["1", b"1", {"c": {"x": 1}}, {"c": b"abc"}], 0, 10)
     table = RunTable(pages).to_arrow()
     assert [name for name in table.column_names if not name.startswith("_")] == ["c", "value"]
     rest = {name: each for text in table["_rest"].to_pylist() if text for name, each in json.loads(text).items()}

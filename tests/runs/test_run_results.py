@@ -10,14 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
-from dqlab.datasets.alike import alike
 from dqlab.errors import DqlabWarning, RunFailed, WaitTimeout
 from dqlab.frame import Settlement
 from dqlab.runs.results import OpenedStretch, Results
@@ -410,21 +408,6 @@ def test_the_next_page_is_on_its_way_while_one_is_opened(queue: dq.QueuePool, mo
     assert cut > 1
 
 
-def test_a_frame_of_small_rows_makes_none_of_them(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As objects a million takes 360 MB, and five times as long; the frame is the one that they would give."""
-    run = queue.map(lambda n: {"n": n * n, "half": n / 2, "even": n % 2 == 0, "text": f"{n:>{n % 50}}"}, range(1000))
-    expected = pd.DataFrame(list(run.results()), index=pd.RangeIndex(1000, name="key"))
-
-    def opened(*given: Any) -> Any:
-        raise AssertionError(f"{given} were made")
-
-    monkeypatch.setattr("dqlab.runs.results.open_all_here", opened)
-    monkeypatch.setattr("dqlab.runs.results.open_here", opened)
-    found = run.results().to_frame()
-
-    pd.testing.assert_frame_equal(found, expected, check_index_type=False)
-
-
 def test_a_page_is_decoded_in_the_readers_thread_and_its_bytes_are_free_while_it_is_read(
     queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -462,33 +445,6 @@ def test_a_page_is_decoded_in_the_readers_thread_and_its_bytes_are_free_while_it
 
     assert read == sorted(streamed) == list(range(3000))
     assert threads == {threading.current_thread()}
-
-
-def test_rows_that_are_not_pickled_alike_are_looked_through_as_columns_once(
-    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each page was joined and gone through for nothing before it was opened; and few rows show nothing."""
-    run = queue.map(lambda n: {"n": n, "odd": [n]}, range(1000)).wait(timeout=60)
-    plain, looked = alike, list[bool]()
-
-    def looking(*given: Any) -> Any:
-        found = plain(*given)
-        looked.append(found is not None)
-        return found
-
-    monkeypatch.setattr("dqlab.runs.results.alike", looking)
-    monkeypatch.setattr("dqlab.runs.results.READ_VALUES", 100)
-
-    assert run.results().to_frame()["odd"].tolist() == [[n] for n in range(1000)]
-    assert looked == [False]
-    looked.clear()
-    even = queue.map(lambda n: {"n": n}, range(1000)).wait(timeout=60)
-    assert even.results().to_frame()["n"].tolist() == list(range(1000))
-    assert looked == [True] * 10
-    looked.clear()
-    monkeypatch.setattr("dqlab.runs.results.READ_VALUES", 50)
-    assert even.results().to_frame()["n"].tolist() == list(range(1000))
-    assert looked == [False] * 20
 
 
 def test_page_that_another_thread_has_replaced_is_not_looked_into(queue: dq.QueuePool) -> None:

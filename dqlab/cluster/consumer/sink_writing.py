@@ -1,8 +1,8 @@
 """Gathers the rows of a consumer's slots and writes them as parts into the sinks of their runs.
 
-Owns when a part is written: when rows of all slots fill it, when the first row is a second old, or when nothing else
-runs here. A part is written, and for a durable queue synced to disk, before any of its rows is settled. Knows neither
-how a part is written (`datasets.sink_parts`) nor how an outcome is settled (`slot`).
+Owns when a part is written: when rows of all slots fill it, when the first row has waited long enough, or when nothing
+else runs here. A part is written, and for a durable queue synced to disk, before any of its rows is settled. Knows
+neither how a part is written (`datasets.sink_parts`) nor how an outcome is settled (`slot`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -19,14 +19,12 @@ from typing import Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.sink_rows import acked_payloads, opened_rows, rows_alike, settled_rows
+from dqlab.cluster.consumer.running.sink_rows import acked_payloads, opened_rows, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.blocking import hold
 from dqlab.cluster.transport.calls import FindSinkCall
-from dqlab.datasets.alike import FEWEST as MANY
-from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, merge
-from dqlab.datasets.sink_parts import SinkRows, Writer, parts_in, writer_of
-from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
+from dqlab.datasets.sink_parts import SinkRows, Writer, writer_of
+from dqlab.datasets.sinks import Sink, prefix_of, sink_of
 from dqlab.errors import in_words
 from dqlab.frame import Outcome
 from dqlab.texts import one_line
@@ -41,8 +39,9 @@ hand of a killed consumer run again, and must stay a small share of the run, how
 millisecond, and each row in it a microsecond."""
 PART_BYTES = 32 << 20
 """Bytes of pickled results above which a part is written."""
-LONGEST, SOONEST, AGING = 1.0, 0.05, 0.1
-"""Most seconds that a row waits, fewest at the start of a run, and the share of the run's age in between."""
+SOONEST, SOON, LONGEST = 0.05, 1.0, 10.0
+"""Seconds that a row waits, at most: at the start of a run, after ten seconds, and after a quarter of an hour. A slow
+function leaves a part each time."""
 LOOK_S = 0.02
 """Seconds between two checks whether anything runs here."""
 SLOW_S = 10.0
@@ -93,15 +92,11 @@ class Gathering:
         origin: Origin,
         hold: Callable[[str], Any],  # reports why rows cannot be written, "" when they can; returns whether to go on
         busy: Callable[[], bool],  # returns whether more rows may follow soon
-        merged: Callable[[Mapping[str, int]], str] | None = None,  # merges parts, rows by name, and returns the new one
     ) -> None:
         self._sink, self._writer, self._names, self._origin = sink, writer, names, origin
         self._thread = SlotThread(f"dq-{origin.consumer}-sink")
         """One for each run: a sink that does not answer must not stop other runs."""
-        self._hold, self._busy, self._merged = hold, busy, merged
-        self._alike = writer.by_column
-        """Whether to look for rows that are pickled alike, until many have been looked through in vain."""
-        self._small = Ladder(min(FEWEST, sink.rows // AT_ONCE))  # small enough that `AT_ONCE` parts fit into one
+        self._hold, self._busy = hold, busy
         self._waiting: deque[_Lot] = deque()
         self._rows = self._nbytes = 0
         """Of the lots that wait or are being written; those that wait only are counted below."""
@@ -184,21 +179,6 @@ class Gathering:
                 for lot in lots:
                     if not lot.ready.done():
                         lot.ready.set_exception(error)
-            if not self._waiting:
-                await self._merge()
-
-    async def _merge(self) -> None:
-        """Merge small parts of this consumer while there are many."""
-        # A slow function leaves one part each second.
-        while self._merged is not None and (small := self._small.take()):
-            try:
-                name = await asyncio.wrap_future(self._thread.submit(self._merged, dict(small)))
-            except Unmergeable as error:
-                logger.info("event=sink_unmergeable sink=%s parts=%d %s", self._sink, len(small), error)
-            except Exception:  # the small parts stay, and are read as they are
-                logger.warning("event=sink_unmerged sink=%s parts=%d", self._sink, len(small), exc_info=True)
-            else:
-                self._small.add(name, sum(rows for _, rows in small))
 
     async def _enough(self) -> None:
         """Wait until the waiting rows are worth a part."""
@@ -206,7 +186,8 @@ class Gathering:
         assert self._began is not None
         while self._waiting_rows < self.part_rows and self._waiting_bytes < PART_BYTES:
             now = loop.time()
-            patience = min(LONGEST, max(SOONEST, AGING * (now - self._began)))
+            age = now - self._began
+            patience = max(SOONEST, min(SOON, age / 10), min(LONGEST, age / 100))
             left = self._waiting[0].since + patience - now
             # Two checks in a row: between two chunks a slot is idle for a moment.
             idle = 0 if self._busy() else idle + 1
@@ -261,19 +242,11 @@ class Gathering:
         """Write rows, in the thread of this sink, and return the outcomes of each chunk."""
         rows = SinkRows()
         opened = []
-        values = None
-        if self._alike:
-            values = rows_alike(work)
-            self._alike = values is not None or sum(len(done) for _, done in work) < MANY
         for chunk, done in work:
-            mine, others = opened_rows(chunk, done, self._origin, without_values=values is not None)
+            mine, others = opened_rows(chunk, done, self._origin)
             rows.extend(mine)
             opened.append(others)
-        if values is not None:
-            rows = rows.with_values(values)
         references = self._writer.write(part, rows, hurried=hurried) if rows else []
-        for name, n in parts_in(references).items() if self._merged is not None else ():
-            self._small.add(name, n)
         left, made = iter(references), list[list[Done]]()
         for (chunk, done), others in zip(work, opened, strict=True):
             made.append(settled_rows(chunk, done, others, left, self._origin))
@@ -309,7 +282,6 @@ class Sinks:
                     self._origin,
                     lambda why: self._hold(run, shards, why),
                     lambda: self.busy(),
-                    partial(merge, sink, there.name, id) if isinstance(sink, Parquet) else None,
                 )
         return found
 

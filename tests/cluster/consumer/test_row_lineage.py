@@ -10,6 +10,7 @@ import asyncio
 import random
 import tempfile
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from dqlab.datasets.sink_parts import Reader, open_parts
 from dqlab.datasets.sinks import claim
 from dqlab.frame import Frame, Kind
 from dqlab.rules.states import State
-from dqlab.runs.results import open_settlements
+from dqlab.runs.results import _decoded, _open_all, _with_rows
 from tests.cluster.consumer.test_sink_deliveries import RUN, Scene
 from tests.cluster.desk import DeskActor, opened
 from tests.kit.sampled import examples
@@ -113,7 +114,8 @@ async def play(sink: Any, seed: int, steps: int, count: int, log: Path | None) -
     while at < count:
         stop = min(count, at + dice.randint(1, 9))
         _, parts = unpack(await scene.actor.page(pack({"run": RUN, "lo": at, "hi": stop})))
-        page = open_settlements(parts, reader)
+        page = _open_all(_decoded(parts), referring=reader is not None)
+        page = page if reader is None else [*chain.from_iterable(_with_rows(page, reader))]
         for stretch in page:
             assert stretch.lineage is not None
             assert len(stretch.lineage) == len(stretch.values)

@@ -30,8 +30,6 @@ ORIGIN = Origin("consumer/q/0", "w", 1 << 30)
 class Shelf:
     """Keeps parts; refuses as often as it is told, and waits while it is shut."""
 
-    by_column = False
-
     def __init__(self) -> None:
         self.parts: dict[str, list[Any]] = {}
         self.hurried: list[bool] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any
@@ -12,12 +12,11 @@ from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin, failed
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.cluster.transport.wire import unpack
-from dqlab.datasets.alike import Alike, alike
 from dqlab.datasets.sink_parts import SinkRows
 from dqlab.documents import label_of
 from dqlab.frame import Outcome
 
-__all__ = ["acked_payloads", "code_in", "opened_rows", "rows_alike", "settled_rows"]
+__all__ = ["acked_payloads", "code_in", "opened_rows", "settled_rows"]
 
 _POSITION, _OUTCOME, _PAYLOAD, _KEY = map(itemgetter, range(4))
 
@@ -25,14 +24,6 @@ _POSITION, _OUTCOME, _PAYLOAD, _KEY = map(itemgetter, range(4))
 def code_in(blob: bytes | None) -> str:
     """Return the short code version of a packed function, or "" if it was lost."""
     return "" if blob is None else str(unpack(blob)[0]["code"])
-
-
-def rows_alike(work: Iterable[tuple[Chunk, Sequence[Done]]]) -> Alike | None:
-    """Return the values of all results of some chunks, if they are rows with equal pickles but for their values."""
-    payloads: list[bytes] = []
-    for _, done in work:
-        payloads += acked_payloads(done)
-    return alike(payloads, [list(map(len, payloads))], arrow=True)
 
 
 def acked_payloads(done: Sequence[Done]) -> list[bytes]:
@@ -44,27 +35,22 @@ def _all_acked(done: Sequence[Done]) -> bool:
     return list(map(_OUTCOME, done)).count(Outcome.ACK) == len(done)
 
 
-def opened_rows(
-    chunk: Chunk, done: Sequence[Done], origin: Origin, *, without_values: bool = False
-) -> tuple[SinkRows, list[Done | None]]:
+def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[SinkRows, list[Done | None]]:
     """Return results as rows, and for each outcome None if it became a row, else the outcome to settle."""
     # A result that cannot be opened here becomes a failure of its message.
     code, acked = chunk.code, Outcome.ACK
     kept, values, others = list[Done](), list[Any](), list[Done | None]()
-    if without_values and _all_acked(done):
-        kept, values, others = list(done), [None] * len(done), [None] * len(done)
-    else:
-        for each in done:
-            index, outcome, payload, key = each
-            other: Done | None = None if outcome is acked else each
-            if other is None:
-                try:
-                    values.append(None if without_values else open_value(payload))
-                except Exception as error:  # noqa: BLE001 - opening runs users' code
-                    other = failed(index, error, origin, code, key, 0.0)
-                else:
-                    kept.append(each)
-            others.append(other)
+    for each in done:
+        index, outcome, payload, key = each
+        other: Done | None = None if outcome is acked else each
+        if other is None:
+            try:
+                values.append(open_value(payload))
+            except Exception as error:  # noqa: BLE001 - opening runs users' code
+                other = failed(index, error, origin, code, key, 0.0)
+            else:
+                kept.append(each)
+        others.append(other)
     if not kept:
         return SinkRows(), others
     # Column by column: a loop over rows takes as long as writing them.
