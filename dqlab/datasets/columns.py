@@ -134,11 +134,12 @@ def _are_arrays(values: Sequence[Any]) -> bool:
 def _is_safe(values: Sequence[Any]) -> bool:
     """Return whether values have familiar types at all levels, and not too many of these: Arrow crashes on circles."""
     for _ in range(_DEEPEST + 1):
-        if not set(map(type, values)) <= _FAMILIAR:
+        kinds = set(map(type, values))
+        if not kinds <= _FAMILIAR:
             return False
-        nested = {id(each): each for each in values if isinstance(each, _NESTED)}
-        if not nested:
+        if kinds.isdisjoint(_NESTED):
             return True
+        nested = {id(each): each for each in values if isinstance(each, _NESTED)}
         values = list(chain.from_iterable(_parts(each) for each in nested.values()))
     return False
 

@@ -16,14 +16,15 @@ import math
 import uuid
 from array import array
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import PurePath
 from typing import Any
 
 from dqlab.imports import loaded
 from dqlab.texts import said_by, shown
 
-__all__ = ["EXACT", "deep", "name_of", "parted", "plain", "row_of"]
+__all__ = ["EXACT", "deep", "even_columns", "name_of", "parted", "plain", "row_of"]
 
 EXACT = 2**53
 """Each whole number up to here is exact as a float."""
@@ -69,6 +70,16 @@ def row_of(value: Any) -> dict[Any, Any] | None:
             return None
         return made if type(made) is dict else None
     return None
+
+
+def even_columns(rows: Sequence[Mapping[Any, Any]]) -> dict[Any, list[Any]] | None:
+    """Return the values of rows by key, or None unless all are dicts with the same keys."""
+    if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(rows[0])}:
+        return None
+    try:
+        return {name: list(map(itemgetter(name), rows)) for name in rows[0]}
+    except KeyError:
+        return None
 
 
 def plain(value: Any) -> Any:  # noqa: C901 - one line for each kind of value

@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
 from dqlab.datasets.columns import NULL, Kind, fitted
 from dqlab.datasets.lineage import ERROR, KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
-from dqlab.datasets.plain import name_of, parted, row_of
+from dqlab.datasets.plain import even_columns, name_of, parted, row_of
 from dqlab.errors import DqlabWarning
 from dqlab.texts import one_line, shown
 from dqlab.user_frames import level_of_user
@@ -283,12 +282,11 @@ def _split(rows: Rows, known: Mapping[Any, str], *, grow: bool) -> tuple[dict[An
             if row is None and value is not None and (reasons is None or reasons[at] is None):
                 others[at] = value
             dicts.append(row or {})
-    names = dict.fromkeys(chain.from_iterable(dicts))
-    even = {len(names)} == set(map(len, dicts))
+    columns: dict[Any, Any] | None = even_columns(dicts)
+    names = dict.fromkeys(chain.from_iterable(dicts)) if columns is None else dict.fromkeys(columns)
     chosen = _chosen(names, known, grow=grow)
-    columns = {
-        name: list(map(itemgetter(name), dicts)) if even else [row.get(name) for row in dicts] for name in chosen
-    }
+    if columns is None or len(chosen) < len(names):
+        columns = {name: [row.get(name) for row in dicts] for name in chosen}
     extra: list[tuple[int, Any, Any]] = []
     if len(chosen) < len(names):  # in the order of each row, so that their names depend on that row alone
         extra = [(at, name, row[name]) for at, row in enumerate(dicts) for name in row if name not in chosen]

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from numbers import Integral
-from operator import itemgetter
 from typing import Any
 
-from dqlab.datasets.plain import EXACT
+from dqlab.datasets.plain import EXACT, even_columns
 
 __all__ = ["FrameRows", "frame_of", "index_of", "series_of"]
 
@@ -72,6 +71,7 @@ class FrameRows:
     """Gathers results as the columns of a table, page by page.
 
     A dict is a row; any other value is in a column ``value``, and None, as a result that is missing, is an empty row.
+    Without any dict, what replaces a missing result is in that column, too.
     """
 
     # Most results have the same columns with one plain type each. As Python objects a small row takes 400 bytes, here
@@ -83,7 +83,8 @@ class FrameRows:
         """Arrays, and lists of values."""
         self._keys: list[Any] = []
         """Arrays of positions, and lists of keys."""
-        self._count, self._has_dicts = 0, False
+        self._count, self.has_dicts = 0, False
+        self._replaced: dict[int, Any] = {}
         self.reasons: list[str | None] = []
         """Why documents have no result, if these are among the rows."""
         self.others: dict[Any, None] = {}
@@ -93,30 +94,37 @@ class FrameRows:
         """Add results, whose keys are their ordinals if `keys` is None."""
         import numpy as np
 
-        self._keys.append(np.array(ordinals, np.int64) if keys is None else keys)
-        rows = values
-        if self._replaces is not None or set(map(type, values)) != {dict}:
+        if keys is None:
+            positions = np.arange(ordinals.start, ordinals.stop) if isinstance(ordinals, range) else ordinals
+        self._keys.append(np.asarray(positions, np.int64) if keys is None else keys)
+        columns = even_columns(values) if self._replaces is None and len(values) else None
+        if columns is None:
             rows = list(map(self._row, values))
+            names = dict.fromkeys(chain.from_iterable(rows))
+            columns = {name: [row.get(name, math.nan) for row in rows] for name in names if self._wants(name)}
         else:
-            self._has_dicts = True
-        names = dict.fromkeys(chain.from_iterable(rows))
-        even = {len(names)} == set(map(len, rows))
-        for name in names:
-            if self._only is not None and name not in self._only:
-                self.others[name] = None
-                continue
-            before = [[math.nan] * self._count] if self._count else []
-            new = list(map(itemgetter(name), rows)) if even else [row.get(name, math.nan) for row in rows]
-            self._columns.setdefault(name, before).append(_compact(new))
-        self._count += len(rows)
-        for column in (column for name, column in self._columns.items() if name not in names):
-            column.append([math.nan] * len(rows))
+            self.has_dicts = True
+        for name, new in columns.items():
+            if self._wants(name):
+                before = [[math.nan] * self._count] if self._count else []
+                self._columns.setdefault(name, before).append(_compact(new))
+        self._count += len(values)
+        for column in (column for name, column in self._columns.items() if name not in columns):
+            column.append([math.nan] * len(values))
+
+    def _wants(self, name: Any) -> bool:
+        if self._only is None or name in self._only:
+            return True
+        self.others[name] = None
+        return False
 
     def _row(self, value: Any) -> Mapping[Any, Any]:
         bad = self._replaces is not None and self._replaces(value)
         if self._replaces is not None:
             self.reasons.append(str(value) if bad else None)
-        self._has_dicts = self._has_dicts or isinstance(value, dict)
+        self.has_dicts = self.has_dicts or isinstance(value, dict)
+        if bad and not self.has_dicts:
+            self._replaced[len(self.reasons) - 1] = value
         return {} if bad or value is None else value if isinstance(value, dict) else {"value": value}
 
     def frame(self) -> Any:
@@ -128,8 +136,11 @@ class FrameRows:
             index = pd.Index(np.concatenate([*self._keys, np.array([], np.int64)]), name="key")
         else:
             index = index_of(list(chain.from_iterable(map(_listed, self._keys))))
-        if not self._columns and not self._has_dicts and self._only is None:
-            self._columns["value"] = [[None] * self._count]
+        if not self.has_dicts and self._only is None:
+            column = self._columns.setdefault("value", [[None] * self._count])
+            if self._replaced:
+                values = list(chain.from_iterable(map(_listed, column)))
+                self._columns["value"] = [[self._replaced.get(at, value) for at, value in enumerate(values)]]
         return _framed({name: _joined(column, index) for name, column in self._columns.items()}, index)
 
 

@@ -885,11 +885,13 @@ def _frame_of(rows: FrameRows, pages: Iterable[list[OpenedStretch]], count: int)
 
 def _with_reasons(frame: pd.DataFrame, rows: FrameRows) -> pd.DataFrame:
     """Return a table with the reasons why documents have no result, if one has none."""
-    if any(rows.reasons):
+    import pandas as pd
+
+    if any(rows.reasons) and rows.has_dicts:
         name = "error"
         while name in frame:  # never overwrite a column of the results
             name = f"dqlab_{name}"
-        frame[name] = series_of(rows.reasons, frame.index)
+        frame[name] = pd.Series(rows.reasons, frame.index, dtype=object)
     return frame
 
 
