@@ -29,6 +29,7 @@ __all__ = [
     "Identity",
     "TargetTaken",
     "TargetUnwritable",
+    "check_free",
     "local_target",
     "put_in_place",
     "run_of",
@@ -78,12 +79,12 @@ def write_parquet(table: RunTable, path: str | os.PathLike[str], run: Identity) 
     """Write rows as Parquet, one page at a time, into a folder or one ``.parquet`` file, and return its path."""
     target = local_target(path)
     single = target.suffix == ".parquet"
-    _check_free(target, run, single=single)
+    check_free(target, run, single=single)
     with staging(target, run) as folder:
         shape = Writer(folder, run, rows_per_file=None if single else PART_ROWS).write(table)
         made = sorted(folder.glob("part-*.parquet"))
-        # `_check_free` again at the end, because writing takes long.
-        put_in_place(made[0] if single else folder, target, run, lambda: _check_free(target, run, single=single))
+        # `check_free` again at the end, because writing takes long.
+        put_in_place(made[0] if single else folder, target, run, lambda: check_free(target, run, single=single))
     warn_of_rest(run.name, shape)
     return target
 
@@ -250,7 +251,8 @@ def run_of(path: Path) -> Identity | None:
         return None
 
 
-def _check_free(target: Path, run: Identity, *, single: bool) -> None:
+def check_free(target: Path, run: Identity, *, single: bool = False, beside: str = "") -> None:
+    """Raise `TargetTaken` for a target with anything but Parquet files of this run, and one called `beside`."""
     if not target.exists():
         return
     if target.is_dir() == single:
@@ -261,10 +263,10 @@ def _check_free(target: Path, run: Identity, *, single: bool) -> None:
     steps = "Choose another path, or delete it first."
     for file in files:
         found = run_of(file) if file.suffix == ".parquet" else None
-        if found is None:
+        if found is None and (file.name != beside or len(files) == 1):
             what = f"{'a file' if single else repr(file.name)} that dqlab did not write"
             raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps)
-        if found.id != run.id:
+        if found is not None and found.id != run.id:
             what = f"rows of run {found.name!r}" if found.name != run.name else "rows of another run of that name"
             raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dqlab.datasets.files import Identity, TargetTaken, Writer, local_target, put_in_place, staging, sync
+from dqlab.datasets.files import Identity, Writer, check_free, local_target, put_in_place, staging, sync
 from dqlab.datasets.lineage import KEY, ORDINAL
 from dqlab.datasets.rows import Shape, warn_of_rest
 from dqlab.datasets.table import RunTable
@@ -95,7 +95,7 @@ def publish(
 ) -> Published:
     """Write a run's rows, failures and manifest into a folder, and return what was written."""
     target = local_target(path)
-    _check_free(target, run)
+    check_free(target, run, beside=MANIFEST)
     with staging(target, run) as folder:
         shape = Writer(folder, run, rows_per_file=None).write(table)
         (part,) = folder.glob("part-*.parquet")
@@ -109,7 +109,7 @@ def publish(
             raise RunChanged(run=run.name, rows=rows, dead=dead, acked=counts["acked"], failed=counts["dead"])
         _write_manifest(folder, run, shape, rows, dead, about)
         nbytes = sum(file.stat().st_size for file in folder.iterdir())
-        put_in_place(folder, target, run, lambda: _check_free(target, run))
+        put_in_place(folder, target, run, lambda: check_free(target, run, beside=MANIFEST))
     warn_of_rest(run.name, shape)
     return Published(target, rows, dead, shape.in_rest, nbytes)
 
@@ -165,28 +165,3 @@ def _versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
-
-
-def _check_free(target: Path, run: Identity) -> None:
-    """Raise `TargetTaken` for a target that contains anything but an earlier publication of this run."""
-    if not target.exists():
-        return
-    steps = "Choose another path, or delete it first."
-    if not target.is_dir():
-        raise TargetTaken(run=run.name, path=str(target), what="a file", steps=steps)
-    names = {file.name for file in target.iterdir()}
-    if not names:
-        return
-    other = sorted(names - {RESULTS, FAILURES, MANIFEST})
-    if other or MANIFEST not in names:
-        what = f"{(other or sorted(names))[0]!r}, which was not published by dqlab"
-        raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps)
-    try:
-        found = json.loads((target / MANIFEST).read_text(encoding="utf-8"))["run"]
-        name, id = found["name"], found["id"]
-    except (OSError, ValueError, KeyError, TypeError):
-        what = f"a {MANIFEST} that cannot be read"
-        raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps) from None
-    if id != run.id:
-        what = f"run {name!r}" if name != run.name else "another run of that name"
-        raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps)

@@ -13,10 +13,10 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, reduce
+from functools import reduce
 from hashlib import blake2b
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgpack
 
@@ -50,7 +50,6 @@ __all__ = [
 # Logs of queues contain references in this layout: do not change it.
 _ROW, _FILE = 1, 2
 _HEAD = struct.Struct("<BI")
-_MOST_HEADS = 10_000
 _METADATA, _FORMAT = b"dqlab", 2
 _OPEN_BYTES = 256 << 20
 """Bytes of parts, at most, that a process keeps open."""
@@ -98,23 +97,15 @@ class SinkRows(Sequence[SinkRow]):
     def __init__(self, columns: Iterable[list[Any]] = ()) -> None:
         self.columns: tuple[list[Any], ...] = tuple(columns) or tuple([] for _ in SinkRow._fields)
 
-    @classmethod
-    def of(cls, rows: Sequence[SinkRow]) -> SinkRows:
-        """Return rows by column, unchanged if they already are."""
-        return rows if isinstance(rows, cls) else cls(map(list, zip(*rows, strict=True)))
-
     def __len__(self) -> int:
         return len(self.columns[0])
 
-    @overload
-    def __getitem__(self, at: int) -> SinkRow: ...
+    def __getitem__(self, at: Any) -> Any:
+        return SinkRow(*(column[at] for column in self.columns))
 
-    @overload
-    def __getitem__(self, at: slice) -> SinkRows: ...
-
-    def __getitem__(self, at: int | slice) -> SinkRow | SinkRows:
-        chosen: Any = [column[at] for column in self.columns]
-        return SinkRows(chosen) if isinstance(at, slice) else SinkRow(*chosen)
+    def cut(self, start: int, stop: int) -> SinkRows:
+        """Return the rows from `start` up to `stop`."""
+        return SinkRows(column[start:stop] for column in self.columns)
 
     def extend(self, rows: SinkRows) -> None:
         """Add the rows of another."""
@@ -168,16 +159,7 @@ class SinkNotReadable(PartError):
 def refer_all(part: str, rows: int) -> list[bytes | Exception]:
     """Return references to the first `rows` rows of a part, which settlements have in place of results."""
     name = part.encode()
-    made: list[bytes | Exception] = [head + name for head in islice(_heads(), rows)]
-    made += [_HEAD.pack(_ROW, row) + name for row in range(len(made), rows)]
-    return made
-
-
-@cache
-def _heads() -> tuple[bytes, ...]:
-    """Return the beginnings of references to the first rows of any part."""
-    # Complete at once, because threads of several sinks share it.
-    return tuple(_HEAD.pack(_ROW, row) for row in range(_MOST_HEADS))
+    return [_HEAD.pack(_ROW, row) + name for row in range(rows)]
 
 
 def referred(reference: bytes | memoryview) -> tuple[str, int]:
@@ -203,7 +185,7 @@ def _file_in(reference: bytes | memoryview) -> list[Any]:
 class Writer(Protocol):
     """Writes the parts of one run on one consumer, one after another, in a separate thread."""
 
-    def write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool = False) -> list[bytes | Exception]:
+    def write(self, part: str, rows: SinkRows, *, hurried: bool = False) -> list[bytes | Exception]:
         """Write a part, and return for each row a reference, or the error of a row that the format cannot hold."""
         # If it raises, nothing of the part counts, and the caller tries again. `hurried`: rows arrive as fast as they
         # can be written, so it may use more bytes to write faster.
@@ -258,11 +240,11 @@ class _PartWriter:
     def __init__(self, target: _Claimed, most: int, run: str, id: str) -> None:
         self._target, self._most, self._run, self._id = target, most, run, id
 
-    def write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool = False) -> list[bytes | Exception]:
+    def write(self, part: str, rows: SinkRows, *, hurried: bool = False) -> list[bytes | Exception]:
         made = list[bytes | Exception]()
         for at in range(0, len(rows), self._most):
             name = f"{part}-{at}.parquet" if len(rows) > self._most else f"{part}.parquet"
-            some = SinkRows.of(rows[at : at + self._most])
+            some = rows.cut(at, at + self._most)
             try:
                 data, refused = self._packed(some, hurried=hurried)
             except Exception as error:  # noqa: BLE001 - a value broke the writer, and would break it at each try
@@ -347,7 +329,7 @@ class _FileWriter:
     def __init__(self, target: _Claimed, sink: Files) -> None:
         self._target, self._sink = target, sink
 
-    def write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool = False) -> list[bytes | Exception]:
+    def write(self, part: str, rows: SinkRows, *, hurried: bool = False) -> list[bytes | Exception]:
         made: list[bytes | Exception] = []
         names: list[str] = []
         for row in rows:
@@ -404,7 +386,7 @@ class _OwnWriter:
     def __init__(self, sink: Own) -> None:
         self._sink, self._made = sink, None
 
-    def write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool = False) -> list[bytes | Exception]:
+    def write(self, part: str, rows: SinkRows, *, hurried: bool = False) -> list[bytes | Exception]:
         if self._made is None:
             self._made = self._sink.opened()
         opened: Any = self._made
@@ -446,7 +428,9 @@ def _repeating(batch: Any) -> list[str] | bool:
 class _Opened(Protocol):
     nbytes: int
 
-    def __len__(self) -> int: ...
+    def share(self) -> float:
+        """Return the bytes of a row."""
+        ...
 
     def values(self, at: Sequence[int], ordinals: Sequence[int]) -> list[Any]:
         """Return values by row, or raise `IndexError` for a missing one, `ValueError` for another document's."""
@@ -480,12 +464,13 @@ class _Table:
             if name not in (KEY, ORDINAL, REST, *ROW_LINEAGE)
         }
 
-    def __len__(self) -> int:
-        return int(self._table.num_rows)
+    def share(self) -> float:
+        """Return the bytes of a row."""
+        return float(self.nbytes / max(1, self._table.num_rows))
 
     def columns(self, at: Sequence[int], ordinals: Sequence[int]) -> tuple[dict[Any, Any], Any]:
         """Return the columns of some rows by key, and their rest, as arrays."""
-        _check_there(at, len(self))
+        _check_there(at, self._table.num_rows)
         near = range(at[0], at[0] + len(at))
         taken = self._table.slice(at[0], len(at)) if list(at) == list(near) else self._table.take(list(at))
         found = taken.column(ORDINAL).to_pylist()
@@ -533,11 +518,11 @@ class _Values:
     def __init__(self, values: Iterable[Any]) -> None:
         self._values, self.nbytes = list(values), 1 << 20  # a guess; the values may be anything
 
-    def __len__(self) -> int:
-        return len(self._values)
+    def share(self) -> float:
+        return 0.0
 
     def values(self, at: Sequence[int], ordinals: Sequence[int]) -> list[Any]:
-        _check_there(at, len(self))
+        _check_there(at, len(self._values))
         return [self._values[each] for each in at]
 
 
@@ -597,7 +582,7 @@ class Reader:
         for part, places in _by_part(references).items():
             rows, its = [row for _, row in places], [ordinals[at] for at, _ in places]
             try:
-                values: Sequence[Any] = self._read(part, len(rows), lambda opened: opened.values(rows, its))  # noqa: B023
+                values: Sequence[Any] = self._read(part, len(rows), "values", rows, its)
             except PartError as error:
                 values = [error] * len(rows)
             for (at, _), each in zip(places, values, strict=True):
@@ -615,7 +600,7 @@ class Reader:
         order: list[int] = []
         for part, places in _by_part(references).items():
             rows, its = [row for _, row in places], [ordinals[at] for at, _ in places]
-            parts.append(self._read(part, len(rows), lambda opened: opened.columns(rows, its)))  # noqa: B023
+            parts.append(self._read(part, len(rows), "columns", rows, its))
             order += [at for at, _ in places]
         there = pc.array_sort_indices(pa.array(order, pa.int64()))
         names = dict.fromkeys(chain.from_iterable(columns for columns, _ in parts))
@@ -646,16 +631,17 @@ class Reader:
         for name in (each[_HEAD.size :] for each in references):
             if name not in shares:
                 try:
-                    shares[name] = self._read(name.decode(), 1, lambda opened: opened.nbytes / max(1, len(opened)))
+                    shares[name] = self._read(name.decode(), 1, "share")
                 except PartError:  # whoever reads the rows gets it again
                     shares[name] = 0.0
             yield shares[name]
 
-    def _read(self, part: str, rows: int, use: Callable[[Any], Any]) -> Any:
-        """Return what `use` makes of a part, or raise a `PartError` that names it."""
+    def _read(self, part: str, rows: int, method: str, *args: Any) -> Any:
+        """Return what a method of a part returns, or raise a `PartError` that names the part."""
         where = self._target.path(part) if self._target is not None else repr(self.sink)
         try:
-            return use(open_parts.get((self._id, part), lambda: self._open(part, rows)))
+            opened = open_parts.get((self._id, part), lambda: self._open(part, rows))
+            return getattr(opened, method)(*args)
         except PartError:
             raise
         except FileNotFoundError:

@@ -99,20 +99,13 @@ class Target:
                     system.pipe_file(path, data)
                 # Read back: without that mode, another process may have written at the same time, and the last wins.
                 return bool(system.cat_file(path) == data)
-        # A link is created in one step, and fails if the name exists; a rename would replace the file.
-        made = self._written(data)
         try:
-            os.link(made, Path(self._local) / name)
+            with (Path(self._local) / name).open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
         except FileExistsError:
             return False
-        except OSError:  # this file system has no links
-            try:
-                with (Path(self._local) / name).open("xb") as file:
-                    file.write(data)
-            except FileExistsError:
-                return False
-        finally:
-            made.unlink(missing_ok=True)
         self.sync()
         return True
 

@@ -107,6 +107,8 @@ class _Placed:
 
     store = ""
     """The directory of the run's queue where that is known; "" for a transient queue."""
+    kind = name = ""
+    rows = 1_000
     path: Any
     storage_options: Any
     _where: str
@@ -128,17 +130,27 @@ class _Placed:
         """The folder."""
         return Target(self._where)
 
-    def _placed(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
+        """Return the sink as plain data."""
         where = self._where
         spelled = where.__reduce__()[1][1] if isinstance(where, StoredAt) else ""
-        return {"where": str(where), "storage": spelled}
+        return {"kind": self.kind, "rows": self.rows, "name": self.name, "where": str(where), "storage": spelled}
 
-    def _found(self, record: Mapping[str, Any]) -> None:
-        where = record["where"]
-        object.__setattr__(self, "store", record.get("store", ""))
-        object.__setattr__(self, "path", where)
-        object.__setattr__(self, "storage_options", None)
-        object.__setattr__(self, "_where", stored(where, record["storage"]) if record["storage"] else where)
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Return the sink of a record."""
+        made, where, name = cls.__new__(cls), record["where"], record.get("name", "")
+        found = {
+            "path": f"{where.rstrip('/')}/{name}" if name else where,
+            "rows": record.get("rows", cls.rows),
+            "name": name,
+            "store": record.get("store", ""),
+            "storage_options": None,
+            "_where": stored(where, record["storage"]) if record["storage"] else where,
+        }
+        for field_of, value in found.items():
+            object.__setattr__(made, field_of, value)
+        return made
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
@@ -160,7 +172,7 @@ class Parquet(_Placed):
         it.
     rows : int, default 100,000
         Maximum rows of a file. Files are smaller at the beginning of a run, and if functions are slow: consumers write
-        a row at most about a second after it was made.
+        a row a second after it was made, and in a long run some seconds after it.
     storage_options : dict or str, optional
         Options of the file system behind a URL, as for `Documents`: secrets are "env:NAME" or "config:NAME".
 
@@ -182,17 +194,6 @@ class Parquet(_Placed):
     def check(self) -> None:
         """Raise `ExtraMissing` if a package that it needs is not installed."""
         needs_pyarrow()
-
-    def record(self) -> dict[str, Any]:
-        """Return the sink as plain data."""
-        return {"kind": self.kind, "rows": self.rows, **self._placed()}
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the sink of a record."""
-        made = cls(".", rows=record["rows"])
-        made._found(record)
-        return made
 
 
 @dataclass(frozen=True, repr=False)
@@ -221,7 +222,6 @@ class Files(_Placed):
     storage_options: Any = None
     name: str = field(init=False, default="")
     kind = "files"
-    rows = 1_000
 
     def __post_init__(self) -> None:
         text = os.fspath(self.path) if isinstance(self.path, str | os.PathLike) else ""
@@ -242,18 +242,6 @@ class Files(_Placed):
 
     def check(self) -> None:
         """Do nothing, because no package is needed."""
-
-    def record(self) -> dict[str, Any]:
-        """Return the sink as plain data."""
-        return {"kind": self.kind, "name": self.name, **self._placed()}
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the sink of a record."""
-        made = cls(f"./{record['name']}")
-        made._found(record)
-        object.__setattr__(made, "path", f"{record['where'].rstrip('/')}/{record['name']}")
-        return made
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.datasets.lineage import LINEAGE
 from dqlab.datasets.rows import Rows
-from dqlab.datasets.sink_parts import Reader, SinkRow, open_parts, writer_of
+from dqlab.datasets.sink_parts import Reader, SinkRows, open_parts, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.datasets.table import RunTable
 from dqlab.errors import DqlabWarning
@@ -53,6 +53,12 @@ class SinkPages:
             yield Rows(where, None, [], columns=columns, rest=rest)
 
 
+def rows_of(values: dict[int, Any]) -> SinkRows:
+    n = len(values)
+    known = [""] * n, ["c"] * n, [0.5] * n, [1] * n, ["consumer"] * n, [1e9] * n
+    return SinkRows([list(values), [None] * n, list(values.values()), *known])
+
+
 def pages_of(folder: Path, values: list[Any], seed: int, page: int) -> SinkPages:
     """Write values into parts in any order; return their rows."""
     dice, sink = random.Random(seed), dq.Parquet(folder)
@@ -63,8 +69,8 @@ def pages_of(folder: Path, values: list[Any], seed: int, page: int) -> SinkPages
     number = 0
     while order:
         mine = [order.pop() for _ in range(min(len(order), dice.randint(1, 9)))]
-        rows = [SinkRow(n, None, values[n], "", "c", 0.5, 1, "consumer", 1e9) for n in mine]
-        for n, reference in zip(mine, writer.write(f"p{number}", rows), strict=True):
+        written = writer.write(f"p{number}", rows_of({n: values[n] for n in mine}))
+        for n, reference in zip(mine, written, strict=True):
             assert isinstance(reference, bytes), reference
             references[n] = reference
         number += 1
@@ -148,11 +154,8 @@ def test_values_of_a_sink_that_are_null_in_a_stream_are_counted_in_a_warning(tmp
     claim(sink, RUN, ID)
     writer, references = writer_of(sink, RUN, ID, "here"), list[bytes]()
     for name, values in {"p0": range(1_000), "p1": [n + 0.5 for n in range(40)]}.items():
-        rows = [
-            SinkRow(n, None, {"v": value}, "", "c", 0.5, 1, "consumer", 1e9)
-            for n, value in enumerate(values, len(references))
-        ]
-        references += [each for each in writer.write(name, rows) if isinstance(each, bytes)]
+        written = writer.write(name, rows_of({n: {"v": value} for n, value in enumerate(values, len(references))}))
+        references += [each for each in written if isinstance(each, bytes)]
     open_parts.forget()
     source = SinkPages(Reader(sink, RUN, ID), references, page=500)
 

@@ -6,13 +6,10 @@ import dataclasses
 import datetime
 import decimal
 import fractions
-import importlib.util
 import json
 import os
 import pickle
 import random
-import struct
-import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,16 +26,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.datasets import sink_parts
 from dqlab.datasets.sink_parts import (
     NameNotForSink,
     PartMissing,
     PartUnreadable,
     Reader,
-    SinkRow,
+    SinkRows,
     file_name,
     open_parts,
-    referred,
     writer_of,
 )
 from dqlab.datasets.sink_targets import Target
@@ -50,11 +45,10 @@ from tests.kit.sampled import examples
 RUN, ID = "numbers", "ab" * 16
 
 
-def rows_of(values: Sequence[Any], keys: Sequence[Any] | None = None) -> list[SinkRow]:
-    return [
-        SinkRow(at, None if keys is None else keys[at], value, "v", "c0de", 0.5, 2, "consumer/q/0", 1.7e9 + at)
-        for at, value in enumerate(values)
-    ]
+def rows_of(values: Sequence[Any], keys: Sequence[Any] | None = None) -> SinkRows:
+    n = len(values)
+    known = ["v"] * n, ["c0de"] * n, [0.5] * n, [2] * n, ["consumer/q/0"] * n, [1.7e9 + at for at in range(n)]
+    return SinkRows([list(range(n)), [None] * n if keys is None else list(keys), list(values), *known])
 
 
 def through(sink: Any, values: Sequence[Any], keys: Sequence[Any] | None = None) -> list[Any]:
@@ -451,38 +445,6 @@ def test_a_part_has_no_more_rows_than_it_may(tmp_path: Path) -> None:
 # --- whose a folder is ---------------------------------------------------------------------------
 
 
-def test_sinks_that_write_their_first_parts_at_the_same_time_refer_to_their_own_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each run of a process has a thread that writes, and they share what references begin with."""
-    spec = importlib.util.spec_from_file_location("sink_parts_of_a_new_process", sink_parts.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    fresh = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fresh)
-    by_thread: dict[str, list[int]] = {}
-
-    def refer(part: str, rows: int) -> None:
-        by_thread[part] = [referred(each)[1] for each in fresh.refer_all(part, rows)]
-
-    class Head(struct.Struct):
-        """Has another thread write a part in the middle of the first one."""
-
-        def pack(self, kind: int, row: int) -> bytes:
-            if row == 20 and "other" not in by_thread:
-                by_thread["other"] = []
-                other = threading.Thread(target=refer, args=("other", 50))
-                other.start()
-                other.join()
-            return super().pack(kind, row)
-
-    monkeypatch.setattr(fresh, "_HEAD", Head(fresh._HEAD.format))
-    refer("one", 40)
-    refer("later", 90)
-
-    assert by_thread == {"one": list(range(40)), "other": list(range(50)), "later": list(range(90))}
-
-
 def test_rows_that_no_file_can_hold_together_fail_their_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -541,13 +503,13 @@ def test_a_part_that_is_written_while_its_run_is_dropped_does_not_stay(
     sink = kind(tmp_path / "out")
     claim(sink, RUN, ID)
     writer, rows = writer_of(sink, RUN, ID, "here"), rows_of(["a", "b", "c"])
-    writer.write(f"{ID[:8]}-c0-1-000000", rows[:2])
+    writer.write(f"{ID[:8]}-c0-1-000000", rows.cut(0, 2))
     listed = Target.names
 
     def late(target: Target) -> list[str]:
         found = listed(target)
         with pytest.raises(SinkUnreachable):
-            writer.write(f"{ID[:8]}-c0-1-000001", rows[2:])
+            writer.write(f"{ID[:8]}-c0-1-000001", rows.cut(2, 3))
         return found
 
     monkeypatch.setattr(Target, "names", late)
