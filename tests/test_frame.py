@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dqlab.datasets.lineage_columns import MadeRows
+from dqlab.datasets.lineage_columns import Lineage
 from dqlab.errors import FrameCorrupt
 from dqlab.frame import NO_ID, Frame, Kind, Made, Making, Outcome, Piece, Settlement
 from tests.kit.sampled import examples
@@ -358,7 +358,7 @@ def test_flipped_byte_of_a_settlement_raises_frame_corrupt_or_changes_a_value(
     known = told(settlement.made, 0, settlement.count)
     assert known is None or len(known) == settlement.count
     if settlement.made is not None:
-        rows = MadeRows(settlement.made, 0, settlement.count)
+        rows = Lineage(settlement.made, 0, settlement.count)
         assert len(rows.moments()) == len(rows.seconds()) == settlement.count
 
 

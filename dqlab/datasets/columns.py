@@ -13,11 +13,12 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dqlab.datasets.plain import deep
+from dqlab.datasets.plain import EXACT, deep
 from dqlab.imports import loaded
 
-__all__ = ["NULL", "Kind", "fitted", "joined", "recast"]
+__all__ = ["NULL", "Kind", "fitted", "joined", "pandas_of", "recast"]
 
 Kind: TypeAlias = Any
 """A `pyarrow.DataType`; pyarrow has no type hints."""
@@ -221,3 +222,30 @@ def _one_by_one(values: Sequence[Any], kind: Kind, *, widen: bool) -> tuple[Any,
     misfits = [at for at, value in enumerate(values) if value is not None and _at_once([value], kind) is None]
     left = set(misfits)
     return pa.array([None if at in left else value for at, value in enumerate(values)], kind), kind, misfits
+
+
+def pandas_of(table: Any) -> Any:
+    """Return an Arrow table as a pandas DataFrame, with a column of objects where pandas' floats would round."""
+    import pandas as pd
+
+    names = table.column_names
+    exact = {at: column for at, column in enumerate(table.columns) if _has_large(column)}
+    # By position, because columns of a query may have one name. `self_destruct` frees the columns of the table.
+    table = table.rename_columns(list(map(str, range(len(names)))))
+    frame = table.to_pandas(self_destruct=True, split_blocks=True)
+    for at, column in exact.items():
+        frame.isetitem(at, column.to_pandas(integer_object_nulls=True))
+    frame.columns = pd.Index(names)
+    return frame
+
+
+def _has_large(column: Any) -> bool:
+    """Return whether a whole number would change as a float, which pandas uses for whole numbers beside nulls."""
+    if pa.types.is_list(column.type):
+        return _has_large(pc.list_flatten(column))
+    if pa.types.is_struct(column.type):
+        return any(map(_has_large, column.flatten()))
+    if not pa.types.is_integer(column.type) or not column.null_count:
+        return False
+    ends = pc.min_max(column).as_py()
+    return ends["max"] is not None and (ends["min"] < -EXACT or ends["max"] > EXACT)

@@ -10,13 +10,13 @@ import datetime
 from array import array
 from collections.abc import Collection, Iterable
 from itertools import chain, repeat
-from typing import Any, Protocol
+from typing import Any
 
 from dqlab.datasets.lineage import CODE, ROW_LINEAGE
 from dqlab.frame import Made
 from dqlab.texts import shown
 
-__all__ = ["Gathered", "Lineage", "MadeRows", "Unrecorded"]
+__all__ = ["Gathered", "Lineage"]
 
 SECONDS, AT, ATTEMPTS = "_seconds", "_at", "_attempts"
 UNKNOWN = -(2**63)
@@ -26,46 +26,28 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
-class Lineage(Protocol):
-    """How some consecutive results were made."""
+class Lineage:
+    """How some consecutive results were made, decoded only when a column is requested."""
 
-    def __len__(self) -> int: ...
+    # `made` is None for documents without a result, and for results in a log from before lineage was recorded; `code`
+    # is then the version that made all results of the run, if it is known.
+    __slots__ = ("_code", "_made", "_start", "_stop")
 
-    def cut(self, start: int, stop: int) -> Lineage:
-        """Return the lineage of the results from `start` up to `stop`."""
-        ...
-
-    def runs(self, name: str) -> Iterable[tuple[Any, int]]:
-        """Return a column of texts or attempts as runs of equal values, (value, length), with None for unknown ones."""
-        ...
-
-    def seconds(self) -> array[float]:
-        """Return how long each result took, with NaN for unknown ones."""
-        ...
-
-    def moments(self) -> array[int]:
-        """Return when each result was made, in microseconds since 1970 UTC, or `UNKNOWN`."""
-        ...
-
-
-class MadeRows:
-    """The lineage in a settlement, which is decoded only when a column is requested."""
-
-    __slots__ = ("_made", "_start", "_stop")
-
-    def __init__(self, made: Made, start: int, stop: int) -> None:
-        self._made, self._start, self._stop = made, start, stop
+    def __init__(self, made: Made | None, start: int, stop: int, code: str | None = None) -> None:
+        self._made, self._start, self._stop, self._code = made, start, stop, code
 
     def __len__(self) -> int:
         return self._stop - self._start
 
-    def cut(self, start: int, stop: int) -> MadeRows:
+    def cut(self, start: int, stop: int) -> Lineage:
         """Return the lineage of the results from `start` up to `stop`."""
-        return MadeRows(self._made, self._start + start, self._start + stop)
+        return Lineage(self._made, self._start + start, self._start + stop, self._code)
 
     def runs(self, name: str) -> Iterable[tuple[Any, int]]:
-        """Return a column as runs of equal values."""
+        """Return a column of texts or attempts as runs of equal values, (value, length), with None for unknown ones."""
         made, start, stop = self._made, self._start, self._stop
+        if made is None:
+            return [(self._code if name == CODE else None, len(self))]
         if name == ATTEMPTS:
             return made.attempts(start, stop)
         if name == "_version":
@@ -73,43 +55,19 @@ class MadeRows:
         return [(shown(made.code if name == CODE else made.consumer) or None, stop - start)]
 
     def seconds(self) -> array[float]:
-        """Return how long each result took."""
+        """Return how long each result took, with NaN for unknown ones."""
+        if self._made is None:
+            return array("d", [_NAN]) * len(self)
         return array("d", self._made.seconds(self._start, self._stop))
 
     def moments(self) -> array[int]:
-        """Return when each result was made."""
+        """Return when each result was made, in microseconds since 1970 UTC, or `UNKNOWN`."""
+        if self._made is None:
+            return array("q", [UNKNOWN]) * len(self)
         at, ages = round(self._made.at * 1e6), self._made.ages(self._start, self._stop)
         if ages is None:
             return array("q", [at]) * len(self)
         return array("q", [at - round(age * 1e6) if -1e9 < age < 1e9 else UNKNOWN for age in ages])
-
-
-class Unrecorded:
-    """The lineage of documents that have none, or of results in a log from before lineage was recorded."""
-
-    __slots__ = ("_code", "_count")
-
-    def __init__(self, count: int, code: str | None = None) -> None:
-        self._count, self._code = count, code  # the code version that made all results of the run, if it is known
-
-    def __len__(self) -> int:
-        return self._count
-
-    def cut(self, start: int, stop: int) -> Unrecorded:
-        """Return the lineage of the results from `start` up to `stop`."""
-        return Unrecorded(stop - start, self._code)
-
-    def runs(self, name: str) -> Iterable[tuple[Any, int]]:
-        """Return one run without a value, except for the code."""
-        return [(self._code if name == CODE else None, self._count)]
-
-    def seconds(self) -> array[float]:
-        """Return NaN for each result."""
-        return array("d", [_NAN]) * self._count
-
-    def moments(self) -> array[int]:
-        """Return unknown times."""
-        return array("q", [UNKNOWN]) * self._count
 
 
 class Gathered:

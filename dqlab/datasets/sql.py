@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from decimal import Decimal
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dqlab.datasets.columns import pandas_of
 from dqlab.datasets.lineage import KEY, ORDINAL
 from dqlab.datasets.rows import NAMED, Shape, warn_of_rest
 from dqlab.errors import BadOption, DqlabWarning, ExtraMissing, UsageError
@@ -29,8 +28,6 @@ _ALL = re.compile(r"(?<!\()\*")
 """Matches ``*`` for all columns, but not ``count(*)``."""
 _WORD = r"(?<!\w){}(?!\w)"
 _RESULTS, _SOURCE = (re.compile(rf"\b{name}\b", re.IGNORECASE) for name in ("results", "source"))
-_WIDE = re.compile(r"(?:(?P<whole>U?HUGEINT)|DECIMAL\(\d+,\d+\))(?P<lists>(?:\[\d*\])*)")
-"""Types of numbers in DuckDB that pandas lacks, also in lists."""
 _MISSING = re.compile(r"Table with name (?P<table>\S+) does not exist|[Cc]olumn \"(?P<column>[^\"]+)\"")
 _SHOWN = 12
 """Columns of a table that an error lists."""
@@ -192,50 +189,26 @@ def _warn_of_names(run: str, table: str, stream: _Stream, sql: str) -> None:
 
 
 def _frame(found: Any, run: str) -> Any:
-    """Return a query's result as a pandas DataFrame, with exact whole numbers and decimals."""
+    """Return a query's result as a pandas DataFrame."""
     if found is None:
         reason, hint = "it returns no rows", " Write one that does: select ... from results."
         raise QueryError(run=run, reason=reason, hint=hint, known="results")
-    # DuckDB turns decimals and 128-bit whole numbers, such as sums, into floats for pandas: fetch these as text.
-    kinds = [_WIDE.fullmatch(str(kind)) for kind in found.types]
-    if not any(kinds):
-        return found.df()
-    names = ['"' + name.replace('"', '""') + '"' for name in found.columns]
-    as_text = [f"#{at}::varchar{kind['lists']}" if kind else f"#{at}" for at, kind in enumerate(kinds, 1)]
-    frame = found.project(", ".join(f"{value} as {name}" for value, name in zip(as_text, names, strict=True))).df()
-    for at, kind in enumerate(kinds):
-        if kind and kind["lists"]:
-            frame.isetitem(at, frame.iloc[:, at].map(partial(_listed, int if kind["whole"] else Decimal)))
-        elif kind:
-            frame.isetitem(at, (_whole if kind["whole"] else _decimals)(frame.iloc[:, at]))
-    return frame
+    table = found.arrow()
+    table = table.read_all() if isinstance(table, pa.RecordBatchReader) else table
+    for at, field in enumerate(table.schema):
+        if pa.types.is_decimal(field.type):
+            table = table.set_column(at, field.name, _number(table.column(at)))
+    return pandas_of(table)
 
 
-def _listed(make: Callable[[str], Any], texts: Any) -> Any:
-    """Return lists of texts as lists of numbers."""
-    if isinstance(texts, str):
-        return make(texts)
-    return [_listed(make, each) for each in texts] if isinstance(texts, Iterable) else None
-
-
-def _decimals(texts: Any) -> Any:
-    """Return a column of decimals from their texts, as floats if these keep all digits."""
-    import pandas as pd
-
-    digits = (len(text.lstrip("-0.").replace(".", "")) for text in texts if not pd.isna(text))
-    if max(digits, default=0) <= sys.float_info.dig:
-        return texts.astype("float64")
-    return pd.Series([None if pd.isna(text) else Decimal(text) for text in texts], index=texts.index, dtype=object)
-
-
-def _whole(texts: Any) -> Any:
-    """Return a column of whole numbers from their texts, as 64-bit numbers if all fit, else as Python ints."""
-    import pandas as pd
-
-    numbers = [None if pd.isna(text) else int(text) for text in texts]
-    if any(number is not None and not -(2**63) <= number < 2**63 for number in numbers):
-        return pd.Series(numbers, index=texts.index, dtype=object)
-    return pd.Series(numbers, index=texts.index, dtype="Int64" if None in numbers else "int64")
+def _number(column: Any) -> Any:
+    """Return decimals, which DuckDB has for sums and fractions, as numbers that are equal, or unchanged."""
+    for kind in (pa.int64(), pa.float64()):
+        with suppress(pa.ArrowInvalid):
+            made = column.cast(kind)
+            if made.cast(column.type).equals(column):
+                return made
+    return column
 
 
 def _refused(run: str, said: str, streams: Mapping[str, _Stream]) -> QueryError:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from dqlab.datasets.columns import pandas_of
 from dqlab.datasets.lineage import check_columns
-from dqlab.datasets.plain import EXACT
 from dqlab.datasets.rows import SAMPLE, Rows, Shape, warn_of_rest
 from dqlab.datasets.sql import query
 from dqlab.numbers import many
@@ -47,18 +46,6 @@ class Source(Protocol):
     def rows(self, most: int | None = None) -> Iterator[Rows]:
         """Yield pages of the present rows in the order of the input; the caller needs only `most` rows."""
         ...
-
-
-def _has_large(column: Any) -> bool:
-    """Return whether a whole number would change as a float, which pandas uses for whole numbers beside nulls."""
-    if pa.types.is_list(column.type):
-        return _has_large(pc.list_flatten(column))
-    if pa.types.is_struct(column.type):
-        return any(map(_has_large, column.flatten()))
-    if not pa.types.is_integer(column.type) or not column.null_count:
-        return False
-    ends = pc.min_max(column).as_py()
-    return ends["max"] is not None and (ends["min"] < -EXACT or ends["max"] > EXACT)
 
 
 class Reading:
@@ -224,14 +211,7 @@ class RunTable:
         columns : sequence of str, optional
             Only these, in this order; reading does not keep the others.
         """
-        table = self.to_arrow(columns)
-        rounded = [name for name in table.column_names if _has_large(table[name])]
-        # Before `self_destruct` below, which frees the columns of the table.
-        exact = {name: table[name].to_pandas(integer_object_nulls=True) for name in rounded}
-        frame = table.to_pandas(self_destruct=True, split_blocks=True)
-        for name, column in exact.items():
-            frame[name] = column
-        return frame
+        return pandas_of(self.to_arrow(columns))
 
     def reading(self) -> Reading:
         """Return one pass over all rows, with a schema that may widen on the way."""

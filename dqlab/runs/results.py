@@ -20,7 +20,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.lineage import CODE, ERROR, KEY, ORDINAL, ROW_LINEAGE, check_columns
-from dqlab.datasets.lineage_columns import Gathered, Lineage, MadeRows, Unrecorded
+from dqlab.datasets.lineage_columns import Gathered, Lineage
 from dqlab.datasets.sink_parts import PartError, Reader
 from dqlab.documents import label_of
 from dqlab.errors import (
@@ -143,7 +143,7 @@ def _open_all(settlements: Sequence[Settlement], *, referring: bool = False) -> 
     found: list[OpenedStretch] = []
     for settlement in settlements:
         made = settlement.made
-        lineage: Lineage | None = None if made is None else MadeRows(made, 0, settlement.count)
+        lineage: Lineage | None = None if made is None else Lineage(made, 0, settlement.count)
         errors: dict[int, BaseException] = {}
         if referring:
             values: list[Any] = list(settlement.entries())
@@ -740,7 +740,7 @@ def _lineage_in(
     if stretch.lineage is not None:
         return stretch.lineage
     is_result = replaces is None or not replaces(stretch.values[0])
-    return Unrecorded(len(stretch.values), code() if is_result else None)
+    return Lineage(None, 0, len(stretch.values), code() if is_result else None)
 
 
 class ResultRows:

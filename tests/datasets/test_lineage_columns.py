@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from dqlab.datasets.lineage import ROW_LINEAGE
-from dqlab.datasets.lineage_columns import Gathered, MadeRows, Unrecorded
+from dqlab.datasets.lineage_columns import Gathered, Lineage
 from dqlab.datasets.rows import Shape
 from dqlab.frame import Made, Making, Piece, Settlement
 from dqlab.runs.results import OpenedStretch, chosen_columns, frame_of_pages, open_settlements
@@ -48,7 +48,7 @@ def test_pieces_of_every_kind_become_one_column() -> None:
     """A run that was begun by an earlier version, and goes on with this one."""
     made = made_of(4, attempts=[1, 2, 2, 1], versions=["", "v1", "v1", "v2"], ages=[0.0, 1.0, 2.0, 4.0])
 
-    found = lists(gathered(Unrecorded(2, "old"), MadeRows(made, 1, 4), Unrecorded(1)), 6)
+    found = lists(gathered(Lineage(None, 0, 2, "old"), Lineage(made, 1, 4), Lineage(None, 0, 1)), 6)
 
     assert found["_version"] == [None, None, "v1", "v1", "v2", None]
     assert found["_code"] == ["old", "old", "3f2a91", "3f2a91", "3f2a91", None]
@@ -67,7 +67,7 @@ def test_names_that_are_no_unicode_are_shown_as_elsewhere() -> None:
     """The version of a document may be a path; Arrow refuses a lone surrogate."""
     made = made_of(1, versions=["caf\udce9"])
 
-    assert gathered(MadeRows(made, 0, 1)).arrow()["_version"].to_pylist() == ["caf\\xe9"]
+    assert gathered(Lineage(made, 0, 1)).arrow()["_version"].to_pylist() == ["caf\\xe9"]
 
 
 # --- reading -------------------------------------------------------------------------------------

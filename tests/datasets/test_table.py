@@ -295,9 +295,10 @@ def test_a_query_rounds_no_number_in_a_list() -> None:
 
     found = table.query(f"select d, e, [sum({LARGE})::hugeint] as s from results group by d, e, _key order by _key")
 
-    assert found.d.tolist() == [[long, None], None]
-    assert found.e.tolist() == [[[decimal.Decimal("1.10")]], []]
-    assert found.s.tolist() == [[LARGE], [LARGE]]
+    assert list(found.d[0]) == [long, None]
+    assert found.d[1] is None
+    assert [[list(each) for each in cell] for cell in found.e] == [[[decimal.Decimal("1.10")]], []]
+    assert [list(cell) for cell in found.s] == [[LARGE], [LARGE]]
 
 
 def test_a_query_warns_of_columns_that_sql_does_not_tell_apart() -> None:
