@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import heapq
 import warnings
-from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from operator import index
-from typing import Any, SupportsIndex, cast
+from typing import SupportsIndex, cast
 
 from dqlab.conditions import Condition, Fields, condition_of
 from dqlab.documents import pdf
 from dqlab.documents.archives import RECENT, reads_forward
 from dqlab.documents.document import Document
 from dqlab.documents.parts import Inline, Member, PageRange
-from dqlab.documents.sources import Look, Source
+from dqlab.documents.sources import Source
 from dqlab.errors import BadOption, DqlabWarning
 from dqlab.numbers import many
 from dqlab.texts import kept, one_line
@@ -43,19 +41,11 @@ FIELDS = Fields(
 """What `Documents.where` may name."""
 
 
-def _documents(source: Source) -> Iterator[Document]:
-    return (document for look in source.looks() if (document := look()) is not None)
-
-
 def _whole(value: object) -> int | None:
     """Return a whole number of any type as an int, or None for anything else."""
     with suppress(TypeError):
         return None if isinstance(value, bool) else index(cast(SupportsIndex, value))
     return None
-
-
-def _itself(document: Document) -> Document:
-    return document
 
 
 class Where:
@@ -66,15 +56,15 @@ class Where:
         named = repr(condition) if isinstance(condition, str) else getattr(condition, "__qualname__", "...")
         self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.where({named})"
 
-    def looks(self) -> Iterator[Look]:
-        """Examine the documents, and name those that meet the condition."""
-        return (partial(_itself, document) for document in _documents(self.source) if self._meets(document))
+    def documents(self) -> Iterator[Document]:
+        """List the documents that meet the condition."""
+        return filter(self._meets, self.source.documents())
 
     def why_none(self) -> str:
         """Explain why none of the first documents meets the condition, or return "" if one does or there are none."""
         # Only for sources that repeat: this pass would use up an iterator.
         first, examined, pages = None, 0, False
-        for document in islice(_documents(self.source), EXAMINED):
+        for document in islice(self.source.documents(), EXAMINED):
             if self._meets(document):
                 return ""
             first = document if first is None else first
@@ -93,32 +83,23 @@ class Where:
         return said
 
 
-class _Weights:
-    """The lengths of documents, in pages or bytes."""
-
-    def __init__(self) -> None:
-        self._pages, self._sizes = array("d"), array("d")
-        self._known_pages = self._known_bytes = 0.0
-
-    def add(self, document: Document) -> None:
-        pages, size = document.page_count, document.size
-        self._pages.append(-1.0 if pages is None else pages)
-        self._sizes.append(-1.0 if size is None else size)
+def _lengths(documents: Sequence[Document]) -> list[float]:
+    """Return the pages of each document, or -1 where neither its pages nor its size are known."""
+    known_pages = known_bytes = 0
+    for document in documents:
         # A page range has the size of its whole file, which would make its pages look too large.
+        pages, size = document.page_count, document.size
         if pages is not None and size is not None and not isinstance(document.part, PageRange):
-            self._known_pages += pages
-            self._known_bytes += size
+            known_pages += pages
+            known_bytes += size
+    # Where only the size is known, estimate pages by the pages per byte of the documents that have both, so that a
+    # listing with some page counts still has one order.
+    rate = known_pages / known_bytes if known_bytes and known_pages else 1.0
+    return [_size_of(document) * rate if document.page_count is None else document.page_count for document in documents]
 
-    def all(self) -> array[float]:
-        """Return a weight for each document in order, or -1 where neither pages nor size are known."""
-        # Where only the size is known, estimate pages by the pages per byte of the documents that have both, so that
-        # a listing with some page counts still has one order.
-        rate = self._known_pages / self._known_bytes if self._known_bytes and self._known_pages else 1.0
-        pairs = zip(self._pages, self._sizes, strict=True)
-        return array("d", (pages if pages >= 0 else size * rate if size >= 0 else -1.0 for pages, size in pairs))
 
-    def sizes(self) -> array[float]:
-        return self._sizes
+def _size_of(document: Document) -> float:
+    return -1.0 if document.size is None else document.size
 
 
 class LongestFirst:
@@ -127,20 +108,17 @@ class LongestFirst:
     def __init__(self, source: Source) -> None:
         self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.longest_first()"
 
-    def looks(self) -> Iterator[Look]:
-        """Examine all documents, then name them by descending length."""
-        documents, weights = [], _Weights()
-        for document in _documents(self.source):
-            documents.append(document)
-            weights.add(document)
-        long = weights.all()
+    def documents(self) -> Iterator[Document]:
+        """List all documents by descending length."""
+        documents = list(self.source.documents())
+        long = _lengths(documents)
         # `reverse` keeps equally long documents in the order of the source.
         order = sorted(range(len(documents)), key=long.__getitem__, reverse=True)
         parts = ((each.where, getattr(each.part, "within", each.part)) for each in documents)
         far = {where for where, part in parts if isinstance(part, Member) and part.offset > RECENT}
         if order != sorted(order) and (where := next(filter(reads_forward, sorted(far)), None)):
             warnings.warn(_RESTARTS.format(where=where), DqlabWarning, stacklevel=level_of_user())
-        return (partial(_itself, documents[at]) for at in order)
+        return map(documents.__getitem__, order)
 
 
 _RESTARTS = (
@@ -169,27 +147,18 @@ class Sample:
         self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.sample({number}{more})"
         self._n, self._by, self._seed = number, by, drawn
 
-    def looks(self) -> Iterator[Look]:
-        """Examine all documents, then name those that were drawn, in the order of the source."""
-        if self.repeats:
-            # List the source twice instead of holding its documents: eight bytes per document identify the drawn ones.
-            numbers, weights = array("Q"), _Weights()
-            for document in _documents(self.source):
-                numbers.append(self._number(document))
-                weights.add(document)
-            drawn = self._drawn(numbers, weights)
-            return self._named(_documents(self.source), drawn)
-        held, weights = list(_documents(self.source)), _Weights()
-        for document in held:
-            weights.add(document)
-        return self._named(iter(held), self._drawn(array("Q", map(self._number, held)), weights))
-
-    def _named(self, documents: Iterator[Document], drawn: dict[int, int]) -> Iterator[Look]:
-        for document in documents:
-            number = self._number(document)
-            if drawn.get(number):
-                drawn[number] -= 1
-                yield partial(_itself, document)
+    def documents(self) -> Iterator[Document]:
+        """List the documents that were drawn, in the order of the source."""
+        documents = list(self.source.documents())
+        total, n = len(documents), min(self._n, len(documents))
+        numbers = list(map(self._number, documents))
+        if self._by is None:
+            return map(documents.__getitem__, sorted(heapq.nsmallest(n, range(total), numbers.__getitem__)))
+        long = _lengths(documents) if self._by == "pages" else list(map(_size_of, documents))
+        order = sorted(range(total), key=lambda at: (long[at], numbers[at]))
+        cuts = [total * stratum // n for stratum in range(n + 1)] if n else []
+        drawn = (min(order[lo:hi], key=numbers.__getitem__) for lo, hi in pairwise(cuts))
+        return map(documents.__getitem__, sorted(drawn))
 
     def _number(self, document: Document) -> int:
         # Leave out the values of a row: some, such as pictures, differ between two readings, and so would the sample.
@@ -197,21 +166,6 @@ class Sample:
         # Users repeat their samples: any change of this text would draw other documents.
         text = f"{self._seed}\0{document.key}\0{document.where}\0{place}"
         return int.from_bytes(blake2b(kept(text), digest_size=8).digest(), "big")
-
-    def _drawn(self, numbers: array[int], weights: _Weights) -> dict[int, int]:
-        """Return the numbers that were drawn, each with how many drawn documents have it."""
-        total, drawn = len(numbers), dict[int, int]()
-        n = min(self._n, total)
-        if self._by is None:
-            chosen: Any = heapq.nsmallest(n, numbers)
-        else:
-            long = weights.all() if self._by == "pages" else weights.sizes()
-            order = array("Q", sorted(range(total), key=lambda at: (long[at], numbers[at])))
-            cuts = [total * stratum // n for stratum in range(n + 1)] if n else []
-            chosen = (min(numbers[at] for at in order[lo:hi]) for lo, hi in pairwise(cuts))
-        for number in chosen:
-            drawn[number] = drawn.get(number, 0) + 1
-        return drawn
 
 
 class Split:
@@ -224,11 +178,9 @@ class Split:
         self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.split(pages={number})"
         self._pages = number
 
-    def looks(self) -> Iterator[Look]:
-        """Examine the documents, open PDFs whose number of pages is unknown, and name the parts."""
-        for document in _documents(self.source):
-            for part in self._parts(document):
-                yield partial(_itself, part)
+    def documents(self) -> Iterator[Document]:
+        """List the parts, and open PDFs whose number of pages is unknown."""
+        return chain.from_iterable(map(self._parts, self.source.documents()))
 
     def _parts(self, document: Document) -> Iterator[Document]:
         if not pdf.is_pdf_here(document):

@@ -15,17 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 from dqlab.documents.document import Document, largest_row, made
 from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
 from dqlab.documents.parquet import plain_values
 from dqlab.documents.parts import Inline
-from dqlab.documents.sources import Look
 from dqlab.documents.unreadable import are_unreadable, converted, torn
-from dqlab.errors import BadOption, DocumentError, KeysRepeat, in_words
+from dqlab.errors import BadOption, KeysRepeat, in_words
 from dqlab.imports import loaded
 
 __all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
@@ -88,43 +86,19 @@ class FrameRows:
         rows._check(table)
         return rows
 
-    def looks(self) -> Iterator[Look]:
-        """Name the rows, turning a thousand at a time into Python objects."""
-        keys = Keys(self._keys, KeysRepeat.OF_FRAME)
-        for block in self._blocks(keys):
-            for at in range(block.count):
-                yield partial(self._look, block, at, keys)
-
-    def _look(self, block: _Block, at: int, keys: Keys) -> Document:
-        key = self._key_at(block, at)
-        if block.named:
-            keys.add(key)
-        return block.layout.document(key, block.rows()[at])
-
     def documents(self) -> Iterator[Document]:
-        """Yield what all looks yield, at half the cost because nothing is skipped."""
+        """List the rows, turning a thousand at a time into Python objects."""
         keys = Keys(self._keys, KeysRepeat.OF_FRAME)
         for block in self._blocks(keys):
-            labels, wrong = self._labels(block)
-            if block.named:
-                listed, repeated = keys.add_all(labels)
-                labels, wrong = labels[:listed], repeated or wrong
-            yield from map(block.layout.document, labels, block.rows())
-            if wrong is not None:
-                raise wrong
+            rows = block.rows()
+            for key, row in zip(self._keys_of(block), rows, strict=True):
+                if block.named:
+                    keys.add(key)
+                yield block.layout.document(key, row)
 
-    def _labels(self, block: _Block) -> tuple[list[str | int], DocumentError | None]:
-        """Return the keys of a block up to the first invalid one, and its error."""
-        try:
-            return [self._key_at(block, at) for at in range(block.count)], None
-        # Again, one by one, since the comprehension is lost with its error. Rows before the invalid key are listed.
-        except DocumentError:
-            labels: list[str | int] = []
-        try:
-            labels.extend(self._key_at(block, at) for at in range(block.count))  # keeps those before the error
-        except DocumentError as error:
-            return labels, error
-        return labels, None
+    def count(self) -> int:
+        """Return the number of rows."""
+        return sum(table.count for table in self._tables())
 
     def _blocks(self, keys: Keys | None = None) -> Iterator[_Block]:
         """Yield all rows in blocks, and note positions in `keys` once labels may repeat them."""
@@ -136,9 +110,8 @@ class FrameRows:
             goes_on = table.index is None or table.first in (0, before) or not table.count
             if not labelled and not goes_on:
                 labelled = True
-                for start in range(0, before if keys is not None else 0, ROWS_AT_ONCE):
-                    assert keys is not None
-                    keys.add_all(range(start, min(start + ROWS_AT_ONCE, before)))
+                for position in range(before if keys is not None else 0):
+                    cast(Keys, keys).add(position)
             yield from self._blocks_of(table, before, labelled=labelled)
             before += table.count
 
@@ -148,24 +121,19 @@ class FrameRows:
         step = max(1, min(ROWS_AT_ONCE, VALUES_AT_ONCE // max(1, len(names))))
         named = self._key is not None or (labelled and table.index is not None)
         for start in range(0, table.count, step):
-            yield _Block(
-                table, start, min(start + step, table.count), before, positions, self._key, layout, named=named
-            )
+            stop = min(start + step, table.count)
+            yield _Block(table, start, stop, before + start, positions, self._key, layout, named)
 
-    def _key_at(self, block: _Block, at: int) -> str | int:
-        keys = block.keys()
-        if keys is None:
-            return block.first + at
-        return key_of_row(keys[at], self._column, self._where, block.first + at, KeysRepeat.OF_FRAME)
-
-    @property
-    def _column(self) -> Any:
-        return "index" if self._key is None else self._key
+    def _keys_of(self, block: _Block) -> Iterator[str | int]:
+        """Yield the keys of a block, and raise for an invalid one."""
+        column = "index" if self._key is None else self._key
+        for position, key in enumerate(block.keys(), block.first):
+            yield key_of_row(key, column, self._where, position, KeysRepeat.OF_FRAME) if block.named else position
 
     def _keys(self) -> Iterator[tuple[str | int, str]]:
         for block in self._blocks():
-            for at in range(block.count):
-                yield self._key_at(block, at), f"row {block.first + at}"
+            for position, key in enumerate(self._keys_of(block), block.first):
+                yield key, f"row {position}"
 
     def _check(self, table: Table) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """Return the names of the chosen columns, and their positions in the frame."""
@@ -191,52 +159,43 @@ class _Layout:
         return made(key, "", hashed.hexdigest(), None, _tuple(Inline, (self._names, sent)))
 
 
+@dataclass(frozen=True)
 class _Block:
-    """Some rows of a table, which become Python objects when the first of them is needed."""
+    """Some rows of a table."""
 
-    def __init__(
-        self,
-        table: Table,
-        start: int,
-        stop: int,
-        before: int,
-        positions: Sequence[int],
-        key: Any,
-        layout: _Layout,
-        *,
-        named: bool,
-    ) -> None:
-        self._table, self._start, self._stop, self._positions, self._key = table, start, stop, positions, key
-        self.layout, self.first, self.count = layout, before + start, stop - start
-        self.named = named
-        """Whether keys come from a column or an index, and so may repeat."""
-        self._rows: list[tuple[Any, ...]] | None = None
-        self._keys: list[Any] | None = None
+    table: Table
+    start: int
+    stop: int
+    first: int
+    """The position of its first row among those of all tables."""
+    positions: Sequence[int]
+    """The columns that are read."""
+    key: Any
+    layout: _Layout
+    named: bool
+    """Whether keys come from a column or an index, and so may repeat."""
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the values of all rows."""
-        if self._rows is None:
-            try:
-                columns = self._table.read(self._start, self._stop, self._positions)
-                self._rows = list(zip(*columns, strict=True)) if columns else [()] * self.count
-            except Exception as error:
-                if not are_unreadable(error):
-                    raise
-                self._rows = list(map(torn, zip(*map(self._column, self._positions), strict=True)))
-        return self._rows
+        try:
+            columns = self.table.read(self.start, self.stop, self.positions)
+            return list(zip(*columns, strict=True)) if columns else [()] * (self.stop - self.start)
+        except Exception as error:
+            if not are_unreadable(error):
+                raise
+            return list(map(torn, zip(*map(self._column, self.positions), strict=True)))
 
     def _column(self, position: int) -> list[Any]:
         """Return the values of one column, with `Unreadable` in place of those that Python cannot hold."""
-        return converted(lambda start, stop: self._table.read(start, stop, (position,))[0], self._start, self._stop)
+        return converted(lambda start, stop: self.table.read(start, stop, (position,))[0], self.start, self.stop)
 
-    def keys(self) -> list[Any] | None:
-        """Return the keys of all rows, or None if positions are the keys."""
-        if self._keys is None and self.named:
-            if self._key is not None:
-                self._keys = self._column(self._table.names.index(self._key))
-            elif self._table.index is not None:
-                self._keys = self._table.index(self._start, self._stop)
-        return self._keys
+    def keys(self) -> Sequence[Any]:
+        """Return the keys of all rows, before they are checked."""
+        if self.named and self.key is not None:
+            return self._column(self.table.names.index(self.key))
+        if self.named and self.table.index is not None:
+            return self.table.index(self.start, self.stop)
+        return range(self.first, self.first + self.stop - self.start)
 
 
 # --- versions -------------------------------------------------------------------------------

@@ -1,28 +1,20 @@
 """Keys of rows and names of columns that users choose: whether they are valid, whether they repeat, and what was meant.
 
-Owns the check for repeated keys, which takes 16 to 32 bytes per key of any length. Knows nothing of files.
+Owns the check for repeated keys, which holds all keys. Knows nothing of files.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
-from dqlab.errors import BadOption, ColumnNotFound, ColumnRepeated, DocumentError, KeyMissing, KeysRepeat, KeyUnusable
+from dqlab.errors import BadOption, ColumnNotFound, ColumnRepeated, KeyMissing, KeysRepeat, KeyUnusable
 from dqlab.keywords import meant
 from dqlab.numbers import few_of
 
 __all__ = ["Keys", "check_column", "check_columns", "chosen", "key_of_row"]
-
-_ALL = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15
-_OF_ZERO = 0xD1B54A32D192ED03
-"""Stands for the hash 0, because 0 marks a free place; not 1, which is usually the hash of the next row's key."""
-NAMED = 10
-"""Keys that an error names, at most."""
 
 
 def key_of_row(value: Any, column: Any, where: str, position: int, way: str = KeysRepeat.OF_FILES) -> str | int:
@@ -45,105 +37,18 @@ class Keys:
     """The keys that were listed so far."""
 
     def __init__(self, again: Callable[[], Iterable[tuple[str | int, str]]], way: str = KeysRepeat.OF_FILES) -> None:
-        # `again` lists (key, place) of all rows from the first: only hashes are kept, so a repeated hash is looked up.
-        # `way` says in the error what to do about repeated keys.
+        # `again` lists (key, place) of all rows from the first, to name both places of a repeated key. `way` says in
+        # the error what to do about repeated keys.
         self._again, self._way = again, way
-        self._codes = _Codes()
+        self._seen: set[str | int] = set()
 
     def add(self, key: str | int) -> None:
-        """Note a key, and raise `KeysRepeat` with the first ten repeated keys if it was noted before."""
-        code = hash(key) & _ALL or _OF_ZERO
-        if not self._codes.add(code):
-            self._look(code)
-
-    def add_all(self, keys: Sequence[str | int]) -> tuple[int, KeysRepeat | None]:
-        """Note several keys in half the time, and return how many precede the first repeated one, with its error."""
-        codes = [hash(key) & _ALL or _OF_ZERO for key in keys]
-        known = self._codes.add_all(codes)
-        for code in known:
-            try:
-                self._look(code)
-            except KeysRepeat as error:
-                first = codes.index(code)
-                was_known = codes.count(code) == known.count(code)
-                return first if was_known else codes.index(code, first + 1), error
-        return len(codes), None
-
-    def _all(self) -> Iterator[tuple[str | int, str]]:
-        """List all keys again, up to the first that is invalid."""
-        # An invalid key lies after the keys listed so far; the listing itself raises the error when it reaches it.
-        with suppress(DocumentError):
-            yield from self._again()
-
-    def _look(self, code: int) -> None:
-        """List all keys twice, without holding them, and raise if two are equal."""
-        codes = _Codes()
-        repeating = {code}  # perhaps two different keys with one hash, as happens among a billion keys
-        for key, _ in self._all():
-            each = hash(key) & _ALL or _OF_ZERO
-            if not codes.add(each):
-                repeating.add(each)
-                if len(repeating) > NAMED:
-                    break
-        places: dict[str | int, list[str]] = {}
-        for key, place in self._all():
-            if (hash(key) & _ALL or _OF_ZERO) in repeating:
-                there = places.setdefault(key, [])
-                there += [place] if len(there) < 2 else []
-        alike = {key: there for key, there in places.items() if len(there) > 1}
-        if alike:
-            shown = [f"{key!r} in {' and '.join(there)}" for key, there in alike.items()]
-            more = " and more" if len(shown) > NAMED else ""
-            raise KeysRepeat(shown="; ".join(shown[:NAMED]) + more, keys=list(alike)[:NAMED], way=self._way)
-
-
-class _Codes:
-    """Hashes that were seen, in an open table that takes a tenth of the memory of a set of keys."""
-
-    def __init__(self) -> None:
-        self._bits, self._count = 12, 0
-        self._table = array("Q", bytes(8 << self._bits))
-
-    def add(self, code: int) -> bool:
-        """Note a hash, which must not be 0, and return whether it is new."""
-        table, last = self._table, (1 << self._bits) - 1
-        # Multiply, because the hash of a whole number is the number: multiples of a power of two would collide.
-        at = (code * _GOLDEN & _ALL) >> (64 - self._bits)
-        while there := table[at]:
-            if there == code:
-                return False
-            at = (at + 1) & last
-        table[at] = code
-        self._count += 1
-        # Keep half of the places free: in a full table the loop above would not end.
-        if 2 * self._count > last:
-            self._grow()
-        return True
-
-    def add_all(self, codes: Sequence[int]) -> list[int]:
-        """Note several hashes, and return those that are not new."""
-        # Grow before the loop, not in it: the loop holds the table in a local variable.
-        while 2 * (self._count + len(codes)) >= 1 << self._bits:
-            self._grow()
-        table, last, shift, known = self._table, (1 << self._bits) - 1, 64 - self._bits, []
-        for code in codes:
-            at = (code * _GOLDEN & _ALL) >> shift
-            while there := table[at]:
-                if there == code:
-                    known.append(code)
-                    break
-                at = (at + 1) & last
-            else:
-                table[at] = code
-        self._count += len(codes) - len(known)
-        return known
-
-    def _grow(self) -> None:
-        old, self._bits = self._table, self._bits + 1
-        self._table, self._count = array("Q", bytes(8 << self._bits)), 0
-        for code in old:
-            if code:
-                self.add(code)
+        """Note a key, and raise `KeysRepeat` if it was noted before."""
+        if key in self._seen:
+            there = list(islice((place for each, place in self._again() if each == key), 2))
+            if len(there) == 2:  # otherwise its file was written again meanwhile, which reading it reports
+                raise KeysRepeat(shown=f"{key!r} in {' and '.join(there)}", keys=[key], way=self._way)
+        self._seen.add(key)
 
 
 # --- names of columns ------------------------------------------------------------------------

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol, TypeAlias
 
 from dqlab.documents.document import Document
 from dqlab.documents.parts import Member, PageRange
 from dqlab.documents.pdf import count_pages, is_pdf_here
-from dqlab.documents.sources import Look, Source
+from dqlab.documents.sources import Source
 from dqlab.errors import RunExists, UsageError
 from dqlab.numbers import few_of
 from dqlab.texts import kept
@@ -70,16 +69,11 @@ class Probed:
         self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.probe()"
         self._pages = pages
 
-    def looks(self) -> Iterator[Look]:
-        """Name the documents as the source does, and add pages when each is examined."""
-        return (partial(self._look, look) for look in self.source.looks())
-
-    def _look(self, look: Look) -> Document | None:
-        document = look()
-        if document is None or not lacks_pages(document):
-            return document
-        pages = self._pages.get(_name(document))
-        return document if pages is None else replace(document, n_pages=pages)
+    def documents(self) -> Iterator[Document]:
+        """List the documents of the source with their pages."""
+        for document in self.source.documents():
+            pages = self._pages.get(_name(document)) if lacks_pages(document) else None
+            yield document if pages is None else replace(document, n_pages=pages)
 
 
 def _name(document: Document) -> _Name:

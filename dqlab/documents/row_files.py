@@ -11,7 +11,6 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import chain
 from typing import Any, BinaryIO
 from urllib.parse import unquote
@@ -32,10 +31,9 @@ from dqlab.documents.lines import (
 )
 from dqlab.documents.parquet import ParquetTable, values_of
 from dqlab.documents.parts import Line, Row
-from dqlab.documents.sources import Look
 from dqlab.documents.storage import stamp_of
-from dqlab.documents.unreadable import Partly, Unreadable
-from dqlab.errors import BadOption, DocumentChanged, DqlabWarning, KeyMissing, KeysRepeat, KeyUnusable
+from dqlab.documents.unreadable import Partly
+from dqlab.errors import BadOption, DocumentChanged, DqlabWarning, KeysRepeat, KeyUnusable
 from dqlab.numbers import few_of
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
@@ -84,28 +82,6 @@ class ParquetRows:
         for name in filter(unknown.__contains__, self._columns or ()):
             check_column(name, self._names, where, "submitted")
 
-    def looks(self) -> Iterator[Look]:
-        """Name the rows from the files' footers, with one file open at a time."""
-        keys = Keys(self._keys) if self._key is not None else None
-        return chain.from_iterable(self._of_file(file, keys) for file in self._files)
-
-    def _of_file(self, file: ListedFile, keys: Keys | None) -> Iterator[Look]:
-        table = self._open(file)
-        try:
-            chosen = self._mask(table), self._added(file, table)
-            before = 0
-            for group, rows in enumerate(table.group_rows):
-                if keys is None:
-                    for at in range(rows):
-                        yield partial(_by_position, file, before + at, Row(group, at, *chosen))
-                else:
-                    column = _KeyColumn(file, table, group, self._key, before)
-                    for at in range(rows):
-                        yield partial(_by_key, file, column, keys, Row(group, at, *chosen))
-                before += rows
-        finally:
-            table.close()
-
     def count(self) -> int:
         """Return the number of rows from the files' footers."""
         total = 0
@@ -116,7 +92,7 @@ class ParquetRows:
         return total
 
     def documents(self) -> Iterator[Document]:
-        """Yield what all looks yield, at a third of the cost because nothing is skipped."""
+        """List the rows from the files' footers, with one file open at a time."""
         keys = Keys(self._keys) if self._key is not None else None
         for file in self._files:
             table = self._open(file)
@@ -129,15 +105,9 @@ class ParquetRows:
                             part = _tuple(Row, (group, at, mask, added))
                             yield made(f"{name}:{before + at}", where, version, None, part)
                     else:
-                        at = 0
-                        for found, wrong in _KeyColumn(file, table, group, self._key, before).blocks():
-                            listed_keys, repeated = keys.add_all(found)
-                            for key in found if repeated is None else found[:listed_keys]:
-                                yield made(key, where, version, None, _tuple(Row, (group, at, mask, added)))
-                                at += 1
-                            error = repeated or wrong
-                            if error is not None:
-                                raise error
+                        for at, key in enumerate(self._keys_of_group(file, table, group, before)):
+                            keys.add(key)
+                            yield made(key, where, version, None, _tuple(Row, (group, at, mask, added)))
                     before += rows
             finally:
                 table.close()
@@ -176,11 +146,31 @@ class ParquetRows:
             table = self._open(file)
             before = 0
             for group, rows in enumerate(table.group_rows):
-                column = _KeyColumn(file, table, group, self._key, before)
-                for at in range(rows):
-                    yield column.at(at), f"{file.name}:{before + at}"
+                for at, key in enumerate(self._keys_of_group(file, table, group, before)):
+                    yield key, f"{file.name}:{before + at}"
                 before += rows
             table.close()
+
+    def _keys_of_group(self, file: ListedFile, table: ParquetTable, group: int, before: int) -> Iterator[str | int]:
+        """Yield the keys of a row group, and raise for one that is null or unreadable."""
+        position = before
+        for array in self._key_arrays(file, table, group, before):
+            keys = values_of(array)
+            plain = not array.null_count and type(keys) is not Partly
+            for key in keys:
+                yield key if plain else key_of_row(key, self._key, file.where, position)
+                position += 1
+
+    def _key_arrays(self, file: ListedFile, table: ParquetTable, group: int, position: int) -> Iterator[Any]:
+        with listed(file.where, "Parquet"):
+            for batch in table.batches(group, [self._key], KEYS_AT_ONCE):
+                # After each batch: the keys of a file that was replaced must not go with the version that was listed.
+                now = stamp_of(file.where).version
+                if now != file.version:
+                    row, was = f"{file.name}:{position}", file.version
+                    raise DocumentChanged(document=row, was=was, now=now, way=DocumentChanged.OF_ROW)
+                yield batch.column(batch.schema.names.index(self._key))
+                position += batch.num_rows
 
 
 _INT32 = range(-(1 << 31), 1 << 31)
@@ -206,66 +196,6 @@ def _of_folders(paths: Iterable[str]) -> dict[str, bool]:
 
 def _is_whole(value: str | None) -> bool:
     return value is not None and re.fullmatch("-?[0-9]+", value) is not None and int(value) in _INT32
-
-
-def _by_position(file: ListedFile, position: int, part: Row) -> Document:
-    return made(f"{file.name}:{position}", file.where, file.version, None, part)
-
-
-def _by_key(file: ListedFile, column: _KeyColumn, keys: Keys, part: Row) -> Document:
-    key = column.at(part.at)
-    keys.add(key)
-    return made(key, file.where, file.version, None, part)
-
-
-class _KeyColumn:
-    """The keys of one row group in ascending order, without making Python objects of those that are skipped."""
-
-    def __init__(self, file: ListedFile, table: ParquetTable, group: int, column: str, before: int) -> None:
-        self._file, self._table, self._group, self._column, self._before = file, table, group, column, before
-        self._arrays = self._read()
-        self._keys: list[Any] = []
-        self._wrong: KeyMissing | None = None
-        self._start = self._stop = 0
-
-    def blocks(self) -> Iterator[tuple[list[Any], KeyMissing | None]]:
-        """Yield all keys in blocks; the last block may end before an invalid key and carry its error."""
-        for start, array in self._read():
-            yield self._checked(start, array)
-
-    def at(self, index: int) -> str | int:
-        """Return the key of a row by its position in the group, for ascending positions."""
-        while index >= self._stop:
-            self._start, array = next(self._arrays)
-            self._stop = self._start + len(array)
-            if index < self._stop:
-                self._keys, self._wrong = self._checked(self._start, array)
-        if self._wrong is not None and index - self._start >= len(self._keys):
-            raise self._wrong
-        return self._keys[index - self._start]  # type: ignore[no-any-return]
-
-    def _read(self) -> Iterator[tuple[int, Any]]:
-        start = 0
-        with listed(self._file.where, "Parquet"):
-            for batch in self._table.batches(self._group, [self._column], KEYS_AT_ONCE):
-                # After each batch: the keys of a file that was replaced must not go with the version that was listed.
-                now = stamp_of(self._file.where).version
-                if now != self._file.version:
-                    row, was = f"{self._file.name}:{self._before + start}", self._file.version
-                    raise DocumentChanged(document=row, was=was, now=now, way=DocumentChanged.OF_ROW)
-                yield start, batch.column(batch.schema.names.index(self._column))
-                start += batch.num_rows
-
-    def _checked(self, start: int, array: Any) -> tuple[list[Any], KeyMissing | None]:
-        """Return the keys of an array up to the first invalid one, and its error."""
-        keys = values_of(array)
-        if not array.null_count and type(keys) is not Partly:
-            return keys, None
-        at, wrong = next((at, each) for at, each in enumerate(keys) if each is None or type(each) is Unreadable)
-        value = "null" if wrong is None else wrong.in_words
-        position = self._before + start + at
-        where, way = self._file.where, KeysRepeat.OF_FILES
-        return keys[:at], KeyMissing(where=where, position=position, column=self._column, value=value, way=way)
 
 
 def _check_type(column: str, kind: Any, where: str) -> None:
@@ -318,7 +248,7 @@ class Records:
 
     def why_none(self) -> str:
         """Explain why CSV files have no records, or return "" if there are records, or the form is JSON."""
-        if not self._form or next(self.looks(), None) is not None or self._files.first is None:
+        if not self._form or next(self.documents(), None) is not None or self._files.first is None:
             return ""
         where = self._files.first.where
         with listed(where, called(self._form)), open_lines(where, self._form) as stream:
@@ -326,12 +256,17 @@ class Records:
         names = few_of([repr(name) for name in header.names], _NAMED)
         return f"{self._files.first.where!r} has a first line, which names the columns ({names}), and no rows below it."
 
-    def looks(self) -> Iterator[Look]:
-        """Name the records, with one file open at a time."""
+    def documents(self) -> Iterator[Document]:
+        """List the records, with one file open at a time."""
         keys = Keys(self._keys) if self._key is not None else None
         for file in self._files:
             for header, position, record in self._of_file(file):
-                yield partial(self._look, file, header, position, record, keys)
+                key = self._key_of(file, header, position, record)
+                if keys is not None:
+                    keys.add(key)
+                size = len(record.raw)
+                part = Line(record.offset, size, header.form)
+                yield made(key, file.where, version_of_record(record.raw, header), size, part)
 
     def _of_file(self, file: ListedFile) -> Iterator[tuple[Header, int, Record]]:
         with listed(file.where, called(self._form)), open_lines(file.where, self._form) as stream:
@@ -345,14 +280,6 @@ class Records:
         if self._form and self._key is not None:
             check_columns([self._key], header.names, file.where)
         return header
-
-    def _look(self, file: ListedFile, header: Header, position: int, record: Record, keys: Keys | None) -> Document:
-        key = self._key_of(file, header, position, record)
-        if keys is not None:
-            keys.add(key)
-        size = len(record.raw)
-        part = Line(record.offset, size, header.form)
-        return made(key, file.where, version_of_record(record.raw, header), size, part)
 
     def _key_of(self, file: ListedFile, header: Header, position: int, record: Record) -> str | int:
         """Return a record's key, or its position if the key cannot be read."""

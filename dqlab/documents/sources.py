@@ -1,7 +1,6 @@
 """What a listing reads from, again each time it is iterated: a pattern, elements, archives, a window on another source.
 
-Owns the two steps of listing: naming a document, which is cheap, and examining it, which costs a stat or more. Counting
-and skipping need only the first. Does not know how listings are shown.
+Owns how documents are named and examined, which costs a stat or more for each. Does not know how listings are shown.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Protocol
 
 from dqlab.documents.archives import FoundMember, members
 from dqlab.documents.document import LINES_PER_PAGE, Document
-from dqlab.documents.folders import Folder, FoundFile, LocalFolder, Pattern, has_wildcards, parse, parse_file
+from dqlab.documents.folders import Folder, LocalFolder, Pattern, has_wildcards, parse, parse_file
 from dqlab.documents.refusals import is_of_server, root_of, words_of_server
 from dqlab.documents.servers import ServerSilent, is_cut_off
 from dqlab.documents.storage import UNKNOWN, Stamp, local_path, located, stamp_of, storage_of
@@ -34,14 +33,11 @@ from dqlab.errors import (
 from dqlab.numbers import many
 from dqlab.user_frames import level_of_user
 
-__all__ = ["Given", "Glob", "Look", "Source", "Unpacked", "Window", "misread", "stdlib"]
-
-Look = Callable[[], Document | None]
-"""Examines one document; returns None if it was removed since it was named."""
+__all__ = ["Given", "Glob", "Source", "Unpacked", "Window", "misread", "stdlib"]
 
 
 class Source(Protocol):
-    """Names documents, again each time it is read.
+    """Lists documents, again each time it is read.
 
     A source made from another one has that as `source`. One whose documents may be behind URLs has `storage`, the name
     of their options (see `storage.check_options`). One that itself lists files has `place`, a path, or a URL in that
@@ -58,8 +54,8 @@ class Source(Protocol):
         """Whether it can be read more than once."""
         ...
 
-    def looks(self) -> Iterator[Look]:
-        """Name the documents, and raise errors that concern all of them."""
+    def documents(self) -> Iterator[Document]:
+        """List the documents, without those that are removed before they are examined."""
         ...
 
 
@@ -85,18 +81,17 @@ class Glob:
         """Whether each document has its size, and nothing better that its length is known by."""
         self._check()
 
-    def looks(self) -> Iterator[Look]:
-        """Name the matching files, in the order of their keys."""
+    def documents(self) -> Iterator[Document]:
+        """List the matching files, in the order of their keys."""
         self._check()
-        return (partial(self._look, found) for found in self._pattern.walk(self._folder, self._enter))
-
-    def _look(self, found: FoundFile) -> Document | None:
-        try:
-            version, size = found.entry.stamp()
-            document = Document(found.path, version, self._folder.at(found.path), size)
-            return document if self._finish is None else self._finish(document)
-        except FileNotFoundError:
-            return None
+        for found in self._pattern.walk(self._folder, self._enter):
+            try:
+                version, size = found.entry.stamp()
+                document = Document(found.path, version, self._folder.at(found.path), size)
+                document = document if self._finish is None else self._finish(document)
+            except FileNotFoundError:
+                continue
+            yield document
 
     def _check(self) -> None:
         if not self._folder.exists():
@@ -111,9 +106,9 @@ class Window:
         ends = f"{start or ''}:{'' if stop is None else stop}"
         self.repeats, self.label = source.repeats, f"{source.label}[{ends}{'' if step == 1 else f':{step}'}]"
 
-    def looks(self) -> Iterator[Look]:
-        """Name the documents inside, without examining those before."""
-        return islice(self.source.looks(), self._start, self._stop, self._step)
+    def documents(self) -> Iterator[Document]:
+        """List the documents inside."""
+        return islice(self.source.documents(), self._start, self._stop, self._step)
 
 
 def misread(elements: Any) -> tuple[str, str]:
@@ -160,16 +155,16 @@ class Given:
         self._silent: set[str] = set()
         """Servers that did not answer during the current listing, and are not asked again."""
 
-    def looks(self) -> Iterator[Look]:
-        """Name the elements in their own order."""
+    def documents(self) -> Iterator[Document]:
+        """List the elements in their own order."""
         if self._used_up:
             raise DocumentsUsedUp(kind=type(self.iterable).__name__)
         self._used_up = not self.repeats
         self._silent.clear()  # the next listing asks again
         elements = self.iterable if isinstance(self.iterable, Iterable) else self.iterable()
-        return (partial(self._look, position, element) for position, element in enumerate(elements))
+        return (self._document(position, element) for position, element in enumerate(elements))
 
-    def _look(self, position: int, element: Any) -> Document:
+    def _document(self, position: int, element: Any) -> Document:
         document = _document(element, position, self.storage, self._silent)
         if self._key is None:
             return document
@@ -272,12 +267,9 @@ class Unpacked:
         self.storage, self.place = storage, self._folder.where
         self._check()
 
-    def looks(self) -> Iterator[Look]:
-        """Name the matching members, archive by archive, in the order in which they are packed."""
+    def documents(self) -> Iterator[Document]:
+        """List the matching members, archive by archive, in the order in which they are packed."""
         self._check()
-        return self._looks()
-
-    def _looks(self) -> Iterator[Look]:
         found_any = False
         for found in self._archives.walk(self._folder):
             found_any = True
@@ -287,7 +279,7 @@ class Unpacked:
             try:
                 for member in members(where):
                     if self._matches(member.path):
-                        yield partial(_of_member, where, prefix, member)
+                        yield _of_member(where, prefix, member)
                     listed += 1
             except Exception as error:
                 if not is_of_server(error, where):

@@ -159,7 +159,7 @@ def test_folder_removed_after_the_call_is_reported_when_listed(tmp_path: Path) -
     (tmp_path / "inbox").rmdir()
 
     with pytest.raises(FolderNotFound, match="inbox"):
-        iter(documents)
+        next(iter(documents))
 
 
 @pytest.mark.parametrize("ending", ["", "/"])

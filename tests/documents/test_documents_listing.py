@@ -212,16 +212,6 @@ def test_counting_from_the_end_is_refused() -> None:
         documents[::0]
 
 
-def test_counting_looks_at_no_document(tmp_path: Path) -> None:
-    """Sizes and versions cost a request each; a number does not need them."""
-
-    class Untouchable:
-        def __fspath__(self) -> str:
-            raise AssertionError("looked at")
-
-    assert len(Documents([Untouchable()] * 4)[:3]) == 3
-
-
 def test_repr_says_where_documents_come_from_and_lists_nothing(tmp_path: Path) -> None:
     """Notebooks show objects unasked."""
 

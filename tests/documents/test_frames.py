@@ -323,7 +323,7 @@ def test_what_cannot_be_listed_is_refused_at_once(
             pd.DataFrame({"id": ["b", "a", "a", "b", "a"]}),
             "id",
             KeysRepeat,
-            "'b' in row 0 and row 3; 'a' in row 1 and row 2",
+            "'a' in row 1 and row 2",
         ),
         (pd.concat([FRAME, FRAME]), None, KeysRepeat, "0 in row 0 and row 3"),
     ],

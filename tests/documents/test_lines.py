@@ -31,7 +31,6 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.documents import lines
-from dqlab.documents.keys import Keys
 from dqlab.documents.summary import summarize
 from dqlab.errors import (
     BadOption,
@@ -564,37 +563,6 @@ def test_a_key_that_repeats_within_a_block_is_met_behind_what_comes_before(tmp_p
         keys, met = _listed(_rows_with(tmp_path / "rows", kind, [7, 8, 8, None, 7]))
 
         assert (keys, type(met)) == ([7, 8], KeysRepeat)
-
-
-def test_keys_0_and_1_are_told_apart_without_reading_all_keys_again() -> None:
-    """Hash tables have no place for 0; as 1 it met the next row of nearly every table."""
-    again = 0
-
-    def read_again() -> list[tuple[int, str]]:
-        nonlocal again
-        again += 1
-        return [(0, "a"), (0, "b")]
-
-    keys = Keys(read_again)
-    keys.add_all([0, 1, 2])
-    keys.add(3)
-
-    assert not again
-    with pytest.raises(KeysRepeat, match="0 in a and b"):
-        keys.add(0)
-
-
-def test_a_key_that_repeats_is_found_behind_two_that_share_a_code() -> None:
-    """As -1 and -2 do in Python."""
-    listed = [-1, -2, -1]
-    keys = Keys(lambda: [(key, str(at)) for at, key in enumerate(listed)])
-    keys.add(-1)
-    listed.pop()
-    keys.add(-2)
-    listed.append(-1)
-
-    with pytest.raises(KeysRepeat, match="-1 in 0 and 2"):
-        keys.add(-1)
 
 
 def _files_of_each_kind(folder: Path) -> None:

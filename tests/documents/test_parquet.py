@@ -89,8 +89,7 @@ def test_without_a_key_rows_are_called_by_file_and_position(tmp_path: Path) -> N
     assert dq.Documents.from_parquet(several)[2].key == f"{tmp_path}/in/a.parquet:2"
 
 
-def test_looks_slices_counts_and_passes_name_the_same_documents(tmp_path: Path) -> None:
-    """Listing everything has a way of its own, for speed."""
+def test_slices_counts_and_passes_name_the_same_documents(tmp_path: Path) -> None:
     papers(tmp_path / "a.parquet")
     for key in (None, "id"):
         documents = dq.Documents.from_parquet(tmp_path / "a.parquet", key=key)
@@ -417,17 +416,17 @@ def test_files_behind_fsspec_are_read(tmp_path: Path) -> None:
 # --- refused --------------------------------------------------------------------------------
 
 
-def test_keys_that_repeat_are_named_the_first_ten_and_across_files(tmp_path: Path) -> None:
+def test_keys_that_repeat_are_named_with_both_places_across_files(tmp_path: Path) -> None:
     papers(tmp_path / "a.parquet")
     papers(tmp_path / "b.parquet", n=30, first=5)
     papers(tmp_path / "c.parquet", n=30, first=5)
     documents = dq.Documents.from_parquet(tmp_path / "*.parquet", key="id")
     listed = []
 
-    with pytest.raises(KeysRepeat, match=r"'p5' in a.parquet:5 and b.parquet:0; 'p6'.*and more") as raised:
+    with pytest.raises(KeysRepeat, match=r"'p5' in a.parquet:5 and b.parquet:0\.") as raised:
         listed.extend(document.key for document in documents)
     assert listed == [f"p{at}" for at in range(10)]
-    assert len(raised.value.keys) == 10
+    assert raised.value.keys == ["p5"]
     with pytest.raises(KeysRepeat):
         list(documents[0:])
 
@@ -675,7 +674,7 @@ def test_a_large_row_group_is_decoded_piece_by_piece(tmp_path: Path, monkeypatch
 
 @pytest.mark.long
 def test_listing_holds_few_bytes_for_a_key_however_many_there_are(tmp_path: Path) -> None:
-    """A million keys cost the client at most 50 MB; here a tenth of them, counted by Python itself."""
+    """A million keys cost the client at most 120 MB; here a tenth of them, counted by Python itself."""
     n = 100_000
     path = written(tmp_path / "a.parquet", {"id": [f"arxiv:{at:09}" for at in range(n)]}, group=25_000)
     documents = dq.Documents.from_parquet(path, key="id")
@@ -687,7 +686,7 @@ def test_listing_holds_few_bytes_for_a_key_however_many_there_are(tmp_path: Path
     finally:
         tracemalloc.stop()
 
-    assert peak < 50e6 * n / 1e6 + 3e6, f"{peak / 1e6:.1f} MB"
+    assert peak < 120e6 * n / 1e6 + 3e6, f"{peak / 1e6:.1f} MB"
 
 
 def test_the_first_document_comes_after_one_footer_and_some_keys(
