@@ -190,7 +190,7 @@ class Target:
 
     @contextmanager
     def _system(self) -> Iterator[tuple[Any, str]]:
-        with redacted(self.where):
+        with redacted():
             if self._remote is None:
                 system, root = remote(self.where)
                 self._remote = system, root.rstrip("/")

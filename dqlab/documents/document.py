@@ -534,7 +534,7 @@ def _open_stored(document: Document) -> BinaryIO:
     try:
         # Others would cost a request for nothing: `check_stamp` compares no other versions of URLs.
         if local_path(document.where) is not None or has_etag(document):
-            with redacted(document.where):
+            with redacted():
                 check_stamp(document, stamp_of_open(document.where, stream).version)
     except BaseException:
         stream.close()

@@ -32,7 +32,6 @@ from dqlab.documents.storage import (
     place_of,
     remote,
     remote_stamp,
-    secrets_of,
     stamp_of,
 )
 from dqlab.errors import BadOption, DqlabError, FileUnreadable, FolderUnreadable, NoFiles, in_words
@@ -147,7 +146,6 @@ class RemoteFolder:
     def _connect(self) -> None:
         with asked(self.where):
             self._system, self._path = remote(self.where)
-        self._secrets = secrets_of(self.where)
 
     @property
     def where(self) -> str:
@@ -172,7 +170,7 @@ class RemoteFolder:
 
     def _exists(self) -> bool:
         self._connect()  # a listing lives long, and its options may stand for other credentials by now
-        with asked(self.where, self._secrets):
+        with asked(self.where):
             self._system.invalidate_cache()
             try:
                 listed = self._system.ls(self._path, detail=True)
@@ -188,7 +186,7 @@ class RemoteFolder:
     def entries(self) -> Iterator[FolderEntry]:
         """Return files and folders from one listing of the store."""
         found = []
-        with asked(self.where, self._secrets):
+        with asked(self.where):
             listed = self._system.ls(self._path, detail=True)
             self._system.invalidate_cache(self._path)  # or it would keep the listings of all folders
         for info in listed:
@@ -224,7 +222,7 @@ class RemoteFile(RemoteFolder):
 
     def entries(self) -> Iterator[FolderEntry]:
         """Return the file if it exists."""
-        with asked(self.where, self._secrets):
+        with asked(self.where):
             self._system.invalidate_cache()
             try:
                 info = self._system.info(_join(self._path, self._name) if self._path else self._name)
@@ -457,7 +455,7 @@ class Files:
                 raise FolderUnreadable(folder=str(error.filename or text), reason=in_words(error)) from error
             except Exception as error:
                 if is_cut_off(error):
-                    reason, hint = words_of_server(error, located(text, self._storage)), FileUnreadable.OF_SERVER
+                    reason, hint = words_of_server(error), FileUnreadable.OF_SERVER
                     raise FileUnreadable(where=text, form=self._form, reason=reason, hint=hint) from error
                 problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
                 raise BadOption(option="files", value=text, problem=problem) from error

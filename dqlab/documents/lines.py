@@ -482,7 +482,7 @@ def listed(where: str, called: str) -> Iterator[None]:
     except Exception as error:
         if not is_of_server(error, where):
             raise
-        reason = words_of_server(error, where)
+        reason = words_of_server(error)
         raise FileUnreadable(where=where, form=called, reason=reason, hint=FileUnreadable.OF_SERVER) from error
 
 

@@ -78,10 +78,10 @@ _WRAPPERS = (FileNotFoundError, TimeoutError, ServerBusy, ServerSilent)
 """Errors that wrap the error of a server, and say less than it does."""
 
 
-def words_of_server(error: BaseException, where: str) -> str:
+def words_of_server(error: BaseException) -> str:
     """Return the text of a server's error, without secrets."""
     found = next((each for each in causes(error) if type(each) not in _WRAPPERS), error)
-    return one_line(without_secrets(in_words(found), where), 200)
+    return one_line(without_secrets(in_words(found)), 200)
 
 
 def _is_status(value: object) -> bool:
@@ -121,14 +121,14 @@ def refuses(url: str, storage: str = "") -> str:
         with open_binary(where) as stream:
             stream.read(1)
     except Exception as error:  # noqa: BLE001 - reading the file raises any other error
-        return words_of_refusal(error, where)
+        return words_of_refusal(error)
     return ""
 
 
-def words_of_refusal(error: BaseException, where: str) -> str:
+def words_of_refusal(error: BaseException) -> str:
     """Return why a storage refuses something, without secrets, or "" if the error has another reason."""
     found = _refusal_in(error)
-    return "" if found is None else one_line(_QUERY.sub("?...", without_secrets(in_words(found), where)), 200)
+    return "" if found is None else one_line(_QUERY.sub("?...", without_secrets(in_words(found))), 200)
 
 
 def connected(where: str, ask: Callable[[], T]) -> T:

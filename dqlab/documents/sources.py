@@ -310,7 +310,7 @@ def _parsed_archives(archive: str, storage: str) -> tuple[Folder, Pattern]:
 
 
 def _cut_off(where: str, error: Exception, listed: int = 0) -> ArchiveUnreadable:
-    reason = f"{words_of_server(error, where)}, so its server is busy, ended the transfer early or did not answer"
+    reason = f"{words_of_server(error)}, so its server is busy, ended the transfer early or did not answer"
     return ArchiveUnreadable(archive=where, reason=reason, listed=listed)
 
 

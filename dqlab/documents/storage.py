@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import re
+import shutil
 import stat
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from dqlab.config import entry
 from dqlab.documents.parts import Reference
-from dqlab.documents.servers import answered
+from dqlab.documents.servers import answered, causes
 from dqlab.errors import (
     BadOption,
     DocumentChanged,
@@ -63,7 +63,6 @@ __all__ = [
     "redacted",
     "remote",
     "remote_stamp",
-    "secrets_of",
     "spelled_out",
     "stamp_of",
     "stamp_of_open",
@@ -99,6 +98,8 @@ _spelled: dict[str, str] = {}
 """Options as text, by name."""
 _names: dict[str, str] = {}
 """Names, by options as text."""
+_secrets: set[str] = set()
+"""Secrets that were looked up here, also earlier ones: what was opened with one may repeat it in an error."""
 
 
 class StoredAt(str):
@@ -267,12 +268,21 @@ def _resolved(storage: str) -> dict[str, Any]:
         if not isinstance(found, Mapping):
             raise _unset(f"{options!r} as a section of Dask's config", f"Set dask.config {options}")
         options = dict(found)
-    return {name: _value(value) for name, value in options.items()}
+    return _with_values(options)
+
+
+def _with_values(options: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        found[name] = _with_values(value) if isinstance(value, Mapping) else _value(value)
+        is_secret = _is_secret(name) or str(value).startswith(_FROM)
+        # Hiding "1" or "no" would garble any text.
+        if is_secret and isinstance(found[name], str) and len(found[name]) > 3 and found[name] not in _PLAIN:
+            _secrets.add(found[name])
+    return found
 
 
 def _value(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _value(each) for name, each in value.items()}
     if isinstance(value, str) and value.startswith("env:"):
         name = value.removeprefix("env:")
         if name not in os.environ:
@@ -282,15 +292,10 @@ def _value(value: Any) -> Any:
         name = value.removeprefix("config:")
         found = entry(name)
         if found is None:
-            raise _unset(
-                f"{name!r} of Dask's config", f"Set it in the configuration of workers, or as {_variable(name)}"
-            )
+            variable = "DASK_" + name.upper().replace(".", "__").replace("-", "_")
+            raise _unset(f"{name!r} of Dask's config", f"Set it in the configuration of workers, or as {variable}")
         return found
     return value
-
-
-def _variable(name: str) -> str:
-    return "DASK_" + name.upper().replace(".", "__").replace("-", "_")
 
 
 def _unset(what: str, hint: str) -> StorageUnset:
@@ -304,67 +309,32 @@ def _here() -> str:
 
 
 @contextmanager
-def redacted(where: str, secrets: Iterable[str] = ()) -> Iterator[None]:
-    """Raise errors of a file system without the secrets that it was opened with, which some of them contain.
-
-    `secrets` are those of a stream or folder that was opened earlier, in addition to those that are set now.
-    """
+def redacted() -> Iterator[None]:
+    """Raise errors without the secrets that this process has looked up, which some file systems repeat."""
     try:
         yield
     except Exception as error:
-        storage = storage_of(where)
-        if not storage or isinstance(error, DqlabError):
-            raise
-        hidden = {*secrets, *secrets_of(where)}
-        texts = list(_texts_of(error))
-        if not any(secret in text for secret in hidden for text in texts):
+        texts = ["\n".join([str(each), *getattr(each, "__notes__", ())]) for each in causes(error)]
+        if isinstance(error, DqlabError) or all(without_secrets(text) == text for text in texts):
             raise
         # The text of the error and of its first cause; `from None` below drops the chain, which contains the secrets.
         text = f"{texts[0]} ({texts[-1]})" if texts[0] != texts[-1] else texts[0]
         kind = type(error) if type(error) in (PermissionError, FileNotFoundError, OSError) else OSError
-        raise kind(_hiding(text, hidden)) from None
+        raise kind(without_secrets(text)) from None
 
 
 @contextmanager
-def asked(where: str, secrets: Iterable[str] = ()) -> Iterator[None]:
+def asked(where: str) -> Iterator[None]:
     """Raise errors of a file system as `answered` and `redacted` do."""
-    with answered(where), redacted(where, secrets):
+    with answered(where), redacted():
         yield
 
 
-def without_secrets(text: str, where: str) -> str:
-    """Return a text about a file without the secrets that its file system is opened with."""
-    return _hiding(text, secrets_of(where))
-
-
-def _hiding(text: str, secrets: Iterable[str]) -> str:
-    for secret in sorted(secrets, key=len, reverse=True):  # one may be part of another
+def without_secrets(text: str) -> str:
+    """Return a text without the secrets that this process has looked up."""
+    for secret in sorted(_secrets, key=len, reverse=True):  # one may be part of another
         text = text.replace(secret, "***")
     return text
-
-
-def secrets_of(where: str) -> tuple[str, ...]:
-    """Return the secrets among the options of a URL, by the names of these options, as they are set here now."""
-    options = _known.get(storage_of(where))
-    if isinstance(options, str):
-        options = entry(options)
-    found = []
-    for name, value in _leaves(options):
-        with suppress(DqlabError):  # one that is unset must not keep the others from being hidden
-            if _is_secret(name) or str(value).startswith(_FROM):
-                found.append(_value(value))
-    # Hiding "1" or "no" would garble any text.
-    return tuple(each for each in found if isinstance(each, str) and len(each) > 3 and each not in _PLAIN)
-
-
-def _texts_of(error: BaseException) -> Iterator[str]:
-    """Yield the texts that a traceback shows for an error and its causes."""
-    seen: list[BaseException] = []
-    at: BaseException | None = error
-    while at is not None and not any(at is each for each in seen):
-        seen.append(at)
-        yield "\n".join([str(at), *getattr(at, "__notes__", ())])
-        at = at.__cause__ or at.__context__
 
 
 class Guarded(io.RawIOBase):
@@ -440,15 +410,6 @@ class Guarded(io.RawIOBase):
                 super().close()
 
 
-def _leaves(options: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(options, Mapping):
-        for name, value in options.items():
-            if isinstance(value, Mapping):
-                yield from _leaves(value)
-            else:
-                yield str(name), value
-
-
 # --- opening ---
 
 
@@ -462,68 +423,17 @@ def local_path(place: str) -> str | None:
     return None
 
 
-class _Copied(io.RawIOBase):
-    """A stream that can only be read forward, with a copy of what was read, so that it can seek."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        super().__init__()
-        self._stream = stream
-        self._copy = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - closed with this
-        self._at = self._had = 0
-        self._over = False
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def _fetch(self, until: float) -> None:
-        while self._had < until and not self._over:
-            data = self._stream.read(_PIECE)
-            if not data:  # never read again: aiohttp logs each read after the end
-                self._over = True
-                self._stream.close()
-            self._copy.seek(self._had)
-            self._had += self._copy.write(data)
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            self._fetch(self._at + len(buffer))
-        except Exception:
-            if self._had <= self._at:  # otherwise return the bytes before the error first; the next read raises it
-                raise
-        self._copy.seek(self._at)
-        data = self._copy.read(len(buffer))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_END:
-            self._fetch(math.inf)
-        self._at = max(0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._had}[whence])
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def close(self) -> None:
-        if not self.closed:
-            try:
-                if not self._over:
-                    self._stream.close()
-            finally:
-                self._copy.close()
-                super().close()
-
-
-class _Rewindable(io.BufferedReader):
-    """A file of a server that states no length, buffered so that archives, Parquet files and records can seek in it."""
-
-    def __init__(self, stream: Any) -> None:
-        super().__init__(_Copied(stream))
-        self.details = stream.details
+def _downloaded(stream: BinaryIO) -> BinaryIO:
+    """Return a copy of a file whose server states no length, since archives and Parquet files seek in it."""
+    copy = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - for its reader
+    try:
+        with stream:
+            shutil.copyfileobj(stream, copy, _PIECE)
+        copy.seek(0)
+    except BaseException:
+        copy.close()
+        raise
+    return cast(BinaryIO, io.BufferedReader(cast(Any, copy)))  # closes the copy with its last reference
 
 
 def open_binary(where: str) -> BinaryIO:
@@ -536,12 +446,10 @@ def open_binary(where: str) -> BinaryIO:
         return Path(path).open("rb")
     with asked(where):
         system, path = remote(where)
-        # With the secrets of now: errors of the stream may repeat them after they were renewed.
-        guard = partial(asked, where, secrets_of(where))
-        stream = cast(BinaryIO, Guarded(system.open(path, "rb"), guard))
+        stream = cast(BinaryIO, Guarded(system.open(path, "rb"), partial(asked, where)))
     details = getattr(stream, "details", None)
     if isinstance(details, Mapping) and details.get("size", 0) is None:
-        stream = cast(BinaryIO, _Rewindable(stream))
+        return _downloaded(stream)
     if not system.cachable:
         # An archive closes itself and its members when it is no longer referenced, so the stream's finalizer refers to
         # it.

@@ -204,30 +204,6 @@ def test_reading_from_a_server_that_does_not_answer_ends(silent: str) -> None:
     assert not isinstance(caught.value, DocumentError), "it is tried again"
 
 
-class _Ending(io.BytesIO):
-    """Gives all it has, piece by piece, and then an error each time."""
-
-    details: Mapping[str, object] = MappingProxyType({"size": None})
-
-    def read(self, size: int | None = -1) -> bytes:
-        found = super().read(min(size or 0, 1000))
-        if not found:
-            raise ConnectionResetError("cut off")
-        return found
-
-
-def test_what_came_before_a_cut_without_a_length_is_given() -> None:
-    stream = storage._Rewindable(_Ending(b"line\n" * 700))
-    lines = []
-
-    with pytest.raises(ConnectionResetError, match="cut off"):
-        lines.extend(stream)
-
-    assert lines == [b"line\n"] * 700
-    assert stream.seek(0) == 0
-    assert stream.readline() == b"line\n"
-
-
 READ: dict[str, Callable[[dq.Document], object]] = {
     "text": lambda document: document.text(),
     "stream": lambda document: document.open().read(),

@@ -109,27 +109,23 @@ class Telling(Vault):
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         class Stream(io.BytesIO):
             def read(self, size: int | None = -1) -> bytes:
-                raise PermissionError(f"token {SECRET} has expired, {os.environ['DQ_TEST_PASSWORD']} is wrong")
+                raise PermissionError(f"token {SECRET} has expired")
 
         return Stream()
 
 
-def test_a_secret_that_was_renewed_stays_out_of_errors_and_one_that_is_unset_hides_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_that_was_renewed_stays_out_of_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that was opened with the earlier one still names it."""
     fsspec.register_implementation("telling", Telling, clobber=True)
     (tmp_path / "a.txt").write_text("here")
-    both = options(tmp_path, right="env:DQ_TEST_RIGHT")
-    [document] = dq.Documents.from_glob("telling://*.txt", storage_options=both)
+    [document] = dq.Documents.from_glob("telling://*.txt", storage_options=options(tmp_path))
 
     with document.open() as stream:
         monkeypatch.setenv("DQ_TEST_PASSWORD", "quite another one")
-        monkeypatch.delenv("DQ_TEST_RIGHT")
         with pytest.raises(PermissionError) as raised:
             stream.read()
 
-    assert str(raised.value) == "token *** has expired, *** is wrong"
+    assert str(raised.value) == "token *** has expired"
 
 
 def test_options_arrive_where_nothing_was_listed(tmp_path: Path) -> None:
