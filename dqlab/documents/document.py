@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Literal, TextIO, cast, overload
 
 from dqlab.config import nbytes, option
 from dqlab.documents import lines, parquet, pdf
-from dqlab.documents.ahead import LARGEST, ReadAhead, taken
+from dqlab.documents.ahead import ReadAhead, taken
 from dqlab.documents.archives import find_member, open_member, read_member, unpacked
 from dqlab.documents.decoding import decode_html, decoded, shown, source_encoding, text_of_html
 from dqlab.documents.keys import check_column
@@ -565,17 +565,6 @@ def _read_stored(document: Document) -> bytes:
     return data
 
 
-def _read_if_small(document: Document) -> bytes | None:
-    """Return the stored bytes, or None if they are more than is read ahead."""
-    with _open_stored(document) as stream:
-        read: list[bytes] = []
-        left = LARGEST + 1
-        while left > 0 and (piece := stream.read(left)):  # a stream may return less than requested
-            read.append(piece)
-            left -= len(piece)
-    return b"".join(read) if left > 0 else None
-
-
 def reading_ahead(
     run: builtins.bytes, upcoming: Callable[[int], Iterable[builtins.bytes]], first: Document
 ) -> ReadAhead:
@@ -591,8 +580,16 @@ def reading_ahead(
             if (found := sealed_document(message)) is not None:
                 yield found
 
-    read = cast(Callable[[Reference], "bytes | None"], _read_if_small)
-    return ReadAhead.of_thread(run, documents, read, cast(Callable[[Reference], "Future[bytes] | None"], _begun))
+    return ReadAhead.of_thread(run, documents, cast(Callable[[Reference], builtins.bytes], _read_early))
+
+
+def _read_early(document: Document) -> builtins.bytes:
+    """Return the stored bytes, by the asynchronous method of a file system that has one: a stream would cost more."""
+    if document.part is None and "::" not in document.where:
+        system, path = remote(document.where)
+        if getattr(system, "async_impl", False):
+            return _on_loop_of(system, _whole(document, system, path)).result()
+    return _read_stored(document)
 
 
 def _member(document: Document) -> Member | None:
@@ -649,21 +646,6 @@ def _on_loop_of(system: Any, reading: Coroutine[Any, Any, builtins.bytes]) -> Fu
     import asyncio
 
     return asyncio.run_coroutine_threadsafe(reading, system.loop)
-
-
-def _begun(document: Document) -> Future[builtins.bytes] | None:
-    """Begin to read a small file with its file system's asynchronous method, or return None if that takes a thread."""
-    # Opening a stream would request the size first, and take a thread: together three times the CPU of this.
-    where = document.where
-    if document.size is None or document.part is not None or "::" in where:
-        return None
-    try:
-        system, path = remote(where)
-    except Exception:  # noqa: BLE001 - the function will meet the same error
-        return None
-    if not getattr(system, "async_impl", False):
-        return None
-    return _on_loop_of(system, _whole(document, system, path))
 
 
 # --- rows ---

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from http.server import BaseHTTPRequestHandler
 
 import pytest
@@ -15,8 +12,7 @@ import pytest
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.documents import Document
 from dqlab.documents import ahead as module
-from dqlab.documents import document as reading
-from dqlab.documents.ahead import FEWEST, FRESH_S, HELD, LARGEST, MOST, UNREAD, ReadAhead, taken
+from dqlab.documents.ahead import FRESH_S, LARGEST, MOST, UNREAD, ReadAhead, taken
 from dqlab.documents.document import reading_ahead
 from dqlab.documents.parts import Line, PageRange, Reference, Row
 from tests.kit.http_server import serving
@@ -25,11 +21,6 @@ from tests.kit.waiting import until
 
 def far(n: int, size: int | None = 10) -> Document:
     return Document(f"{n}.txt", "1", f"https://host/{n}.txt", size=size)
-
-
-def waits(slot: Slot, taking: Future[bytes | None], depth: int) -> bool:
-    """Return whether a function waits for its document, as far as that can be seen from outside."""
-    return taking.done() or slot.ahead._depth > depth or depth == MOST
 
 
 class Slot:
@@ -47,12 +38,15 @@ class Slot:
     def of(self, run: bytes) -> ReadAhead:
         return ReadAhead.of_thread(run, lambda most: self.left[:most], self._read)
 
-    def _read(self, document: Reference) -> bytes | None:
+    def _read(self, document: Reference) -> bytes:
         self.read.append(str(document.key))
         assert self.open.wait(10)
         if document.key in self.broken:
             raise OSError("the network is gone")
         return str(document.key).encode().ljust(self.size)
+
+    def is_read(self) -> bool:
+        return all(fetch.done() for _, fetch in self.ahead._fetches.values())
 
     def begin(self) -> Document:
         document = self.left.pop(0)
@@ -71,31 +65,11 @@ def test_the_next_documents_are_read_while_one_runs_and_are_there_once() -> None
     slot = Slot([far(n) for n in range(10)])
     first = slot.begin()
     assert taken(first) is None, "nothing came before it"
-    until(lambda: len(slot.read) == FEWEST)
+    until(lambda: len(slot.read) == MOST)
 
     second = slot.begin()
     assert taken(second) == b"1.txt"
     assert taken(second) is None, "a second reading is a reading"
-
-
-def test_more_are_read_ahead_where_the_function_waits_for_them_and_never_too_many() -> None:
-    slot = Slot([far(n) for n in range(200)])
-    slot.open.clear()
-    with ThreadPoolExecutor(1) as function:
-        for _ in range(3 * MOST):
-            document, depth = slot.begin(), slot.ahead._depth
-            taking = function.submit(slot.ahead.take, document)
-            until(partial(waits, slot, taking, depth))
-            slot.open.set()
-            taking.result(10)
-            until(lambda: slot.ahead._reading == 0)
-            slot.open.clear()
-            slot.ahead._fetches.clear()  # so that the function waits for the next one, too
-            slot.ahead.look()
-    slot.open.set()
-    assert slot.ahead._depth == MOST
-    assert len(slot.ahead._fetches) <= MOST + 1
-    assert slot.ahead._reading <= 2 * MOST
 
 
 def test_what_fails_ahead_is_left_to_the_function_to_read() -> None:
@@ -111,7 +85,7 @@ def test_nothing_is_read_ahead_for_a_function_that_reads_nothing() -> None:
     slot = Slot([far(n) for n in range(100)])
     for _ in range(80):
         slot.begin()
-    assert len(slot.read) <= FEWEST + UNREAD + 1
+    assert len(slot.read) <= MOST + UNREAD + 1
 
 
 @pytest.mark.parametrize(
@@ -120,31 +94,18 @@ def test_nothing_is_read_ahead_for_a_function_that_reads_nothing() -> None:
         Document("a", "1", "/data/a.txt", size=3),
         Document("a", "1", "file:///data/a.txt", size=3),
         far(1, LARGEST + 1),
+        far(1, None),
         Document(7, "1", "https://host/a.parquet", part=Row(0, 7)),
         Document("a", "1", "https://host/a.jsonl", size=30, part=Line(0, 30)),
         Document("a", "1", "https://host/a.pdf", size=30, part=PageRange(0, 3)),
     ],
-    ids=["local", "local URL", "large", "row", "record", "pages"],
+    ids=["local", "local URL", "large", "of unknown size", "row", "record", "pages"],
 )
 def test_what_is_near_or_large_or_one_of_many_in_its_file_is_not_read_ahead(document: Document) -> None:
     """Of records the whole file came for each: a server sent 70 times what it has."""
     slot = Slot([far(0), document])
     slot.begin()
     assert not slot.ahead._fetches
-
-
-def test_no_more_is_held_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FEWEST", 8)
-    monkeypatch.setattr(module, "HELD", 100)
-    slot = Slot([far(n) for n in range(40)])
-    slot.ahead._depth, slot.size = 8, 60
-    for _ in range(20):
-        taken(slot.begin())
-        until(lambda: slot.ahead._reading == 0)
-        with slot.ahead._lock:  # on a busy machine what gets too old is let go meanwhile
-            held = sum(len(each.result() or b"") for each in slot.ahead._fetches.values())
-        assert held <= 100 + 8 * 60
-    assert HELD > LARGEST
 
 
 def test_what_is_left_unread_goes_when_nothing_comes_behind_it() -> None:
@@ -166,7 +127,7 @@ def test_what_was_read_for_one_run_is_never_given_to_another() -> None:
     """Its files may have changed in between, and without an etag nothing tells so."""
     slot = Slot([far(n) for n in range(5)])
     slot.begin()
-    until(lambda: slot.ahead._reading == 0)
+    until(slot.is_read)
     slot.of(b"another")
     assert taken(slot.begin()) is None
 
@@ -176,7 +137,7 @@ def test_what_was_read_long_ago_is_read_again(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     slot = Slot([far(n) for n in range(5)])
     slot.begin()
-    until(lambda: slot.ahead._reading == 0)
+    until(slot.is_read)
     now[0] += FRESH_S + 1
     assert taken(slot.begin()) is None
 
@@ -196,48 +157,19 @@ def test_a_forked_process_reads_by_itself() -> None:
     assert status == 0
 
 
-class Trickling(io.BytesIO):
-    """Gives less than it is asked for, as a stream of unknown length does."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        return super().read(min(7, LARGEST if size is None or size < 0 else size))
-
-
-def test_a_stream_that_gives_little_at_a_time_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """51 of 60 texts were cut off in silence."""
-    whole = b"0123456789" * 50
-    monkeypatch.setattr(reading, "_open_stored", lambda document: Trickling(whole))
-    assert reading._read_if_small(far(0, None)) == whole
-    monkeypatch.setattr(reading, "LARGEST", 100)
-    assert reading._read_if_small(far(0, None)) is None
-
-
 def test_it_stays_stopped_from_chunk_to_chunk_and_begins_again_with_a_document_that_is_read() -> None:
     """Slow documents come one to a chunk; each chunk began to count again, and each document was a request."""
     slot = Slot([far(n) for n in range(60)])
     for _ in range(40):
         slot.of(b"run")
         slot.begin()
-    assert len(slot.read) <= FEWEST + UNREAD + 1
+    assert len(slot.read) <= MOST + UNREAD + 1
 
     slot.of(b"run")
     assert taken(slot.begin()) is None, "it is read by its function"
     slot.of(b"run")
     slot.begin()
     assert slot.ahead._fetches
-
-
-def test_what_is_too_old_is_let_go_while_the_function_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may take an hour, and the messages behind it may have been taken away meanwhile."""
-    monkeypatch.setattr(module, "FRESH_S", 0.05)
-    slot = Slot([far(n) for n in range(10)])
-    slot.begin()
-    until(lambda: len(slot.read) == FEWEST)
-
-    until(lambda: not slot.ahead._fetches)
-    second = slot.begin()
-    assert taken(second) is None
-    until(lambda: len(slot.read) > FEWEST)
 
 
 class _Counting(BaseHTTPRequestHandler):
@@ -261,8 +193,8 @@ class _Counting(BaseHTTPRequestHandler):
         """Write nothing to stderr."""
 
 
-def test_a_file_of_known_size_is_read_ahead_with_one_request_and_without_a_thread() -> None:
-    """Asking for its size first, in a thread of its own, took three times the CPU of reading it."""
+def test_a_file_is_read_ahead_with_one_request() -> None:
+    """Asking for its size first is another request."""
     handler = type("_CountingHere", (_Counting,), {"requests": []})
     with serving(handler, quiet=True) as url:
         left = [Document(name, "", f"{url}/{name}", size=len(name) + 1) for name in ("a", "b", "gone", "c")]
@@ -272,65 +204,20 @@ def test_a_file_of_known_size_is_read_ahead_with_one_request_and_without_a_threa
         for document in left:
             messages.pop(0)
             ahead.begin(document)
-            until(lambda: all(fetch.done() for fetch in ahead._fetches.values()))
-            assert "dqlab-ahead" not in {thread.name for thread in threading.enumerate()}
+            until(lambda: all(fetch.done() for _, fetch in ahead._fetches.values()))
             found.append(taken(document))
-        until(lambda: ahead._reading == 0)
 
     assert found == [None, b"/b", None, b"/c"]
     assert sorted(handler.requests) == ["GET /b", "GET /c", "GET /gone"]
 
 
-def test_a_file_system_that_waits_for_its_loop_while_it_is_opened_is_opened() -> None:
-    """The loop ended a reading, which waited for the lock of what was opening the file system."""
-    left, begun = [far(n) for n in range(6)], list[Future[bytes]]()
-
-    def begin(document: Reference) -> Future[bytes]:
-        for earlier in begun:
-            if not earlier.done():
-                loop = threading.Thread(target=earlier.set_result, args=(b"x",))
-                loop.start()
-                loop.join(5)
-                assert not loop.is_alive()
-        begun.append(Future())
-        return begun[-1]
-
-    ahead = ReadAhead.of_thread(b"run", lambda most: left[:most], lambda document: None, begin)
-    ahead.begin(left.pop(0))
-    ahead.begin(left.pop(0))
-
-    assert len(begun) > 1
-    assert ahead._reading == sum(not each.done() for each in begun)
-
-
-@pytest.mark.parametrize("ends", ["cannot begin", "no thread", "cancelled"])
-def test_what_cannot_be_read_ahead_is_left_to_the_function_and_counts_as_read(
-    monkeypatch: pytest.MonkeyPatch, ends: str
-) -> None:
-    left = [far(n) for n in range(6)]
-    asked: list[Reference] = []
-
-    def no_thread(self: ReadAhead, document: Reference, fetch: Future[bytes | None]) -> None:
+def test_what_no_thread_reads_ahead_is_left_to_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(ReadAhead, "_in_thread", no_thread)
+    slot = Slot([far(n) for n in range(3)])
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        slot.begin()
 
-    def begin(document: Reference) -> Future[bytes] | None:
-        asked.append(document)
-        if ends == "cannot begin":
-            raise OSError("its file system does not open")
-        if ends == "no thread":
-            return None
-        future = Future[bytes]()
-        future.cancel()
-        future.set_running_or_notify_cancel()
-        return future
-
-    ahead = ReadAhead.of_thread(b"run", lambda most: left[:most], lambda document: None, begin)
-    ahead.begin(left.pop(0))
-    second = left.pop(0)
-    ahead.begin(second)
-
-    assert asked
-    assert ahead.take(second) is None
-    assert ahead._reading == 0
+    assert taken(slot.begin()) is None
