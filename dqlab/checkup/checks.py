@@ -12,7 +12,7 @@ from dqlab.numbers import few_of, many
 from dqlab.stats import AttentionKind, Severity
 from dqlab.store.probe import Probe
 
-__all__ = ["answers", "imports", "jobs", "resources", "shards", "stores", "unusable", "versions"]
+__all__ = ["answers", "jobs", "resources", "shards", "stores", "unusable", "versions"]
 
 NEARLY = 0.8
 """Share of a worker's memory limit above which the limit is nearly reached."""
@@ -113,26 +113,6 @@ def versions(facts: Facts) -> Iterator[Finding]:
                 line,
                 {"package": name, "here": of(facts.client), "elsewhere": others},
             )
-
-
-def imports(facts: Facts) -> Iterator[Finding]:
-    """Find packages that functions of open runs need and workers lack."""
-    serving = () if facts.registry is None else facts.registry.serving
-    lacking: dict[str, list[str]] = {}
-    for worker in facts.workers:
-        for package in worker.missing if worker.address in serving else ():
-            lacking.setdefault(package, []).append(worker.title)
-    for package, workers in lacking.items():
-        yield Finding(
-            "imports",
-            Severity.PROBLEM,
-            f"{package} cannot be imported on {few_of(workers)}, and functions of open runs need it: documents that "
-            "come there fail with ImportError",
-            "Install it there, then send what failed again with run.retry(). A module of your own must lie where "
-            "workers find it",
-            f"pip install {package}",
-            {"package": package, "workers": workers},
-        )
 
 
 # --- processes ------------------------------------------------------------------------------

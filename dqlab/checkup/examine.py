@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from dqlab.checkup.alerts import queues
-from dqlab.checkup.checks import answers, imports, jobs, resources, shards, stores, versions
+from dqlab.checkup.checks import answers, jobs, resources, shards, stores, versions
 from dqlab.checkup.facts import Facts, Process, StoreFacts, look_at_store
 from dqlab.checkup.findings import Checkup
 from dqlab.clock import SystemClock
@@ -33,7 +33,7 @@ _GRACE = 2.0
 """Seconds after the limit at which the event loop itself counts as stuck."""
 
 
-CHECKS = (answers, shards, versions, queues, imports, stores, jobs, resources)
+CHECKS = (answers, shards, versions, queues, stores, jobs, resources)
 """Every check, in the order in which equally bad findings are listed."""
 
 

@@ -66,10 +66,6 @@ class Process:
     """The batch system of the job in which it runs, or "" outside jobs."""
     job_left: float | None = None
     """Seconds until that job ends, if the job reports it."""
-    imported: tuple[str, ...] = ()
-    """Packages that the functions of open runs in its shards import."""
-    missing: tuple[str, ...] = ()
-    """Packages that open runs need and that it cannot import."""
     stores: tuple[Probe, ...] = ()
 
     @property

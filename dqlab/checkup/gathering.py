@@ -69,9 +69,6 @@ class Gathering:
             closing = asyncio.get_running_loop().run_in_executor(self._disk, markers.close)
             # wait(), which does not cancel it: markers are removed even if the disk's thread hangs until later.
             await asyncio.wait((closing,), timeout=self._left() * _FIRST)
-        # Only now: which packages are needed is known from the shards' answers.
-        if packages := sorted({name for worker in workers for name in worker.imported}):
-            workers = await asyncio.gather(*(self._with_missing(worker, packages) for worker in workers))
         return self._facts(
             scheduler=scheduler,
             registry=registry,
@@ -153,20 +150,8 @@ class Gathering:
             Process,
             answer | base,
             ahead=ahead,
-            imported=tuple(answer.get("imported", ())),
             stores=tuple(known(Probe, seen) for seen in answer.get("stores", ())),
         )
-
-    async def _with_missing(self, worker: Process, packages: Sequence[str]) -> Process:
-        """Return the same worker with the packages that it cannot import."""
-        if worker.silence or not worker.plugin:
-            return worker
-        try:
-            asked = self._call(worker, "dq_missing", packages=list(packages), limit=self._left() * _FIRST)
-            answer = await asyncio.wait_for(asked, self._left())
-        except Exception:  # noqa: BLE001 - it has answered before; of this nothing is known
-            return worker
-        return replace(worker, missing=tuple(answer or ()))
 
     async def _call(self, worker: Process, op: str, **arguments: Any) -> Any:
         client = self._link.client

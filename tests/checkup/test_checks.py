@@ -111,7 +111,6 @@ PLANTED = {
         WARNING,
         "cloudpickle is 3.1.2 here, and 2.0 on the scheduler",
     ),
-    "package": (with_worker(1, missing=("pandas",)), "imports", PROBLEM, "pandas cannot be imported on worker 1"),
     "lag": (with_worker(2, lag=0.8), "resources", WARNING, "the event loop of worker 2 (tcp://n1:2) is 0.8 s late"),
     "memory": (
         with_worker(1, memory=7 * 10**9),

@@ -61,8 +61,6 @@ BESIDE_S = 10.0
 """Seconds that a recreated shard leases nothing to consumers in its own process."""
 CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
-_EXAMINED = 20
-"""Most open runs whose functions the doctor examines, the newest first."""
 WAITS = frozenset({Verdict.FULL, Verdict.EARLY})
 """Verdicts on frames that the shard may accept later."""
 logger = logging.getLogger("dqlab.queue")
@@ -720,14 +718,6 @@ class QueueActor:
     async def stats(self, body: bytes) -> bytes:
         """Return the totals of this shard."""
         return pack(self.report().to_wire())
-
-    def open_functions(self) -> list[tuple[bytes, str]]:
-        """Return pickle and source of the functions of the newest open runs, in the shard's own process."""
-        records = [book.record for book in self.books.values() if book.record is not None and not book.lane.done]
-        return [
-            (self.ledger.functions.get(record.code.get("blob", b""), b""), record.code.get("source") or "")
-            for record in sorted(records, key=lambda record: record.started)[-_EXAMINED:]
-        ]
 
     # --- reports ----------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ __all__ = ["BEAT_EVERY", "DqlabWorkerPlugin"]
 
 logger = logging.getLogger("dqlab.worker")
 
-_HANDLERS = ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_delete", "dq_vitals", "dq_missing")
+_HANDLERS = ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_delete", "dq_vitals")
 _ENDS = {"consumer": "close", "queue": "hand_over"}
 """The method that ends an actor of each kind with its worker. Consumers first: they give back what they hold, and
 settle with shards that may live here."""
@@ -109,7 +109,6 @@ class DqlabWorkerPlugin(WorkerPlugin):
         worker.handlers["dq_delete"] = answering(delete_logs)
         vitals = WorkerVitals(worker)
         worker.handlers["dq_vitals"] = vitals.look
-        worker.handlers["dq_missing"] = vitals.missing
         worker.handlers[CALL] = self.call
         end = read_end(os.environ, SystemClock().wall())
         if end is not None:

@@ -73,7 +73,6 @@ def handlers() -> dict[str, list[Callable[..., Any]]]:
         ("dq_stored", durable.list_stored),
         ("dq_delete", delete_logs),
         ("dq_vitals", WorkerVitals.look),
-        ("dq_missing", WorkerVitals.missing),
     ]
     found: dict[str, list[Callable[..., Any]]] = {}
     for name, handler in [*asyncio.run(wired()).items(), *on_workers]:

@@ -26,7 +26,7 @@ from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.wire import LARGE_PART, Apart, Packed, pack, pack_apart, unpack
 from dqlab.runs.results import open_settlements
 
-INSIDE = {"news", "open_functions", "report"}
+INSIDE = {"news", "report"}
 """Called in the actor's own process."""
 
 
