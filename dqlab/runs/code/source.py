@@ -7,16 +7,11 @@ code from ``exec`` or C has no source.
 from __future__ import annotations
 
 import ast
-import dis
 import linecache
-import os
 import re
-import stat
-import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import EnumMeta
 from functools import cached_property, lru_cache, partial
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -30,7 +25,6 @@ __all__ = [
     "attribute",
     "cell_number",
     "compiled",
-    "hint_text",
     "innermost",
     "names_of",
     "qualname",
@@ -39,29 +33,18 @@ __all__ = [
 ]
 
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _MAX_WRAPPERS = 20
-_MACHINERY = (staticmethod, classmethod, property, FunctionType)
 _WITHOUT_MEANING = frozenset(
     {
         *("__dict__", "__weakref__", "__module__", "__qualname__", "__firstlineno__", "__static_attributes__"),
         *("__abstractmethods__", "_abc_impl", "__annotations__", "__annotate__", "__annotate_func__"),
-        *("__annotations_cache__", "__dataclass_fields__", "__dataclass_params__", "__parameters__"),
+        *("__annotations_cache__",),
         *("__signature__", "__classcell__"),
         *("__pydantic_core_schema__", "__pydantic_validator__", "__pydantic_serializer__", "__pydantic_complete__"),
         *("__pydantic_parent_namespace__", "__pydantic_generic_metadata__", "__mapper__", "__table__"),
     }
 )
 """Attributes that locate a class, or that Python and libraries derive from the others, differently in each process."""
-_OF_TYPED_DICTS = frozenset({"__required_keys__", "__optional_keys__", "__total__"})
-_OF_ENUMS = frozenset(
-    {
-        *("_generate_next_value_", "_member_names_", "_member_map_", "_value2member_map_", "_unhashable_values_"),
-        *("_unhashable_values_map_", "_hashable_values_", "_member_type_", "_value_repr_", "_use_args_"),
-        *("_new_member_", "__new_member__", "_boundary_", "_flag_mask_", "_all_bits_", "_singles_mask_"),
-        *("_inverted_", "_sort_order_", "__objclass__"),
-    }
-)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _IMMUTABLE = 1 << 8
 """Py_TPFLAGS_IMMUTABLETYPE, the flag of classes that are written in C and cannot be changed."""
@@ -152,8 +135,7 @@ def cell_number(code: CodeType) -> int | None:
 def _parse(filename: str, namespace: dict[str, Any] | None) -> _Parsed | None:
     # A script may have been edited since linecache read it.
     linecache.checkcache(filename)
-    given = _GIVEN.get(filename)
-    source = given() if given is not None else "".join(linecache.getlines(filename, namespace))
+    source = "".join(linecache.getlines(filename, namespace))
     if not source:
         return None
     try:
@@ -174,49 +156,12 @@ def _is_of(code: CodeType, parsed: _Parsed) -> bool:
     filename = code.co_filename
     kept: Any = linecache.cache.get(filename, (0, None))
     # linecache has no modification time for a notebook cell, which never changes.
-    if kept[1] is None and filename not in _GIVEN:
+    if kept[1] is None:
         return True
     try:
         return _unplaced(code) in parsed.compiled
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-
-
-def _command() -> str:
-    """Return the source that Python was started with by ``-c``, or ""."""
-    words = iter(sys.orig_argv[1:])
-    for word in words:
-        if not word.startswith("-") or word == "-":
-            return ""
-        if word.startswith("--"):
-            if word == "--check-hash-based-pycs":
-                next(words, "")
-            continue
-        for at, letter in enumerate(word[1:], 2):
-            value = word[at:]
-            if letter == "m":
-                return ""
-            if letter == "c":
-                source = value or next(words, "")
-                return textwrap.dedent(source) if source[:1].isspace() else source  # as Python 3.14 does
-            if letter in "WX":
-                if not value:
-                    next(words, "")
-                break
-    return ""
-
-
-def _standard_input() -> str:
-    """Return the script on standard input, or "" if it cannot be read again, as from a pipe."""
-    try:
-        status = os.fstat(0)
-        return os.pread(0, status.st_size, 0).decode() if stat.S_ISREG(status.st_mode) else ""
-    except (OSError, ValueError):
-        return ""
-
-
-_GIVEN = {"<string>": _command, "<stdin>": _standard_input}
-"""Sources that are not files, by the file name in their code. Code from `exec` has the first name too."""
 
 
 def _compiled(source: str, filename: str) -> set[CodeType]:
@@ -248,9 +193,7 @@ def _by_place(tree: ast.Module) -> dict[tuple[str, int], list[_Function]]:
 
 def _node(nodes: list[_Function], code: CodeType) -> _Function | None:
     found = [node for node in nodes if _fits(node, code)]
-    if len(found) > 1:
-        found = sorted(_around(found, code), key=_size)
-    return found[0] if found else None
+    return found[0] if len(found) == 1 else None  # of several lambdas in one line the bytecode counts
 
 
 def _fits(node: _Function, code: CodeType) -> bool:
@@ -269,27 +212,6 @@ def _first_line(node: _Function) -> int:
     return min(part.lineno for part in (node, *decorators))
 
 
-def _around(nodes: list[_Function], code: CodeType) -> Iterator[_Function]:
-    """Yield the lambdas of one line whose body contains every instruction of the code."""
-    instructions = [i.positions for i in dis.get_instructions(code) if i.opname != "RESUME"]
-    spans = [
-        ((place.lineno, place.col_offset), (place.end_lineno, place.end_col_offset))
-        for place in instructions
-        if place is not None and None not in place and place.end_col_offset  # the compiler's own have no place
-    ]
-    for node in nodes:
-        if isinstance(node, ast.Lambda) and spans:
-            body = node.body
-            start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
-            if all(start <= first and last <= end for first, last in spans):
-                yield node
-
-
-def _size(node: _Function) -> tuple[int, int]:
-    lines = (node.end_lineno or node.lineno) - node.lineno
-    return lines, (node.end_col_offset or 0) - node.col_offset
-
-
 def _text(node: _Function, source: str) -> str:
     if isinstance(node, ast.Lambda):
         return ast.get_source_segment(source, node) or ""
@@ -302,48 +224,21 @@ def _text(node: _Function, source: str) -> str:
 
 def written(kind: type) -> dict[str, Any]:
     """Return the attributes a user wrote into a class, without those that Python and dataclasses add."""
-    names = names_of(kind)
-    fields = names.get("_fields", ()) if issubclass(kind, tuple) else ()
-    generated = bool(fields) or "__dataclass_fields__" in names
     return {
         name: value
-        for name, value in names.items()
-        if not isinstance(value, MemberDescriptorType | GetSetDescriptorType)
-        and not (generated and (name in fields or _generated(kind, name, value)))
-        and (isinstance(value, _MACHINERY) or _kept(kind, names, name, value))
+        for name, value in names_of(kind).items()
+        if name not in _WITHOUT_MEANING
+        and not isinstance(value, MemberDescriptorType | GetSetDescriptorType)
+        and not ("__dataclass_fields__" in names_of(kind) and _generated(kind, name, value))
     }
 
 
-def _kept(kind: type, names: Mapping[str, Any], name: str, value: object) -> bool:
-    if issubclass(type(kind), EnumMeta):
-        inherited = any(names_of(base).get(name) is value for base in kind.__mro__[1:])
-        if (
-            inherited
-            or name in _OF_ENUMS
-            or name in names.get("_member_map_", ())
-            or (name, value) == ("__doc__", None)
-        ):
-            return False
-    # The functions NamedTuple and TypedDict also set attributes that follow from the annotations.
-    if name == "__orig_bases__" and isinstance(value, tuple) and all(type(base) is FunctionType for base in value):
-        return False
-    if name in _OF_TYPED_DICTS and "__total__" in names and (not value or name != "__optional_keys__"):
-        return name == "__total__" and value is False
-    if name == "__hash__" and value is None and "__eq__" in names:  # Python sets it
-        return False
-    return name not in _WITHOUT_MEANING
-
-
 def _generated(kind: type, name: str, value: object) -> bool:
-    """Return whether an attribute was made by a dataclass or a named tuple, from its fields."""
-    if name == "__doc__":
+    """Return whether `dataclass` made an attribute of a class, from its fields."""
+    if name == "__doc__":  # contains the defaults, some of them with their address
         return isinstance(value, str) and value.startswith(f"{qualname(kind).rpartition('.')[2]}(")
-    if name == "__match_args__":
-        return False
-    code = getattr(getattr(value, "__wrapped__", value), "__code__", None)
-    if not isinstance(code, CodeType) or code.co_filename != "<string>":
-        return False
-    return code.co_qualname.startswith("__create_fn__.") or (name == "__new__" and code.co_name == "<lambda>")
+    code = getattr(getattr(value, "__wrapped__", value), "__code__", None) if name.startswith("__") else None
+    return isinstance(code, CodeType) and f"{code.co_filename} {code.co_qualname}".startswith("<string> __create_fn__.")
 
 
 def names_of(kind: type) -> Mapping[str, Any]:
@@ -368,13 +263,6 @@ def type_text(kind: type) -> str:
 def compiled(kind: type) -> bool:
     """Return whether a class is written in C, so that its name and its module's version describe it."""
     return bool(_flags_of(kind) & _IMMUTABLE)
-
-
-def hint_text(hint: object) -> str:
-    """Format an annotation the same way in every process."""
-    if isinstance(hint, type):
-        return f"{hint.__module__}.{hint.__qualname__}"
-    return hint if isinstance(hint, str) else _ADDRESS.sub("", repr(hint))
 
 
 def innermost(function: Any) -> Any:

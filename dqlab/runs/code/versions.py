@@ -19,7 +19,6 @@ import dataclasses
 import pickle
 import re
 import sys
-import typing
 from abc import ABCMeta, _get_dump  # type: ignore[attr-defined]
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,14 +28,13 @@ from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum, EnumMeta
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import PurePath
 from types import (
     CodeType,
     FunctionType,
-    GenericAlias,
     MappingProxyType,
     MethodType,
     ModuleType,
@@ -54,9 +52,7 @@ from dqlab.runs.code.source import (
     attribute,
     cell_number,
     compiled,
-    hint_text,
     innermost,
-    names_of,
     qualname,
     type_text,
     written,
@@ -75,7 +71,7 @@ __all__ = [
 ]
 
 _MAIN = ("__main__", "__mp_main__")
-_SCHEME = "2"
+_SCHEME = "3"
 """How versions are computed. Change it whenever equal functions would get other hashes than before."""
 _MAX_NESTING = 100
 _MOST_PARTS = 100_000
@@ -89,27 +85,19 @@ _KEPT_PARTS = 100
 _BY_REPR = (bool, float, complex, range, Decimal, Fraction, date, timedelta, UUID, type(None), type(...))
 _OWN_ATTRIBUTES = frozenset({"__wrapped__", "__cell_lines__"})
 """Attributes of functions that only name their origin."""
-_OF_MEMBERS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 _OF_WRAPPERS = _OWN_ATTRIBUTES | {
     *("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__", "__dict__"),
     *("cache_parameters", "func", "attrname", "lock", "_attrname", "__isabstractmethod__"),
 }
-"""Attributes that Python's own wrappers set."""
-_BY_NAME = {
-    getattr(typing, name)
-    for name in ("TypeVar", "ParamSpec", "TypeVarTuple", "NewType", "TypeAliasType")
-    if hasattr(typing, name)
-}
-_OF_TYPE_VARIABLES = (
-    *("__bound__", "__constraints__", "__covariant__", "__contravariant__", "__infer_variance__"),
-    *("__supertype__", "__value__"),
-)
+"""Attributes that Python's own wrappers set, and that `_WRAPPED` or the wrapped function have too."""
+_WRAPPERS = (staticmethod, classmethod, property, cached_property, type(lru_cache(len)))
+_WRAPPED = ("fget", "fset", "fdel", "__func__", "__wrapped__", "func", "__doc__")
+_STANDS_FOR = ("__bound__", "__constraints__", "__covariant__", "__contravariant__", "__supertype__", "__value__")
+"""What a name of a type, such as a type variable, stands for; its pickle holds nothing but the name."""
 _WORD = re.compile(r"[^\W\d]\w*")
 _CONTAINERS = (tuple, list, dict, set, frozenset)
 _FLAT = frozenset({str, bytes, int, float, bool, type(None)})
 _SORTED = frozenset({str, bytes, int})
-_PICKLED = _FLAT | {complex, type(...), list, dict, tuple, bytearray}
-"""Types that a pickle holds as they are."""
 _PLACE = frozenset({"__builtins__", "__file__", "__loader__", "__name__", "__spec__"})
 """Globals that locate code and do not change what it does."""
 
@@ -248,15 +236,12 @@ class _Walk:
         """The values that functions read, by name."""
         self.imports: set[str] = set()
         """Local modules that functions import when they are called."""
-        self.homes: dict[int, dict[str, Any]] = {}
-        """Namespaces of the modules that define the functions, by identity."""
         self.whole = True
         """Whether no part of a value was left out."""
         self._exact = exact
-        """Whether to distinguish also values that a version treats as equal, by their pickles."""
+        """Whether to distinguish also values that a version treats as equal: by order, and by which parts are one."""
         self._files = files
         """Whether to include the files of modules that functions import when they are called."""
-        self._pickler: _Exact | None = None
         self._user = _name(root)
         self._waiting: list[FunctionType | type | ModuleType] = []
         self._reached: dict[int, tuple[int, FunctionType | type | ModuleType]] = {}
@@ -265,12 +250,14 @@ class _Walk:
         """Depth of each value whose description is under way, by identity."""
         self._described: dict[int, tuple[object, bytes]] = {}
         """Descriptions by identity, for one walk only, since values change in place. Values are kept alive, so that no
-        identity is reused."""
+        identity is reused. In an exact walk the first is followed by references to it."""
         self._back = 0
         """Depth of the outermost open value that the current one refers back to."""
         self._count = 0
         """Values described so far."""
         self._shapes: dict[CodeType, bytes] = {}
+        self._homes: dict[str, dict[str, Any]] = {}
+        """Globals of the modules that define the functions, by name: those that annotations in quotes refer to."""
 
     def version(self, function: Callable[..., Any]) -> bytes:
         """Return the digest of a callable."""
@@ -297,7 +284,6 @@ class _Walk:
                 self.whole = False
                 self.uncertain.add(f"{self._user} ({type_text(type(definition))})")
                 parts.append(_pack("unknown", self._user))
-        self._pickler = None  # breaks the cycle with this walk, which would keep both and their values
         return _pack("version", root, *self._sorted(parts))
 
     def _defined(self, definition: Any) -> bytes:
@@ -334,30 +320,14 @@ class _Walk:
             # The body of an imported decorator: the version of its module covers what it reads.
             parts.append(_pack("home", module.__name__, self._pin(module.__name__)))
         else:
-            self.homes[id(function.__globals__)] = function.__globals__
-            parts += self._about_itself(function)
+            self._homes[str(home)] = function.__globals__
+            # Attributes that may have been set since: its syntax or bytecode has only what was written.
+            parts += [_pack("name", function.__name__), self._value(function.__doc__, "a docstring")]
+            parts.append(self._value(function.__dict__.get("__wrapped__"), "__wrapped__"))
+            parts.append(self._hints(attribute(function, "__annotations__"), function.__globals__))
             parts += self._globals(function)
             parts += [_pack("imports", name, tree) for name, tree in self._lazy(function)]
         return _pack("def", *parts)
-
-    def _about_itself(self, function: FunctionType) -> Iterator[bytes]:
-        """Describe a function's own attributes where its syntax or bytecode does not contain them."""
-        code, wrapped = function.__code__, function.__dict__.get("__wrapped__")
-        doc = code.co_consts[0] if code.co_consts and type(code.co_consts[0]) is str else None
-        if function.__doc__ != doc and function.__doc__ != attribute(wrapped, "__doc__"):
-            yield _pack("doc", self._value(function.__doc__, "a docstring"))
-        if function.__name__ != code.co_name and function.__name__ != function.__qualname__.rpartition(".")[2]:
-            yield _pack("name", function.__name__)
-        if type(wrapped) is FunctionType:
-            self._known(wrapped)  # not yielded: its description is a part of its own
-        elif wrapped is not None and all(wrapped is not value for value in captured(function).values()):
-            yield _pack("wraps", self._value(wrapped, "__wrapped__"))
-        hints = function.__annotations__
-        if hints and hints is not attribute(wrapped, "__annotations__"):
-            written = self._definition(code, function.__globals__) is not None  # then its syntax contains them
-            for name, hint in hints.items() if self._exact else sorted(hints.items()):
-                yield from [] if written else [_pack("annotation", str(name), hint_text(hint))]
-                yield from self._hinted(hint, function.__globals__)
 
     def _globals(self, function: FunctionType) -> Iterator[bytes]:
         for name in global_names(function.__code__):
@@ -388,7 +358,6 @@ class _Walk:
 
     def _module(self, module: ModuleType) -> bytes:
         """Describe all that a local module holds now, with attributes that were set after its import."""
-        self.homes[id(vars(module))] = vars(module)
         held = {name: value for name, value in vars(module).items() if not name.startswith("__")}
         parts = [_pack("holds", name, self._value(value, name)) for name, value in sorted(held.items())]
         digest = _pack("local module", module.__name__, *parts)
@@ -399,69 +368,25 @@ class _Walk:
         own = written(kind)
         parts = [self._by_name(kind), self._known(type(kind)), *map(self._known, kind.__bases__)]
         parts += [_pack("is", name, self._value(own[name], name)) for name in (own if self._exact else sorted(own))]
-        annotations = names_of(kind).get("__annotations__", {})
-        parts += [_pack("annotation", name, hint_text(hint)) for name, hint in sorted(annotations.items())]
-        names = self._names_around(kind)
-        parts += [each for _, hint in sorted(annotations.items()) for each in self._hinted(hint, names)]
+        around = self._homes.get(kind.__module__) or attribute(sys.modules.get(kind.__module__), "__dict__") or {}
+        parts.append(self._hints(attribute(kind, "__annotations__"), around))
         if issubclass(type(kind), ABCMeta):
             registered = [each() for each in _get_dump(kind)[0]]
             parts += sorted(_pack("registered", self._known(each)) for each in registered if each is not None)
-        if isinstance(kind, EnumMeta):
-            members: list[Enum] = list(kind.__members__.values())
-            parts += [_pack("member", member.name, self._value(member.value, member.name)) for member in members]
-            for member in members:
-                own = {name: value for name, value in vars(member).items() if name not in _OF_MEMBERS}
-                parts += [_pack("of member", member.name, self._value(own, member.name))] if own else []
-        if "__dataclass_fields__" in names_of(kind):
-            parts.append(_pack("dataclass", repr(names_of(kind)["__dataclass_params__"])))
-            parts += [self._field(field) for field in dataclasses.fields(kind)]
+        if issubclass(type(kind), EnumMeta):
+            members: Mapping[str, Any] = kind.__members__  # type: ignore[attr-defined]
+            parts += [_pack("member", name, self._value(vars(member), name)) for name, member in members.items()]
         return _pack("class", *parts)
 
-    def _names_around(self, kind: type) -> Mapping[str, Any]:
-        """Return the globals of the module that a class is defined in."""
-        homes = (home for home in self.homes.values() if home.get("__name__") == kind.__module__)
-        return next(homes, None) or attribute(sys.modules.get(kind.__module__), "__dict__") or {}
-
-    def _field(self, field: dataclasses.Field[Any]) -> bytes:
-        flags = repr((field.init, field.repr, field.hash, field.compare, field.kw_only))
-        values = [
-            b"" if value is dataclasses.MISSING else self._value(value, field.name)
-            for value in (field.default, field.default_factory)
-        ]
-        values += [self._value(dict(field.metadata), field.name)] if field.metadata else []
-        return _pack("field", field.name, hint_text(field.type), flags, *values)
-
-    def _hinted(self, hint: Any, names: Mapping[str, Any]) -> Iterator[bytes]:
-        """Describe the user's classes and the metadata in an annotation, which its text does not contain."""
-        # `names` are the globals that an annotation in quotes refers to. It is not evaluated: that may fail, and runs
-        # users' code.
-        waiting, seen = [hint], set[int]()
-        while waiting and len(seen) < _MANY:
-            each = waiting.pop()
-            if id(each) in seen or each is None:
-                continue
-            seen.add(id(each))
-            if type(each) is str:
-                waiting += [
-                    names[word] for word in sorted(set(_WORD.findall(each))) if isinstance(names.get(word), type)
-                ]
-            elif _is(each, type) and type(each) is not GenericAlias:
-                if self._imported(each) is None and not compiled(each):
-                    yield _pack("hint", self._known(each))
-            elif type(each) in _BY_NAME:
-                yield self._by_attributes(each, "an annotation")
-            else:
-                arguments = attribute(each, "__args__")
-                waiting += list(arguments) if type(arguments) is tuple else []
-                metadata = attribute(each, "__metadata__")
-                if type(metadata) is tuple:
-                    yield self._value(metadata, "an annotation")
-
-    def _by_attributes(self, value: Any, name: str) -> bytes:
-        """Describe by all its attributes what pickle takes by name alone, such as a type variable."""
-        held = [(each, part) for each in _OF_TYPE_VARIABLES if (part := attribute(value, each))]
-        parts = [_pack(each, self._value(part, name)) for each, part in held]
-        return _pack("object", self._known(type(value)), _name(value), *parts)
+    def _hints(self, annotations: Any, names: Mapping[str, Any]) -> bytes:
+        """Describe annotations, with the types that those in quotes name."""
+        # They are not evaluated: that may fail, and runs users' code.
+        if not annotations:
+            return b""
+        texts = [each for each in annotations.values() if type(each) is str] if type(annotations) is dict else []
+        quoted = [names.get(word) for word in sorted({word for text in texts for word in _WORD.findall(text)})]
+        types = [self._value(each, "an annotation") for each in quoted if _is_hint(each)]
+        return _pack("hints", self._value(annotations, "an annotation"), *types)
 
     # --- references: by name, or by content -------------------------------------------------------
 
@@ -471,18 +396,16 @@ class _Walk:
             if plain is not None:
                 return plain
             if type(value) in _CONTAINERS:
-                return self._once(value, name, self.contents)
-            return self.named(value, name) or self._once(value, name, self._object)
+                return self._once(value, name, self._contents)
+            return self._named(value, name) or self._once(value, name, self._object)
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001 - to look at a value runs its own code, which may raise anything
             self.whole = False
             return self._unseen(value, name)
 
-    def named(self, value: Any, name: str) -> bytes | None:
+    def _named(self, value: Any, name: str) -> bytes | None:
         """Describe definitions, their wrappers and members of enums, and return None for anything else."""
-        if type(value) in _BY_NAME and self._imported(value) is None:
-            return self._by_attributes(value, name)
         if _is(value, Enum):
             return _pack("enum", self._known(type(value)), str(value.name), self._value(value.value, name))
         if _is(value, ModuleType):
@@ -491,10 +414,6 @@ class _Walk:
 
     def _once(self, value: Any, name: str, describe: Callable[[Any, str], bytes]) -> bytes:
         """Describe a value with parts once, and a value inside itself by how many levels up it is."""
-        if self._exact:
-            digest = self._pickled(value)
-            if digest is not None:
-                return digest
         identity, depth = id(value), len(self._open)
         if identity in self._described:
             return self._described[identity][1]
@@ -513,23 +432,12 @@ class _Walk:
         finally:
             del self._open[identity]
         if self._back >= depth:  # refers to nothing around it, so its description is valid anywhere
-            self._described[identity] = value, digest
+            again = _pack("again", str(len(self._described))) if self._exact else digest
+            self._described[identity] = value, again
         self._back = min(outer, self._back)
         return digest
 
-    def _pickled(self, value: Any) -> bytes | None:
-        """Describe a value by its pickle, or return None if it has none."""
-        # One pickler for the walk: its memo distinguishes parts that are the same object from equal ones. The parts of
-        # a set get their own (`_pickler` is None meanwhile), since the order of a set does not count.
-        pickler, self._pickler = self._pickler or _Exact(self), None
-        try:
-            digest = pickler.digest(value)
-        except Exception:  # noqa: BLE001 - pickling runs the value's own code, which may raise anything
-            return None  # the failed pickler has half a value in its memo, so the next value gets a new one
-        self._pickler = pickler
-        return digest
-
-    def contents(self, value: Any, name: str) -> bytes:
+    def _contents(self, value: Any, name: str) -> bytes:
         """Describe a container by its parts."""
         kind = type(value).__name__
         if type(value) is dict:
@@ -555,8 +463,6 @@ class _Walk:
         try:
             if _is_live(kind):
                 return self._unseen(value, name)
-            if _is(value, memoryview):
-                return _pack("view", value.format, str(value.shape), value.tobytes())
             tensor = attribute(sys.modules.get("torch"), "Tensor")
             if isinstance(tensor, type) and _is(value, tensor):
                 return self._tensor(value)
@@ -564,9 +470,6 @@ class _Walk:
                 return _pack("proxy", self._value(dict(value), name))
             if _is(value, set | frozenset):  # its pickle has the order of hashes, which differs between processes
                 return _pack("set", self._known(kind), *sorted(self._each(value, name)), self._state(value, name))
-            token = getattr(kind, "__dask_tokenize__", None)  # the object's own description of its content
-            if token is not None and not self._exact:
-                return _pack("token", self._known(kind), self._value(token(value), name))
             return self._reduced(value, name)
         except KeyboardInterrupt:
             raise
@@ -589,8 +492,11 @@ class _Walk:
         kind = type(value)
         reducer = copyreg.dispatch_table.get(kind)
         reduced: Any = reducer(value) if reducer is not None else value.__reduce_ex__(4)
-        if isinstance(reduced, str):
-            return _pack("object", self._known(kind), reduced)
+        if isinstance(reduced, str):  # its pickle is a name, which may stand for something else by now
+            if kind.__module__ != "typing":
+                return self._unseen(value, name)
+            stands = [_pack(each, self._value(attribute(value, each), name)) for each in _STANDS_FOR]
+            return _pack("object", self._known(kind), reduced, *stands)
         given: list[Any] = [*reduced, None, None, None]
         made, arguments, state, items, entries = given[:5]
         pairs = [_pack("", *self._each(pair, name)) for pair in entries or ()]
@@ -628,34 +534,23 @@ class _Walk:
             return self._known(value)
         if _is(value, MethodType):
             return _pack("method", self._called(value.__func__), self._called(value.__self__))
-        if _is(value, staticmethod | classmethod):
-            base = staticmethod if _is(value, staticmethod) else classmethod
-            return _pack(type(value).__name__, self._called(value.__func__), *self._more(value, base))
-        if _is(value, property):
-            parts = [self._value(part, "it") for part in (value.fget, value.fset, value.fdel)]
-            if value.__doc__ != attribute(value.fget, "__doc__"):
-                parts.append(_pack("doc", self._value(value.__doc__, "a docstring")))
-            return _pack("property", *parts, *self._more(value, property))
-        if _is(value, cached_property):
-            return _pack("cached_property", self._called(value.func), *self._more(value, cached_property))
+        if _is(value, _WRAPPERS):
+            return self._wrapper(value)
         if not callable(value):
             return None
-        imported = self._imported(value)
-        if imported is None and type(attribute(value, "__wrapped__")) is FunctionType:
-            kind = type(value)
-            own = kind.__module__ == "functools"
-            wrapper = self._known(kind) if own else self._once(value, _name(value), self._object)
-            more = self._more(value, kind) if own else ()
-            return _pack("wrapped", wrapper, self._known(value.__wrapped__), *more)
-        return imported
+        return self._imported(value)
 
-    def _more(self, value: Any, base: type) -> Iterator[bytes]:
-        """Describe a user's subclass of a Python wrapper, and attributes that were added to it."""
-        if type(value) is not base:
-            yield _pack("kind", self._known(type(value)))
-        own = {name: part for name, part in (attribute(value, "__dict__") or {}).items() if name not in _OF_WRAPPERS}
-        if own:
-            yield _pack("more", self._value(own, "an attribute"))
+    def _wrapper(self, value: Any) -> bytes:
+        """Describe a property, a cached function or the like, with attributes that were added to it."""
+        imported = self._imported(value)
+        if imported is not None:
+            return imported
+        parts = [_pack(each, self._value(attribute(value, each), "it")) for each in _WRAPPED]
+        parameters = attribute(value, "cache_parameters")
+        parts.append(self._value(parameters(), "it") if parameters is not None else b"")
+        added = attribute(value, "__dict__") or {}
+        own = {name: part for name, part in added.items() if name not in _OF_WRAPPERS}
+        return _pack("wrapper", self._known(type(value)), *parts, self._value(own, "an attribute"))
 
     def _known(self, definition: Any) -> bytes:
         imported = self._imported(definition)
@@ -728,29 +623,6 @@ class _Walk:
         return _pack("code", code.co_code, code.co_exceptiontable, repr(names), repr(counts), *constants)
 
 
-class _Exact(pickle.Pickler):
-    """Describes values by their pickle, and definitions and sets by a walk."""
-
-    def __init__(self, walk: _Walk) -> None:
-        self._bytes, self._walk = _Bytes(), walk
-        super().__init__(self._bytes, 5, buffer_callback=self._bytes.take)
-
-    def digest(self, value: object) -> bytes:
-        """Return the digest of a value, in which parts of earlier values are references."""
-        self._bytes.hash = blake2b(digest_size=16)
-        self.dump(value)
-        return self._bytes.hash.digest()
-
-    def persistent_id(self, value: Any) -> bytes | None:
-        """Return the description of a value that is not pickled, or None."""
-        kind = type(value)
-        if kind in _PICKLED:
-            return None
-        if kind is set or kind is frozenset:
-            return self._walk.contents(value, kind.__name__)
-        return self._walk.named(value, kind.__name__)
-
-
 class _Bytes:
     """A file that hashes what a pickler writes."""
 
@@ -759,9 +631,6 @@ class _Bytes:
 
     def write(self, data: Any) -> None:
         self.hash.update(data)
-
-    def take(self, buffer: pickle.PickleBuffer) -> None:
-        self.hash.update(buffer.raw())
 
 
 # --- without a walk -------------------------------------------------------------------------
@@ -812,6 +681,11 @@ def _is(value: object, kind: Any) -> bool:
     """Return whether a value is of a class by its real type."""
     # `isinstance` believes the value's own `__class__`, which a proxy sets as it likes.
     return issubclass(type(value), kind)
+
+
+def _is_hint(value: object) -> bool:
+    """Return whether a value is a class, or a type of `typing` such as an alias or a type variable."""
+    return _is(value, type) or type(value).__module__ in ("typing", "types")
 
 
 def _name(value: Any) -> str:

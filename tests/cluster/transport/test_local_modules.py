@@ -392,7 +392,7 @@ def test_unchanged_module_with_values_of_all_kinds_is_the_one_that_is_imported_t
         "@dataclasses.dataclass\nclass P:\n    x: int\n    kinds: set\n"
         "V = {'p': P(1, {'a', 'b', 'c', ('d', 'e')}), 'k': [Kind.A, P, re.compile('a+'), Path('a')]}\n"
         "V['self'] = V\nlog = logging.getLogger(__name__)\nlock = threading.Lock()\n"
-        "held = [lock, {'u', 'v'}, 1.5]\nmany = [(i, str(i)) for i in range(120_000)]\n"
+        "held = [lock, {'u', 'v'}, 1.5]\nmany = [(i, str(i)) for i in range(5_000)]\n"
         "groups = collections.defaultdict(set, a={'x', 'y', 'z'})\n"
         "def get(x):\n    return V, log, lock, held, many, groups, x in {'p', 'q', 'r'}\n"
     )
