@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
@@ -35,8 +34,6 @@ class Captured:
         Its type.
     size : int or None
         Bytes of its pickle; None if it cannot be pickled.
-    serializer : str
-        "pickle", "cloudpickle", "by name" for an import, or "none".
     compared : str
         "content", "type only" or "release".
     """
@@ -44,7 +41,6 @@ class Captured:
     name: str
     kind: str
     size: int | None
-    serializer: str
     compared: str
 
 
@@ -77,7 +73,7 @@ class Explanation:
         lines += [f"  {each}" for each in self.version.parts if each.startswith(("code of", "class", "module"))]
         for value in self.values:
             size = size_text(value.size) if value.size is not None else "-"
-            lines.append(f"  {value.name}: {value.kind}, {size}, {value.serializer}, compared by {value.compared}")
+            lines.append(f"  {value.name}: {value.kind}, {size}, compared by {value.compared}")
         for value in self.values:
             if value.size is not None and value.size > LARGE:
                 lines.append(
@@ -136,16 +132,9 @@ def _captured(name: str, value: Any, version: CodeVersion) -> Captured:
     uncertain = any(each.startswith(f"{name} (") for each in version.uncertain)
     compared = "type only" if uncertain else "content"
     if issubclass(type(value), ModuleType):
-        compared = "content" if is_local(value) else "release"
-        return Captured(name, f"module {attribute(value, '__name__')}", 0, "by name", compared)
+        return Captured(name, f"module {attribute(value, '__name__')}", 0, "content" if is_local(value) else "release")
     try:
-        sealed = seal_value(value)
+        size = len(seal_value(value))
     except SealError:
-        return Captured(name, typed, None, "none", compared)
-    try:
-        plain = pickle.dumps(value, 5) == sealed
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - pickling runs the value's own code, which may raise anything
-        plain = False
-    return Captured(name, typed, len(sealed), "pickle" if plain else "cloudpickle", compared)
+        size = None
+    return Captured(name, typed, size, compared)

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
+from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
 from typing import Any
 
 from dqlab.notebook import cells_by_file
@@ -101,18 +101,9 @@ class Sources:
         except RecursionError:  # an expression of a thousand terms: the caller uses its bytecode
             return None
 
-    def module(self, module: ModuleType | None) -> str | None:
-        """Return the syntax of a whole module, or None if its source is not available."""
-        filename = getattr(module, "__file__", None)
-        parsed = self._read(filename, vars(module)) if module is not None and isinstance(filename, str) else None
-        try:
-            return ast.dump(parsed.tree) if parsed else None
-        except RecursionError:  # as above
-            return None
-
-    def file(self, filename: str) -> str | None:
+    def file(self, filename: object) -> str | None:
         """Return the syntax of a whole file, or None when it cannot be read."""
-        parsed = self._read(filename, None)
+        parsed = self._read(filename, None) if isinstance(filename, str) else None
         try:
             return ast.dump(parsed.tree) if parsed else None
         except RecursionError:  # as above

@@ -16,7 +16,6 @@ from __future__ import annotations
 import builtins
 import copyreg
 import dataclasses
-import pickle
 import re
 import sys
 from abc import ABCMeta, _get_dump  # type: ignore[attr-defined]
@@ -461,8 +460,6 @@ class _Walk:
         """Describe an object by its content, or by the state that it would pickle."""
         kind = type(value)
         try:
-            if _is_live(kind):
-                return self._unseen(value, name)
             tensor = attribute(sys.modules.get("torch"), "Tensor")
             if isinstance(tensor, type) and _is(value, tensor):
                 return self._tensor(value)
@@ -592,7 +589,7 @@ class _Walk:
         top = module.partition(".")[0]
         release = "standard" if top in sys.stdlib_module_names else _release(top)
         if release is None:
-            tree = self.sources.module(sys.modules.get(module))
+            tree = self.sources.file(attribute(sys.modules.get(module), "__file__"))
             if tree is None:
                 self.uncertain.add(f"module {module} (no version, no source)")
             return _pack("module", tree or "")
@@ -623,31 +620,18 @@ class _Walk:
         return _pack("code", code.co_code, code.co_exceptiontable, repr(names), repr(counts), *constants)
 
 
-class _Bytes:
-    """A file that hashes what a pickler writes."""
-
-    def __init__(self) -> None:
-        self.hash = blake2b(digest_size=16)
-
-    def write(self, data: Any) -> None:
-        self.hash.update(data)
-
-
 # --- without a walk -------------------------------------------------------------------------
 
 
 def _flat(items: Iterable[object], *, ordered: bool = True) -> bytes | None:
     """Return the digest of many plain values at once, or None if one of them is not plain."""
     # Without `ordered`, the values must have one sortable type: sorting makes the digest independent of set order.
-    values = list(items)
+    values: list[Any] = list(items)
     kinds = set(map(type, values))
     if not kinds <= _FLAT or not (ordered or (len(kinds) <= 1 and kinds <= _SORTED)):
         return None
-    digest = _Bytes()
-    pickler = pickle.Pickler(digest, 5)
-    pickler.fast = True  # no memo: equal texts give the same bytes, as one object or as two
-    pickler.dump(values if ordered else sorted(values))
-    return digest.hash.digest()
+    # `repr` tells all of them apart, as also 1, 1.0 and True.
+    return _pack("flat", repr(values if ordered else sorted(values)))
 
 
 def _pack(tag: str, *parts: bytes | bytearray | str) -> bytes:
@@ -691,26 +675,6 @@ def _is_hint(value: object) -> bool:
 def _name(value: Any) -> str:
     name = attribute(value, "__name__")
     return name if type(name) is str else qualname(type(value)).rpartition(".")[2]
-
-
-_LIVE = frozenset(
-    {
-        "asyncio.events.AbstractEventLoop",
-        "concurrent.futures._base.Executor",
-        "distributed.client.Client",
-        "distributed.core.Server",
-        "distributed.deploy.cluster.Cluster",
-        "socket.socket",
-        "threading.Thread",
-    }
-)
-"""Classes whose objects refer to all that runs in this process."""
-
-
-def _is_live(kind: type) -> bool:
-    return any(
-        f"{attribute(base, '__module__')}.{qualname(base)}" in _LIVE for base in type.__dict__["__mro__"].__get__(kind)
-    )
 
 
 @cache
