@@ -17,9 +17,9 @@ from functools import cached_property, lru_cache, partial, singledispatch, updat
 from hashlib import blake2b
 from importlib import import_module
 from io import BytesIO, TextIOWrapper
-from itertools import chain, islice
+from itertools import islice
 from threading import Lock
-from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple, NewType, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -27,10 +27,8 @@ import cloudpickle
 from cloudpickle.cloudpickle import (  # private; held by tests/cluster
     _DYNAMIC_CLASS_TRACKER_BY_ID,
     _class_setstate,
-    _decompose_typevar,
     _make_skeleton_class,
     _make_skeleton_enum,
-    _make_typevar,
 )
 from cloudpickle.cloudpickle import _dynamic_class_reduce as _class_by_value
 
@@ -73,10 +71,6 @@ _OF_CLASSES = re.compile(rb"_make_skeleton_")
 """Occurs in each pickle that contains a class by value."""
 _MACHINERY = frozenset({"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__package__", "__spec__"})
 _Cached = type(lru_cache(len))
-_TYPE_NAMES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    TypeVar: lambda value: (_make_typevar, _decompose_typevar(value)),
-    NewType: lambda value: (NewType, (value.__name__, value.__supertype__)),
-}
 _DISPATCHES = cast("FunctionType", singledispatch(len)).__code__
 """The code that all functions of `singledispatch` have."""
 _OF_MEMBERS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
@@ -167,22 +161,25 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self.taken.add((value.__name__, ""))
             state = {name: part for name, part in vars(value).items() if name not in _MACHINERY}
             return _same, (self._shell(value),), state, None, None, _fill
-        if kind is FunctionType or kind in _TYPE_NAMES or issubclass(kind, type):
+        if kind is NewType and not self._stays(value):  # cloudpickle refers to each by name
+            return NewType, (value.__name__, value.__supertype__)
+        if kind is TypeVar and not self._stays(value):
+            stands: dict[str, Any] = {
+                name: getattr(value, f"__{name}__") for name in ("bound", "covariant", "contravariant")
+            }
+            return partial(TypeVar, value.__name__, *value.__constraints__, **stands), ()
+        if kind is FunctionType or issubclass(kind, type):
             return self._definition(value, kind)
         return super().reducer_override(value)
 
     def _definition(self, value: Any, kind: type) -> Any:
-        """Return the reduction of a function, a class or the name of a type."""
-        name = value.__name__ if kind in _TYPE_NAMES else value.__qualname__
-        home = self._home(value, name) if self._local else None
+        """Return the reduction of a function or a class."""
+        home = self._home(value) if self._local else None
         if home is not None:
-            self.taken.add((home, name))
-        # cloudpickle refers by name to what a spawned child has of the script, and to every `NewType`.
-        ours = _MAIN if kind is NewType else _MAIN[1:]
-        if home is None and getattr(value, "__module__", None) not in ours:
+            self.taken.add((home, value.__qualname__))
+        # cloudpickle refers by name to what a spawned child has of the script.
+        if home is None and getattr(value, "__module__", None) != _MAIN[1]:
             reduced = super().reducer_override(value)
-        elif kind in _TYPE_NAMES:
-            return _TYPE_NAMES[kind](value)
         elif kind is not FunctionType:
             reduced = _class_by_value(value)
         else:
@@ -206,27 +203,27 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         names = {name: getattr(module, name, None) for name in ("__name__", "__package__", "__file__")}
         return self._shells.setdefault(module.__name__, Opened(_empty_module, names))
 
-    def _home(self, value: Any, name: str) -> str | None:
-        """Return the name of the local module that has a value under a name."""
+    def _home(self, value: Any) -> str | None:
+        """Return the name of the local module that has a value under its name."""
         module = getattr(value, "__module__", None)
         # A function made by `exec` has no module: cloudpickle would search all modules, and refer to it by name.
         for home in self._local if module is None else [module] if module in self._local else []:
-            found: Any = self._local[home]
-            for part in name.split("."):
-                found = getattr(found, part, None)
-            if found is value:
+            if _found(self._local[home], value.__qualname__) is value:
                 return home
         return None
 
     def _stays(self, value: Any) -> bool:
         """Return whether a function can be imported by name in the process that opens it."""
-        return value.__module__ not in (*_MAIN, *self._local) and self._found(value) is value
+        home, name = value.__module__, getattr(value, "__qualname__", value.__name__)
+        return home not in (*_MAIN, *self._local) and _found(sys.modules.get(home), name) is value
 
-    def _found(self, value: Any) -> Any:
-        found: Any = sys.modules.get(value.__module__)
-        for part in value.__qualname__.split("."):
-            found = getattr(found, part, None)
-        return found
+
+def _found(module: Any, name: str) -> Any:
+    """Return what a module has under a dotted name, the module itself for "", and None for nothing."""
+    found = module
+    for part in name.split(".") if name else ():
+        found = getattr(found, part, None)
+    return found
 
 
 def _with_all(kind: Any, reduced: Any) -> Any:
@@ -396,11 +393,6 @@ def seal_function(
     return sealed
 
 
-_REMEMBERED = 8
-_remembered: dict[tuple[bytes, bytes], tuple[bytes, frozenset[str]]] = {}
-"""Functions that were sealed twice, with the modules that they import in a body, by the two pickles."""
-
-
 def _both(
     function: Callable[..., Any],
     local: Mapping[str, ModuleType],
@@ -409,8 +401,7 @@ def _both(
     named: bytes,
 ) -> tuple[bytes, frozenset[str]]:
     """Return a function sealed with local modules by name and by value, and the modules that it imports in a body."""
-    # A worker opens the pickle that fits. Pickling shows what has changed; single calls come by the thousand, and to
-    # describe all that the function reaches takes longer.
+    # A worker opens the pickle that fits.
     valued, reason = None, ""
     try:
         valued, taken = _valued(function, version, local)
@@ -418,44 +409,29 @@ def _both(
         reason, taken = error.reason, {(name, "") for name in named_in(named, local)}
     if not taken:  # a nested function of a local module travels by value alone
         return named, frozenset()
-    known = _remembered.get((named, valued)) if valued is not None else None
-    if known is not None:
-        return known
-    reached = fingerprint([_value_of(local[module], name) for module, name in sorted(taken)])
-    both = Opened(_open_either, sorted(taken), reached.digest, fingerprint, named, valued, reason)
-    made = _by_value(both), frozenset(reached.imports)
-    if valued is not None:
-        with _remembered_lock:
-            if len(_remembered) >= _REMEMBERED:
-                _remembered.pop(next(iter(_remembered)))
-            _remembered[named, valued] = made
-    return made
+    join = _joined if valued is not None else _joined.__wrapped__  # what is not in a pickle may have changed
+    return join(named, valued, reason, tuple(sorted(taken)), fingerprint)
 
 
-_remembered_lock = Lock()
+# Pickling shows what has changed; single calls come by the thousand, and to describe all that a function reaches takes
+# longer.
+@lru_cache(8)
+def _joined(
+    named: bytes,
+    valued: bytes | None,
+    reason: str,
+    taken: tuple[tuple[str, str], ...],
+    fingerprint: Callable[[list[Any]], Reached],
+) -> tuple[bytes, frozenset[str]]:
+    reached = fingerprint([_found(sys.modules[module], name) for module, name in taken])
+    both = Opened(_open_either, list(taken), reached.digest, fingerprint, named, valued, reason)
+    return _by_value(both), frozenset(reached.imports)
 
 
 def named_in(sealed: bytes, names: Iterable[str]) -> Iterator[str]:
-    """Yield the names that a pickle contains as texts, perhaps more than once."""
-    # One pass over the pickle for all short names: there may be hundreds.
-    texts = [(name, name.encode()) for name in names]
-    yield from (name for name, text in texts if len(text) > 255 and text in sealed)
-    short = {text: name for name, text in texts if 0 < len(text) < 256}
-    if not short:
-        return
-    lengths = re.escape(bytes({len(text) for text in short}))
-    for found in re.finditer(b"\x8c(?=[" + lengths + b"])", sealed):  # a short text: this byte, its length, itself
-        at = found.end() + 1
-        name = short.get(sealed[at : at + sealed[at - 1]])
-        if name is not None:
-            yield name
-
-
-def _value_of(module: ModuleType, name: str) -> Any:
-    found: Any = module
-    for part in name.split(".") if name else ():
-        found = getattr(found, part)
-    return found
+    """Yield the names that a pickle contains as texts."""
+    # A short text in a pickle: this byte, its length, itself.
+    yield from (name for name in names if bytes([0x8C, len(name.encode())]) + name.encode() in sealed)
 
 
 def _valued(
@@ -616,14 +592,6 @@ def _parts(value: Any) -> Iterator[tuple[str, object]]:
     kind: Any = type(value)  # not `isinstance`, which trusts the value's own `__class__`
     if kind is FunctionType:
         return _function_parts(value)
-    if kind is MethodType:
-        return iter([(f"the object of method {value.__name__}", value.__self__), ("its function", value.__func__)])
-    if issubclass(kind, partial):
-        return chain(
-            [("the function of a partial", value.func)],
-            ((f"argument {n} of a partial", part) for n, part in enumerate(value.args)),
-            ((f"argument {name}= of a partial", part) for name, part in value.keywords.items()),
-        )
     if issubclass(kind, type):
         return ((f"attribute .{name} of class {value.__qualname__}", part) for name, part in vars(value).items())
     if kind is dict:

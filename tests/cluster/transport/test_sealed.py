@@ -276,8 +276,6 @@ LOCK = threading.Lock()
         ([1, 2, LOCK], "item 2 of a list is a _thread.lock"),
         ({"db": LOCK}, "entry 'db' of a dict is a _thread.lock"),
         ({("a", 1): LOCK}, "entry of a tuple key of a dict is a _thread.lock"),
-        (partial(print, 1, LOCK), "argument 1 of a partial is a _thread.lock"),
-        (partial(print, end=LOCK), "argument end= of a partial is a _thread.lock"),
         ([1, Refuses()], "item 1 of a list is a {here}.Refuses (ValueError: call close() first)"),
         (Config(LOCK), "attribute .conn of {here}.Config is a _thread.lock"),
         (Slotted(LOCK), "attribute .handle of {here}.Slotted is a _thread.lock"),
@@ -287,7 +285,8 @@ LOCK = threading.Lock()
             "item 0 of a tuple in attribute .conn of {here}.Config in item 0 of a list is a _thread.lock",
         ),
         (ValueError("bad", LOCK), "part 1 of ValueError is a _thread.lock"),
-        (Config(LOCK).__init__, "attribute .conn of {here}.Config in the object of method __init__ is a _thread.lock"),
+        (partial(print, LOCK), "item 0 of a tuple in the state of functools.partial is a _thread.lock"),
+        (Config(LOCK).__init__, "attribute .conn of {here}.Config in part 0 of method is a _thread.lock"),
     ],
 )
 def test_reason_names_the_path_to_the_culprit(value: object, reason: str) -> None:
