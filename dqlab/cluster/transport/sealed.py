@@ -10,7 +10,7 @@ import dis
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import EnumMeta
 from functools import cached_property, lru_cache, partial, singledispatch, update_wrapper
@@ -560,56 +560,48 @@ def _not_picklable(value: object, what: str, error: SealError) -> NotPicklable:
 def _culprit(value: object, reason: str) -> str:
     steps: list[str] = []
     seen = {id(value)}
-    while len(steps) < _MAX_DEPTH:
-        try:
-            found = next(_failing_parts(value, seen), None)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - to take a value apart runs its own code, which may raise anything
-            found = None
-        if found is None:
-            break
+    while len(steps) < _MAX_DEPTH and (found := _failing(value, seen)) is not None:
         step, value, reason = found
         seen.add(id(value))
         steps.append(step)
-    subject = " in ".join(reversed(steps)) or "it"
+    subject, kind = " in ".join(reversed(steps)) or "it", class_name(type(value))
     # CPython's own "TypeError: cannot pickle 'lock' object" only repeats the type.
-    detail = "" if reason.startswith("TypeError: cannot pickle") else f" ({reason})"
-    return f"{subject} is a {class_name(type(value))}{detail}"
+    detail = "" if reason == f"TypeError: cannot pickle {kind!r} object" else f" ({reason})"
+    return f"{subject} is a {kind}{detail}"
 
 
-def _failing_parts(value: object, seen: set[int]) -> Iterator[tuple[str, object, str]]:
-    for step, part in islice(_parts(value), _MAX_CHILDREN):
-        if id(part) in seen:
-            continue
-        try:
-            seal_value(part)
-        except SealError as error:
-            yield step, part, error.reason
+def _failing(value: object, seen: set[int]) -> tuple[str, object, str] | None:
+    """Return the first part of a value that cannot be pickled, as (what it is, the part, why not)."""
+    try:
+        for step, part in islice(_parts(value), _MAX_CHILDREN):
+            try:
+                if id(part) not in seen:
+                    seal_value(part)
+            except SealError as error:
+                return step, part, error.reason
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - to take a value apart runs its own code, which may raise anything
+        return None
+    return None
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
     kind: Any = type(value)  # not `isinstance`, which trusts the value's own `__class__`
     if kind is FunctionType:
-        return _function_parts(value)
-    if issubclass(kind, type):
-        return ((f"attribute .{name} of class {value.__qualname__}", part) for name, part in vars(value).items())
-    if kind is dict:
-        return _entries("dict", value)
-    if kind in (list, tuple, set, frozenset):
-        return _items(kind.__name__, value)
-    return _state_parts(value)
-
-
-def _items(owner: str, values: Sequence[object] | Set[object]) -> Iterator[tuple[str, object]]:
-    return ((f"item {n} of a {owner}", part) for n, part in enumerate(values))
-
-
-def _entries(owner: str, entries: Mapping[object, object]) -> Iterator[tuple[str, object]]:
-    for key, part in entries.items():
-        yield f"a key of a {owner}", key
-        shown = f"{key!r:.50}" if isinstance(key, (str, int, float)) else f"of a {class_name(type(key))} key"
-        yield f"entry {shown} of a {owner}", part
+        yield from _function_parts(value)
+    elif kind is dict:
+        yield from ((f"entry {key!r:.50} of a dict", part) for key, part in value.items())
+    elif kind in (list, tuple):
+        yield from ((f"item {n} of a {kind.__name__}", part) for n, part in enumerate(value))
+    else:
+        reduced: Any = (*value.__reduce_ex__(5), None)
+        arguments, state = reduced[1:3]
+        # With slots, the state is two mappings. Of what has no state, the arguments make it again.
+        for attributes in state if type(state) is tuple else (state,):
+            held = attributes.items() if isinstance(attributes, Mapping) else ()
+            yield from ((f"attribute .{name} of {class_name(kind)}", part) for name, part in held)
+        yield from ((f"part {n} of {class_name(kind)}", part) for n, part in enumerate(arguments))
 
 
 def _function_parts(function: FunctionType) -> Iterator[tuple[str, object]]:
@@ -622,30 +614,6 @@ def _function_parts(function: FunctionType) -> Iterator[tuple[str, object]]:
         part = function.__globals__.get(variable)
         if not issubclass(type(part), ModuleType):
             yield f"global {variable} used by {name}", part
-
-
-def _state_parts(value: object) -> Iterator[tuple[str, object]]:
-    owner = class_name(type(value))
-    try:
-        reduced = value.__reduce_ex__(5)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - it cannot even be taken apart, so it is itself the culprit
-        return
-    if isinstance(reduced, str):
-        return
-    _, arguments, state, items, entries = (*reduced, None, None, None)[:5]
-    states = state if isinstance(state, tuple) else (state,)
-    for attributes in states:
-        if isinstance(attributes, Mapping):
-            for name, part in attributes.items():
-                yield f"attribute .{name} of {owner}", part
-        else:
-            yield f"the state of {owner}", attributes
-    for n, part in enumerate(arguments):
-        yield f"part {n} of {owner}", part
-    yield from _items(owner, list(items or ()))
-    yield from _entries(owner, dict(entries or ()))
 
 
 def dispatches(value: object) -> bool:
