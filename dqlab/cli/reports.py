@@ -109,11 +109,11 @@ def _shard(shard: ShardInfo) -> Iterator[str]:
     yield f"shard {shard.index:03d}: format {shard.format}, epoch {shard.epoch:,}, {state}"
     if shard.nbytes is not None:
         yield "  bytes: " + ", ".join(f"{kind} {nbytes:,}" for kind, nbytes in shard.nbytes.items())
-    rows = [["segment", "kind", "bytes", "needed", "live"]]
+    rows = [["segment", "state", "bytes", "needed", "live"]]
     for entry in shard.segments:
         live = f"{entry.needed / entry.nbytes:.0%}" if entry.nbytes else "-"
-        kind = entry.kind if entry.sealed else f"{entry.kind}, open"
-        rows.append([one_line(entry.file), kind, f"{entry.nbytes:,}", f"{entry.needed:,}", live])
+        state = "sealed" if entry.sealed else "open"
+        rows.append([one_line(entry.file), state, f"{entry.nbytes:,}", f"{entry.needed:,}", live])
     yield from _indented(_aligned(rows, left=2), 2)
     yield f"  checkpoints: {', '.join(map(one_line, shard.checkpoints)) or 'none'}"
 

@@ -2,7 +2,6 @@
 
 from dqlab.log.checkpoints import LogMark
 from dqlab.log.collection import Collected
-from dqlab.log.compaction import Compaction, Moved
 from dqlab.log.errors import (
     ChangedMeanwhile,
     DiskFailed,
@@ -26,14 +25,14 @@ from dqlab.log.files import Files, UnsyncedFiles
 from dqlab.log.group_commit import GroupCommit
 from dqlab.log.log import Log
 from dqlab.log.options import LogOptions
-from dqlab.log.records import NewRecord, Position, Record, RecordType
+from dqlab.log.records import COPIED, Position, Record, RecordType
 from dqlab.log.recovery import Corruption, Recovery
 from dqlab.log.space import Usage
 
 __all__ = [
+    "COPIED",
     "ChangedMeanwhile",
     "Collected",
-    "Compaction",
     "Corruption",
     "DiskFailed",
     "DiskFull",
@@ -50,8 +49,6 @@ __all__ = [
     "LogOptions",
     "LogTooNew",
     "ManifestCorrupt",
-    "Moved",
-    "NewRecord",
     "NoDescriptors",
     "NotALog",
     "OwnerStillAlive",

@@ -1,10 +1,9 @@
-"""The bytes of a checkpoint: where replay starts, how much of each segment is needed, and the journal's state."""
+"""The bytes of a checkpoint: where replay starts, and the journal's state."""
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from dqlab.log.directory import Directory
@@ -15,8 +14,8 @@ __all__ = ["Checkpoint", "LogMark", "read_checkpoint"]
 _MAGIC = b"DQLABCKP"
 _VERSION = 1
 _HEADER = struct.Struct("<8sI16sQQIQ")
-_NEEDED = struct.Struct("<QQ")
-
+_ENTRY_BYTES = 16
+"""Of the table of needed bytes that earlier versions wrote."""
 
 _LARGE, _RATIO = 256 << 20, 100
 
@@ -27,8 +26,6 @@ class LogMark(NamedTuple):
     segment: int
     offset: int
     """With `segment`, the position of the next record."""
-    needed: Mapping[int, int]
-    """Bytes needed of each segment."""
     end: int
     """Number of the last appended record."""
 
@@ -41,20 +38,18 @@ class Checkpoint(NamedTuple):
     segment: int
     offset: int
     """With `segment`, where replay starts."""
-    needed: Mapping[int, int]
-    """Bytes needed of each segment when it was taken."""
     size: int
     """Bytes of its file."""
+    has_table: bool = False
+    """An earlier version wrote it, which may have replaced segments by copies under other numbers."""
 
     @staticmethod
-    def encode(uuid: str, segment: int, offset: int, needed: Mapping[int, int], body: bytes) -> bytes:
+    def encode(uuid: str, segment: int, offset: int, body: bytes) -> bytes:
         """Return a file's bytes."""
         packed = zlib.compress(body, 1)
         if len(body) > _most(len(packed)):
             packed = zlib.compress(body, 0)  # stored as it is, or the limit would refuse to read it
-        table = b"".join(_NEEDED.pack(*pair) for pair in needed.items())
-        fields = (bytes.fromhex(uuid), segment, offset, len(needed), len(packed))
-        data = _HEADER.pack(_MAGIC, _VERSION, *fields) + table + packed
+        data = _HEADER.pack(_MAGIC, _VERSION, bytes.fromhex(uuid), segment, offset, 0, len(packed)) + packed
         return data + zlib.crc32(data).to_bytes(4, "little")
 
 
@@ -75,11 +70,9 @@ def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpo
     if version != _VERSION:
         # Not None: opening removes checkpoints that count as damaged, and this one is whole.
         raise LogTooNew(file=str(directory / name), theirs=f"{version} (checkpoint)", ours=str(_VERSION))
-    table = _HEADER.size
-    at = table + count * _NEEDED.size
+    at = _HEADER.size + count * _ENTRY_BYTES
     if at + length + 4 != len(data):
         return None
-    needed = dict(_NEEDED.iter_unpack(data[table:at]))
     unpacking = zlib.decompressobj()
     try:
         body = unpacking.decompress(data[at:-4], _most(length))
@@ -87,7 +80,7 @@ def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpo
         return None
     if not unpacking.eof:
         return None
-    return Checkpoint(name, segment, offset, needed, len(data)), body
+    return Checkpoint(name, segment, offset, len(data), has_table=count > 0), body
 
 
 def _most(packed: int) -> int:

@@ -46,7 +46,6 @@ class SegmentCollector:
         # Reentrant, because a checkpoint ends with a collection.
         self._lock = threading.RLock()
         self.checkpoints = checkpoints  # the two newest, newest last
-        self.busy: frozenset[int] = frozenset()  # segments that a compaction reads
 
     def checkpoint(self, mark: LogMark, body: bytes) -> None:
         """Make the journal's state at a mark durable, as `Log.checkpoint` promises."""
@@ -57,7 +56,7 @@ class SegmentCollector:
             catalog, directory = self._catalog, self._directory
             name = checkpoint_name(catalog.manifest.epoch, catalog.manifest.next_checkpoint())
             place = mark.segment, mark.offset
-            data = Checkpoint.encode(catalog.manifest.uuid, *place, mark.needed, body)
+            data = Checkpoint.encode(catalog.manifest.uuid, *place, body)
             self._reserve.try_twice(lambda: directory.publish(name, [data]))
             with catalog.lock:
                 # One that the disk refused to read goes before one that was read.
@@ -65,7 +64,7 @@ class SegmentCollector:
                 catalog.publish(catalog.manifest.having_checkpoint(name, unread))
             # Old checkpoints are unlinked only now that no manifest in force lists them.
             kept = catalog.manifest.checkpoints
-            self.checkpoints.append(Checkpoint(name, *place, mark.needed, len(data)))
+            self.checkpoints.append(Checkpoint(name, *place, len(data)))
             replaced = {checkpoint.name for checkpoint in self.checkpoints if checkpoint.name not in kept}
             self.checkpoints[:] = [checkpoint for checkpoint in self.checkpoints if checkpoint.name in kept]
             for old in unread | replaced:
@@ -82,7 +81,7 @@ class SegmentCollector:
                 # The settlements of their messages may only be in memory. If the files were deleted first, a power cut
                 # would leave messages that are neither settled nor there.
                 self._writer.commit(sync=True)
-                with catalog.lock:  # asked again: a compaction may have changed the manifest
+                with catalog.lock:  # asked again: a commit may have changed the manifest
                     doomed = [entry for entry in self._removable() if entry in doomed]
                     catalog.publish(catalog.manifest.without({entry.seq for entry in doomed}))
             # After the manifest without them is on disk: a listed segment that is missing stops every open.
@@ -97,26 +96,18 @@ class SegmentCollector:
             return Collected(len(doomed), sum(entry.length or 0 for entry in doomed))
 
     def _removable(self) -> list[SegmentEntry]:
-        return removable(self._catalog.manifest, self.checkpoints, self._needed, self.busy)
+        return removable(self._catalog.manifest, self.checkpoints, self._needed)
 
 
-def removable(
-    manifest: Manifest, checkpoints: list[Checkpoint], needed: Needed, busy: frozenset[int]
-) -> list[SegmentEntry]:
+def removable(manifest: Manifest, checkpoints: list[Checkpoint], needed: Needed) -> list[SegmentEntry]:
     """Return the segments that neither the journal nor a recovery from either checkpoint needs."""
     # Either checkpoint may turn out to be damaged, so a recovery from the older one must work too. Its replay reads the
     # segments from its own mark on, whether or not anything in them is needed: they hold the settlements of messages in
     # earlier segments. So a segment may go only if it lies before both marks.
     if len(checkpoints) < 2:
         return []
-    listed = manifest.listed()
     end = min(manifest.place(checkpoint.segment) for checkpoint in checkpoints)
-    free = {entry.seq for entry in manifest.segments[:end] if not needed[entry.seq]} - busy
-    for entry in manifest.segments:
-        covered = listed.keys() & set(entry.covers)
-        wanted = {seq for seq in covered if any(seq in checkpoint.needed for checkpoint in checkpoints)}
-        # A checkpoint from before the compaction knows the old positions only. And the originals go together: while
-        # one of them is listed, replay reads it in place of the copy, which may stand for the others too.
-        if wanted or not covered <= free:
-            free -= covered
-    return [entry for entry in manifest.segments if entry.seq in free]
+    # A checkpoint of an earlier version may know by their old positions records that were copied under other numbers.
+    old = any(checkpoint.has_table for checkpoint in checkpoints)
+    covered = {seq for entry in manifest.segments for seq in entry.covers} if old else set()
+    return [entry for entry in manifest.segments[:end] if not needed[entry.seq] and entry.seq not in covered]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +12,12 @@ from dqlab.clock import Clock, SystemClock
 from dqlab.errors import UsageError
 from dqlab.log.checkpoints import LogMark
 from dqlab.log.collection import Collected, SegmentCollector
-from dqlab.log.compaction import Compaction, Compactor, Progress
 from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, RecordCorrupt, typed
 from dqlab.log.files import Buffer, Files
 from dqlab.log.opening import Opened, open_log
 from dqlab.log.options import LogOptions
 from dqlab.log.reader import Reader
-from dqlab.log.records import FIRST_OPAQUE, HEADER_BYTES, NewRecord, Position, Record, RecordType
+from dqlab.log.records import FIRST_OPAQUE, HEADER_BYTES, Position, Record, RecordType
 from dqlab.log.space import FreeSpace, Usage
 from dqlab.log.writer import Writer
 
@@ -29,9 +28,7 @@ class Log:
     """An append-only log in its own directory, open in one place at a time."""
 
     # `append`, `mark`, `free` and `cached` do no I/O: the shard calls them on its event loop. `commit`, `read`,
-    # `checkpoint`, `collect` and `compact` block, and each may run in its own thread beside the others. That holds for
-    # the log only: the shard's journal runs no checkpoint beside a compaction, because its copy for a checkpoint shares
-    # objects with it.
+    # `checkpoint` and `collect` block, and each may run in its own thread beside the others.
 
     def __init__(self, opened: Opened, options: LogOptions, clock: Clock) -> None:
         self.options = options
@@ -47,14 +44,12 @@ class Log:
         self._needed = opened.needed
         self._replay = opened.replay
         self._replay_begun = False
+        self._counted = self._replay.done  # a log without records needs none
         parts = (opened.directory, opened.catalog)
         self._writer = Writer(*parts, opened.owner, opened.reserve, opened.segment, options, clock)
         self._reader = Reader(*parts, self._writer.tail)
         self._collector = SegmentCollector(
             *parts, self._writer, self._reader, opened.needed, opened.reserve, list(opened.checkpoints)
-        )
-        self._compactor = Compactor(
-            *parts, self._writer, self._collector, opened.needed, opened.reserve, options, clock
         )
         self._free_space = FreeSpace(opened.directory, clock)
         with suppress(OSError):  # the next commit tries again
@@ -87,9 +82,6 @@ class Log:
         self._replay_begun = True
         with self._typed():
             yield from self._replay
-        # Only now: the journal has called `need` for every record that it keeps, and the checkpoint's table may name
-        # segments that were deleted since.
-        self._needed.keep_only(self._catalog.manifest.listed())
         self.recovery = replace(self.recovery, corrupt=tuple(self._replay.corrupt))
 
     # --- writing ---------------------------------------------------------------------------
@@ -219,8 +211,16 @@ class Log:
 
     # --- what is needed --------------------------------------------------------------------
 
+    def needs(self, table: Mapping[int, int]) -> None:
+        """State, once after the replay, how many bytes of each segment are needed."""
+        listed = self._catalog.manifest.listed()
+        for segment, nbytes in table.items():
+            if segment in listed:  # else its bytes are lost, and nothing can free them
+                self._needed.add(segment, nbytes)
+        self._counted = self._replay.done
+
     def need(self, segment: int, nbytes: int) -> None:
-        """Count bytes of a segment as needed, for records from `replay`."""
+        """Count bytes of a record as needed that was appended a moment ago."""
         self._needed.add(segment, nbytes)
 
     def free(self, segment: int, nbytes: int) -> None:
@@ -240,7 +240,7 @@ class Log:
         with self._writer.memory:
             segment, offset = self._writer.place()
             self._marked_bytes = self._writer.appended_bytes
-            return LogMark(segment, offset, self._needed.table(), self._writer.end)
+            return LogMark(segment, offset, self._writer.end)
 
     @property
     def checkpoint_due(self) -> bool:
@@ -267,27 +267,10 @@ class Log:
         self._writer.commit(sync=True)
 
     def victims(self, below: float | None = None) -> list[int]:
-        """Return the sealed segments before the newest checkpoint that hold too few needed bytes to stay."""
-        return self._compactor.victims(self.options.compact_below if below is None else below)
-
-    def fitting(self, victims: Sequence[int]) -> list[int]:
-        """Return the first victims whose needed bytes fit one segment, at least one."""
-        return self._compactor.fitting(victims)
-
-    def compact(
-        self,
-        keep: Callable[[Record], Iterable[NewRecord]],
-        *,
-        progress: Progress | None = None,
-        segments: Sequence[int] | None = None,
-    ) -> Compaction:
-        """Copy what the journal keeps of some segments into a new one, which replaces the first of them in order."""
-        self._check_replayed()
-        with self._typed():
-            # In this order the journal then moves each of the `moved` records to its new position, frees the old bytes,
-            # and takes a checkpoint. The old segments are deleted after the second checkpoint, because the first may be
-            # damaged later.
-            return self._compactor.compact(keep, progress, segments)
+        """Return the sealed segments that hold too few needed bytes to stay."""
+        share = self.options.compact_below if below is None else below
+        sealed = [entry for entry in self._catalog.manifest.segments if entry.length]
+        return [entry.seq for entry in sealed if 0 < self._needed[entry.seq] < share * (entry.length or 0)]
 
     # --- space -----------------------------------------------------------------------------
 
@@ -344,8 +327,8 @@ class Log:
         return max(0.0, 1 - needed / total) if total else 0.0
 
     def _check_replayed(self) -> None:
-        if not self._replay.done:
-            raise UsageError(reason="replay the log first: until then it is not known what is needed of it.")
+        if not self._counted:
+            raise UsageError(reason="replay the log and call `needs` first: until then it is not known what is needed.")
 
     @contextmanager
     def _typed(self) -> Iterator[None]:

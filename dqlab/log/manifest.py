@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 from zlib import crc32
 
 from dqlab.log.directory import CHECKPOINT, Directory, manifest_name, segment_name
@@ -20,11 +20,11 @@ from dqlab.log.records import seed_of
 from dqlab.log.segment import FORMAT, FORMAT_TEXT, Scan
 from dqlab.log.space import Reserve
 
-__all__ = ["Catalog", "Kind", "Manifest", "SegmentEntry"]
-
-Kind: TypeAlias = Literal["log", "compacted"]
+__all__ = ["Catalog", "Manifest", "SegmentEntry"]
 
 _KEPT_CHECKPOINTS = 2
+_APPENDED_COPIES = 1
+"""Feature bit: a record may be a copy of an earlier one, which earlier versions would pass over."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,10 @@ class SegmentEntry:
     """Its number, which is never used again."""
     epoch: int
     """The epoch that wrote it."""
-    kind: Kind = "log"
-    """log = written by appends; compacted = by compaction."""
-    covers: tuple[int, ...] = ()
-    """Segments whose needed records a compacted one holds. While one of them is listed, it is replayed instead."""
     length: int | None = None
     """Bytes that count, all of them durable; None = open, up to its last valid record."""
+    covers: tuple[int, ...] = ()
+    """Segments whose needed records an earlier version copied here. While one is listed, it is replayed instead."""
 
     @property
     def name(self) -> str:
@@ -64,9 +62,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the file's bytes, which are JSON and a line with its checksum."""
-        fields = {"format": FORMAT, "incompatible": 0, "compatible": 0, **asdict(self)}
-        # Earlier versions read this field.
-        fields["segments"] = [asdict(entry) | {"continues": ()} for entry in self.segments]
+        fields = {"format": FORMAT, "incompatible": _APPENDED_COPIES, "compatible": 0, **asdict(self)}
         text = json.dumps(fields, indent=1).encode() + b"\n"
         return text + b"crc32 %08x\n" % crc32(text)
 
@@ -81,8 +77,8 @@ class Manifest:
             fields = json.loads(text)
             major, minor = fields["format"]
             incompatible = fields["incompatible"]
-            if major == FORMAT[0] and not incompatible:
-                if any(entry["continues"] for entry in fields["segments"]):
+            if major == FORMAT[0] and incompatible in (0, _APPENDED_COPIES):
+                if any(entry.get("continues") for entry in fields["segments"]):
                     reason = "an earlier version wrote it after a disk had failed, in a way that is no longer read"
                     raise ManifestCorrupt(file=file, reason=reason)
                 return cls._from(fields)
@@ -99,9 +95,8 @@ class Manifest:
                 # logs.
                 seq=entry["seq"],
                 epoch=entry["epoch"],
-                kind=entry["kind"],
-                covers=tuple(entry["covers"]),
                 length=entry["length"],
+                covers=tuple(entry["covers"]),
             )
             for entry in fields["segments"]
         )
@@ -127,7 +122,7 @@ class Manifest:
         return next((place for place, entry in enumerate(self.segments) if entry.seq == seq), 0)
 
     def replayed(self, seq: int | None) -> list[SegmentEntry]:
-        """Return the segments to replay from one on (None = all), without compacted ones whose originals are listed."""
+        """Return the segments to replay from one on (None = all), without copies whose originals are listed."""
         listed = self.listed()
         entries = self.segments[self.place(seq) if seq is not None else 0 :]
         return [entry for entry in entries if not any(covered in listed for covered in entry.covers)]
@@ -144,15 +139,13 @@ class Manifest:
             ),
         )
 
-    def having(self, new: SegmentEntry, *, before: int | None = None) -> Manifest:
-        """Return a copy with one more segment, last or before another, or itself if it lists the segment already."""
+    def having(self, new: SegmentEntry) -> Manifest:
+        """Return a copy with one more segment, or itself if it lists the segment already."""
         # A publication whose last check of the epoch was refused is in force anyway, and is repeated. Listed
         # twice, the segment would be replayed twice.
         if any(entry.seq == new.seq for entry in self.segments):
             return self
-        place = len(self.segments) if before is None else self.place(before)
-        segments = (*self.segments[:place], new, *self.segments[place:])
-        return replace(self, segments=segments, next_seq=max(self.next_seq, new.seq + 1))
+        return replace(self, segments=(*self.segments, new), next_seq=max(self.next_seq, new.seq + 1))
 
     def without(self, seqs: Collection[int]) -> Manifest:
         """Return a copy without some segments."""

@@ -133,7 +133,7 @@ def _begin(directory: Directory, owner: Ownership, found: FoundLog, options: Log
         owner,
         reserve,
         catalog,
-        Needed(newest.needed if newest is not None else {}),
+        Needed(),
         found.checkpoints,
         segment,
         LogReplay(directory, found.manifest, newest),

@@ -30,8 +30,6 @@ class LogOptions:
     """Bytes of log after which `Log.checkpoint_due` is true."""
     compact_below: float = 0.5
     """A segment is worth compacting when the share of its bytes that is needed is smaller than this."""
-    copy_bytes_per_s: int = 50 << 20
-    """Limit of what a compaction writes."""
     unsafe_no_lock: bool = False
     """Open the log even where the file system supports no locks."""
 
@@ -40,7 +38,7 @@ class LogOptions:
             raise BadOption(option="sync", value=self.sync, problem="one of 'always', 'interval', 'os'.")
         _check("interval", self.interval, 0.0, math.inf)
         _check("compact_below", self.compact_below, 0.0, 1.0)
-        for option in ("segment_bytes", "checkpoint_bytes", "copy_bytes_per_s"):
+        for option in ("segment_bytes", "checkpoint_bytes"):
             _check(option, getattr(self, option), 1, math.inf)
         _check("reserve_bytes", self.reserve_bytes, 0, math.inf)
 

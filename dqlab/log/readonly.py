@@ -143,7 +143,7 @@ class ReadOnlyLog:
 
 def listed_by_name(path: Path) -> Manifest:
     """Return a manifest of the segments that are there, in place of one that cannot be read."""
-    # Not in the order of replay: a compacted segment has a later number than what follows it.
+    # Earlier versions compacted into segments with later numbers than what followed: this is not their order.
     directory = Directory(path, Files())
     with typed(directory):
         found = {name: directory.read(name) for name in directory.names() if SEGMENT.fullmatch(name)}

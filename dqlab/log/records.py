@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
-from dqlab.log.files import Buffer
-
 __all__ = [
+    "COPIED",
     "FIELDS",
     "FIRST_OPAQUE",
     "HEADER_BYTES",
     "MAGIC",
     "MAX_BODY",
     "Header",
-    "NewRecord",
     "Position",
     "Record",
     "RecordType",
@@ -31,6 +28,8 @@ MAGIC = 0x5251_44D9  # D9 'D' 'Q' 'R' on disk
 HEADER_BYTES = 48
 MAX_BODY = 64 << 20
 FIRST_OPAQUE = 16
+COPIED = 1
+"""Flag of a record that a compaction appended again. The log does not interpret it."""
 
 FIELDS = Struct("<IBBHIIQQIIII")
 _CHECKED = Struct("<IBBHIIQQIII")
@@ -76,20 +75,6 @@ class Record(NamedTuple):
     aux: int
     body: bytes | memoryview
     position: Position
-
-
-class NewRecord(NamedTuple):
-    """A record for compaction to write, with the fields of `Log.append`."""
-
-    type: int
-    parts: Sequence[Buffer]
-    count: int = 0  # type: ignore[assignment]
-    base: int = 0
-    aux: int = 0
-    flags: int = 0
-    needed: int = 0
-    key: Any = None
-    """Returned with the new position, so that the journal knows which record moved."""
 
 
 class Header(NamedTuple):

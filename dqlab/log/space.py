@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -40,8 +40,8 @@ class Usage:
 class Needed:
     """Bytes that the journal still needs, by segment."""
 
-    def __init__(self, table: Mapping[int, int]) -> None:
-        self._table = dict(table)
+    def __init__(self) -> None:
+        self._table: dict[int, int] = {}
         self._lock = threading.Lock()
 
     def __getitem__(self, segment: int) -> int:
@@ -66,11 +66,6 @@ class Needed:
         """Drop a deleted segment."""
         with self._lock:
             self._table.pop(segment, None)
-
-    def keep_only(self, segments: Collection[int]) -> None:
-        """Drop all other segments, which were deleted since the checkpoint that holds this table."""
-        with self._lock:
-            self._table = {segment: nbytes for segment, nbytes in self._table.items() if segment in segments}
 
     def table(self) -> dict[int, int]:
         """Return bytes by segment, without zeros."""

@@ -5,8 +5,7 @@ Order of every commit: write, sync, check the epoch, and only then confirm. See 
 Order of the locks in this room, outermost first. Taking one while holding a later one deadlocks sooner or later, and
 hardly any test runs long enough to notice:
 
-1. `Compactor._one_at_a_time`, `SegmentCollector._lock`: one compaction, one checkpoint or collection; neither takes the
-   other's.
+1. `SegmentCollector._lock`: one checkpoint or collection.
 2. `Catalog.lock`: one commit, or one change of the manifest. It is held during I/O.
 3. `Writer.memory`: the only lock that `append` waits for, on the event loop of a shard. Never held during I/O.
 4. The locks of `Needed`, `Reader` and `Catalog.allocate`: nothing is locked while they are held.
@@ -219,7 +218,7 @@ class Writer:
         """Refuse all further records, and return the first error that did."""
         with self.memory:  # not reentrant, so callers must not hold it
             known, self.refusal = self.refusal, self.refusal or error
-        if known is None:  # a compaction meets failures too, while its owner is idle and would learn of none
+        if known is None:  # a checkpoint meets failures too, while its owner is idle and would learn of none
             self.on_refusal()
         return self.refusal
 

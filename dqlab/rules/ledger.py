@@ -138,7 +138,7 @@ class Ledger:
         """Enter the runs that have changed in `news` and `touched`, and forget what depends on their old state."""
         # A checkpoint takes lanes from `packed` as they are. So each change of something that it holds touches the
         # run (`Activity.touch`, or `note` for messages), and this is called before `packed` is read: a change that is
-        # missed here is gone after a restart. `Copying.switch` moves frames and touches no run; it drops them itself.
+        # missed here is gone after a restart. A compaction moves frames and touches no run; it drops them itself.
         for run in self.shard.activity.take_changed():
             self.news[run] = self.touched[run] = None
             book = self.books.get(run)

@@ -4,6 +4,7 @@
 
     PUT       the frame, verbatim; base = first id, count = messages, aux = wall clock, ns
     SETTLE    u32 size of the ruling | ruling | the settlement, verbatim; no ruling: every ack was accepted
+              a copy: base = place of the original without its size, which is the copy's
     STATE     moves
     RUN       [op, run, meta]: an order, carried out again by the replay
     FUNCTION  hash | blob
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from dqlab.frame import Piece, Settlement
-from dqlab.log import Position
+from dqlab.log import Position, Record
 from dqlab.rules.deliveries import Failed, Settled
 from dqlab.rules.lanes.trouble import Trouble
 from dqlab.rules.states import State
@@ -31,6 +32,8 @@ __all__ = [
     "DeliveryCounts",
     "Move",
     "Ruling",
+    "base_of_copy",
+    "old_place",
     "open_settle",
     "pack_plain",
     "pack_settle",
@@ -56,6 +59,16 @@ def position_of(place: int) -> Position:
     """Return the position that `place_of` was given."""
     rest, size = place >> _SIZE_BITS, place & ((1 << _SIZE_BITS) - 1)
     return Position(rest >> _OFFSET_BITS, rest & ((1 << _OFFSET_BITS) - 1), size)
+
+
+def base_of_copy(place: int) -> int:
+    """Return the field `base` of a copied settlement, given the place of the original."""
+    return place >> _SIZE_BITS
+
+
+def old_place(record: Record) -> int:
+    """Return the place of the settlement that a record is a copy of."""
+    return record.base << _SIZE_BITS | record.position.size
 
 
 class DeliveryCounts(NamedTuple):

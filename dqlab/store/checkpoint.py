@@ -134,9 +134,9 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
     clock = shard.clock
     now = microseconds(clock.monotonic())
     # The batches in `kept` and the stretches of the book are the ledger's own objects: their places are read when this
-    # is packed, in another thread. `Copying.switch` changes places, and the checkpoint would name new ones beside the
-    # needed bytes of the old ones. So a compaction and a checkpoint never run side by side (`Upkeep._one_at_a_time`),
-    # and `switch` drops what is packed or held of the lanes that it moves.
+    # is packed, in another thread. A compaction changes places, and the checkpoint would know copies that a
+    # replay behind it meets again. So a compaction and a checkpoint never run side by side (`Upkeep._one_at_a_time`),
+    # and a compaction drops what is packed or held of the lanes that it moves.
     rows, kept, weights = lane.batches.frozen(), lane.batches.kept(), lane.batches.weights()
     # Leased suspects are ready after a restart, and must still run alone then.
     held = [lease.remaining for lease in shard.leases.of_run(lane.run) if lease.suspect]

@@ -58,13 +58,11 @@ class DurableShard:
                 name, index, epoch=log.epoch, options=options, clock=clock, random=random or Random(), journal=keeper
             )
             ledger = Ledger(shard)
-            # What moves from here on is in the log already.
-            keeper.recording = False
             with _no_collections():
-                replay = rebuild(ledger, keeper, log.recovery.checkpoint, log.replay())
+                replay = rebuild(ledger, log.recovery.checkpoint, log.replay())
             # Before `end_early`: its moves are new, and must be in the log. With `patience`, in seconds, consumers may
             # first reclaim what they acked early (`Shard.reclaim`).
-            keeper.recording = True
+            keeper.start_recording(ledger)
             replay.end_early(patience)
             shard.end_drain()  # what had been acked early may have been all that was alive
             keeper.remember_begun(shard.leases.of_consumer(NO_OWNER))

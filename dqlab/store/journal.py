@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from dqlab.clock import Clock
 from dqlab.errors import FunctionTooLarge
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log import Log, Position, RecordType
+from dqlab.log import Log, RecordType
+from dqlab.log.records import HEADER_BYTES
 from dqlab.rules.batches import Batch, share
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.journal import Op
@@ -21,7 +23,7 @@ from dqlab.rules.states import State, stretches
 from dqlab.store.bodies import DeliveryCounts, Move, Ruling, pack_plain, pack_settle, place_of, position_of
 from dqlab.store.values import MAX_FUNCTION
 
-__all__ = ["MOVES", "LogJournal", "NeededBytes", "needed_by"]
+__all__ = ["MOVES", "LogJournal", "ReplayJournal", "needed_by", "unsettled"]
 
 MOVES = 100_000
 """Most moves in one record: some 20 MB."""
@@ -32,105 +34,80 @@ _UNRECORDED = frozenset({Op.WHY, Op.PURGE})
 not have; its moves are recorded instead."""
 
 
-class NeededBytes:
-    """A `Journal` that records nothing and only counts the bytes still needed, for replays."""
-
-    # These books must agree with what the ledger holds, byte for byte, across restarts: the log deletes a segment once
-    # its count is 0. A byte freed too often deletes messages, and a byte never freed keeps its file forever. So each
-    # count taken here has one way to end: a message's share when its state becomes final (`moved`) or its lane is
-    # dropped (`freed`), a settlement when its last result is forgotten (`forgot`). `needed_by` counts from the ledger
-    # alone, and tests and `dqlab store check` compare the two.
-
-    def __init__(self, need: Callable[[int, int], None], free: Callable[[int, int], None]) -> None:
-        # Both are called with a segment, and with bytes that become needed, or are needed no longer.
-        self._need = need
-        self._free = free
-        # Bytes of settlements that are kept for their results.
-        self.stored = 0
+class ReplayJournal:
+    """A `Journal` that records nothing, because all that a replay does is in the log already."""
 
     def room(self, nbytes: int) -> bool:
-        """Return False, because a journal that only counts takes no frame."""
+        """Return False, because a replay takes no frame."""
         return False
 
     def put(self, frame: Frame, first: int) -> int:
         """Raise, because a journal without room is never asked to put."""
-        raise AssertionError("a journal that is only read takes no frame")
+        raise AssertionError("a replay takes no frame")
 
     def moved(
         self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
     ) -> None:
-        """Free the share of messages whose state is final now."""
-        if new.final:
-            self._free_share(batch, a, b)
+        """Do nothing."""
 
     def freed(self, batch: Batch) -> None:
-        """Free the share of messages that a dropped lane still had."""
-        if batch.left:
-            for a, b, state in stretches(batch.states, 0, len(batch.states)):
-                if not State(state).final:
-                    self._free_share(batch, a, b)
+        """Do nothing."""
 
     def forgot(self, results: Iterable[Stretch]) -> None:
-        """Free the settlements of forgotten results."""
-        # A set: one settlement holds several stretches, and was counted once.
-        for place in {stretch.place for stretch in results}:
-            position = position_of(place)
-            self._free(position.segment, position.size)
-            self.stored -= position.size
+        """Do nothing."""
 
     def admit(self, nbytes: int = 0) -> None:
-        """Do nothing, because what is replayed was admitted."""
+        """Do nothing."""
 
     def admit_order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Do nothing, as `admit`."""
+        """Do nothing."""
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
         """Raise, because a replay brings no new settlement."""
-        raise AssertionError("a journal that is only read takes no settlement")
+        raise AssertionError("a replay takes no settlement")
 
     def ordered(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Raise, because a replay brings no new order."""
-        raise AssertionError("a journal that is only read takes no order")
+        raise AssertionError("a replay takes no order")
 
     def begun(self, lease: Lease) -> None:
         """Raise, because a replay brings no new lease."""
-        raise AssertionError("a journal that is only read takes no lease")
+        raise AssertionError("a replay takes no lease")
 
     def function(self, hash: bytes, blob: bytes) -> None:
         """Raise, because a replay brings no new function."""
-        raise AssertionError("a journal that is only read takes no function")
+        raise AssertionError("a replay takes no function")
 
     def noted(self) -> None:
-        """Do nothing, because moves of a replay are recorded already."""
-
-    def took(self, segment: int, nbytes: int) -> None:
-        """Count frames as needed."""
-        self._need(segment, nbytes)
-
-    def keep(self, position: Position) -> None:
-        """Count a settlement as needed, for the results in it."""
-        self._need(position.segment, position.size)
-        self.stored += position.size
-
-    def _free_share(self, batch: Batch, a: int, b: int) -> None:
-        position = position_of(batch.place)
-        self._free(position.segment, share(position.size, len(batch.states), a, b))
+        """Do nothing."""
 
 
-class LogJournal(NeededBytes):
+class LogJournal:
     """A `Journal` over a log, in which only `body` does I/O."""
 
     # Leases are not recorded: what was leased when a shard died is ready again. Orders are recorded as they were given,
     # everything else that the rules do as moves of messages between states.
+    #
+    # The needed bytes that it counts must agree with what the ledger holds: the log deletes a segment once its count is
+    # 0. A byte freed too often deletes messages, and a byte never freed keeps its file until the next opening, which
+    # counts anew by `needed_by`. So each count taken here has one way to end: a message's share when its state becomes
+    # final (`moved`) or its lane is dropped (`freed`), a settlement when its last result is forgotten (`forgot`).
 
     def __init__(self, log: Log, clock: Clock) -> None:
-        super().__init__(log.need, log.free)
         self.log = log
         self._clock = clock  # its wall time is kept with frames and delays
         self._moves: list[Move] = []
-        self.recording = True
-        """False during a replay: what moves then is in the log already."""
+        self.recording = False
+        """False during a replay: what moves then is in the log already, and is not counted."""
         self._early = Ranges()
+        # Bytes of settlements that are kept for their results.
+        self.stored = 0
+
+    def start_recording(self, ledger: Ledger) -> None:
+        """Record what happens from here on to a ledger that was replayed."""
+        self.log.needs(needed_by(ledger))
+        self.stored = sum(position_of(place).size for place in _places_of_results(ledger))
+        self.recording = True
 
     # --- what the rules report ----------------------------------------------------------------
 
@@ -141,18 +118,22 @@ class LogJournal(NeededBytes):
     def put(self, frame: Frame, first: int) -> int:
         """Append a frame, and return the place of its record."""
         # Not `admitted`: `Shard.put` appends before it changes anything, so a refusal here changes nothing.
-        position = self.log.append(RecordType.PUT, [frame.blob], count=frame.count, base=first, aux=self._now())
-        self.took(position.segment, position.size)
-        return place_of(position)
+        body, size = [frame.blob], HEADER_BYTES + len(frame.blob)
+        return place_of(
+            self.log.append(RecordType.PUT, body, count=frame.count, base=first, aux=self._now(), needed=size)
+        )
 
     def moved(
         self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
     ) -> None:
         """Free the share of final messages, and remember the moves that a replay could not repeat by itself."""
-        super().moved(lane, batch, a, b, old, new, suspect=suspect, due=due)
+        if not self.recording:
+            return
+        if new.final:
+            self._free_share(batch, a, b)
         # Neither leases nor the end of a delay are recorded: a replay has no leases, and ends delays by the time that
         # has passed.
-        if not self.recording or new is State.LEASED or (old is State.DELAYED and new is State.READY):
+        if new is State.LEASED or (old is State.DELAYED and new is State.READY):
             return
         lo, hi = batch.first + a, batch.first + b
         trouble = lane.trouble.get(lo) if b - a == 1 else None
@@ -164,6 +145,20 @@ class LogJournal(NeededBytes):
         delay = max(0, due - microseconds(self._clock.monotonic())) if new is State.DELAYED else 0
         counts = None if trouble is None or new.final else DeliveryCounts.of(trouble)
         self._moves.append(Move(lane.run, lo, hi, new, suspect, delay, counts))
+
+    def freed(self, batch: Batch) -> None:
+        """Free the share of messages that a dropped lane still had."""
+        if self.recording and batch.left:
+            for a, b in unsettled(batch):
+                self._free_share(batch, a, b)
+
+    def forgot(self, results: Iterable[Stretch]) -> None:
+        """Free the settlements of forgotten results."""
+        # A set: one settlement holds several stretches, and was counted once.
+        for place in {stretch.place for stretch in results} if self.recording else ():
+            position = position_of(place)
+            self.log.free(position.segment, position.size)
+            self.stored -= position.size
 
     def admit(self, nbytes: int = 0) -> None:
         """Raise the reason why the log would not take a record of this size."""
@@ -187,9 +182,11 @@ class LogJournal(NeededBytes):
         # Acks are in the results already, with their place; as moves they would be stored twice.
         ruling = None if whole else Ruling.of(settled, [move for move in moves if move.state is not State.ACKED])
         parts = pack_settle(settlement, ruling)
-        position = self.log.append(RecordType.SETTLE, parts, count=settlement.count, aux=self._now(), admitted=True)
-        if settled.results:
-            self.keep(position)
+        needed = HEADER_BYTES + sum(map(len, parts)) if settled.results else 0
+        self.stored += needed
+        position = self.log.append(
+            RecordType.SETTLE, parts, count=settlement.count, aux=self._now(), needed=needed, admitted=True
+        )
         place = place_of(position)
         return [Stretch(piece, place, at) for piece, at in settled.results]
 
@@ -237,6 +234,10 @@ class LogJournal(NeededBytes):
         # Blocks when it is not in memory, so a shard calls it in a thread.
         return self.log.read(position_of(place))
 
+    def _free_share(self, batch: Batch, a: int, b: int) -> None:
+        position = position_of(batch.place)
+        self.log.free(position.segment, share(position.size, len(batch.states), a, b))
+
     def _now(self) -> int:
         return round(self._clock.wall() * 1e9)
 
@@ -246,20 +247,28 @@ def _check_function(blob: bytes) -> None:
         raise FunctionTooLarge(size=len(blob), limit=MAX_FUNCTION)
 
 
+def unsettled(batch: Batch) -> list[tuple[int, int]]:
+    """Return the half-open ranges of a batch's messages whose state is not final."""
+    spans = stretches(batch.states, 0, len(batch.states))
+    return [(a, b) for a, b, state in spans if not State(state).final]
+
+
 def needed_by(ledger: Ledger) -> dict[int, int]:
-    """Return the bytes of each segment that a ledger needs, counted from the ledger alone."""
-    needed: dict[int, int] = {}
-
-    def add(place: int, nbytes: int) -> None:
-        segment = position_of(place).segment
-        needed[segment] = needed.get(segment, 0) + nbytes
-
+    """Return the bytes of each segment that a ledger needs."""
+    needed: defaultdict[int, int] = defaultdict(int)
     for lane in ledger.shard.lanes.values():
-        for batch in lane.batches:
-            size, count = position_of(batch.place).size, len(batch.states)
-            for a, b, state in stretches(batch.states, 0, count):
-                if not State(state).final:
-                    add(batch.place, share(size, count, a, b))
-    for place in {stretch.place for book in ledger.books.values() for stretch in book.results}:
-        add(place, position_of(place).size)
+        for batch in lane.batches.kept():
+            segment, _, size = position_of(batch.place)
+            needed[segment] += sum(share(size, len(batch.states), a, b) for a, b in unsettled(batch))
+        for rows in lane.batches.frozen():
+            for place in rows.column("place"):
+                segment, _, size = position_of(place)
+                needed[segment] += size
+    for place in _places_of_results(ledger):
+        segment, _, size = position_of(place)
+        needed[segment] += size
     return {segment: nbytes for segment, nbytes in needed.items() if nbytes}
+
+
+def _places_of_results(ledger: Ledger) -> set[int]:
+    return {stretch.place for book in ledger.books.values() for stretch in book.results}

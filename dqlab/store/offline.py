@@ -22,7 +22,6 @@ from dqlab.log.directory import Directory, is_ours
 from dqlab.log.errors import typed
 from dqlab.log.ownership import Holder, look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
-from dqlab.log.space import Needed
 from dqlab.numbers import few_of, many
 from dqlab.rules.batches import Batch
 from dqlab.rules.ledger import Ledger
@@ -33,7 +32,7 @@ from dqlab.rules.shard import Shard
 from dqlab.rules.states import State, stretches
 from dqlab.store.bodies import open_settle, position_of
 from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_directory
-from dqlab.store.journal import NeededBytes
+from dqlab.store.journal import ReplayJournal
 from dqlab.store.replay import rebuild
 
 __all__ = [
@@ -189,8 +188,6 @@ class OfflineShard:
     log: ReadOnlyLog
     ledger: Ledger
     """Nothing is leased: what was leased is ready."""
-    needed: Needed
-    """The log's own count of needed bytes, as it would be after the replay."""
     corrupt: list[Corruption]
     """Damage that the replay skipped."""
 
@@ -204,28 +201,23 @@ class OfflineShard:
         *,
         checkpoint: Checkpoint | None,
         watch: Watch | None = None,
-        counted: bool = True,
     ) -> Self:
         """Bring a ledger to where a log ends, or raise NotUnderstood when its content makes no sense."""
         # `watch` gets the ledger and the records behind the checkpoint (None = the oldest record left), and yields the
-        # records to apply. Without `counted` no count of needed bytes is kept, which would fail where the log's own is
-        # wrong.
-        needed = Needed({} if checkpoint is None else checkpoint.needed)
-        journal = NeededBytes(needed.add, needed.take) if counted else NeededBytes(_uncounted, _uncounted)
-        epoch, options = log.manifest.epoch, place.options
+        # records to apply.
+        epoch, options, journal = log.manifest.epoch, place.options, ReplayJournal()
         shard = Shard(place.name, index, epoch=epoch, options=options, clock=clock, random=Random(), journal=journal)
         ledger, records = Ledger(shard), log.replay(checkpoint)
         body = None if checkpoint is None else log.body(checkpoint)
         try:
             with log.typed():
                 watched = iter(records) if watch is None else watch(ledger, iter(records))
-                rebuild(ledger, journal, body, watched).end_early()
+                rebuild(ledger, body, watched).end_early()
         # What decoding raises on bytes that another version wrote or that are wrong with a right checksum; the rules
         # assert what a sound log guarantees.
         except (ValueError, LookupError, TypeError, AssertionError, struct.error, msgpack.UnpackException) as error:
             raise NotUnderstood(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error
-        needed.keep_only(log.sealed.listed())
-        return cls(log, ledger, needed, records.corrupt)
+        return cls(log, ledger, records.corrupt)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the messages of each run by state."""
@@ -306,10 +298,6 @@ def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
         if failed is not None and (holder is None or holder.held is False):
             raise failed
     raise failed or ChangedMeanwhile(directory=str(path))
-
-
-def _uncounted(segment: int, nbytes: int) -> None:
-    pass
 
 
 # --- survey ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dqlab.frame import NO_ID, Frame, Piece, Settlement
-from dqlab.log import Position, Record, RecordType
+from dqlab.log import COPIED, Record, RecordType
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.ids import first_id, next_sequence
 from dqlab.rules.journal import Op
@@ -21,9 +21,8 @@ from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
 from dqlab.rules.states import State
-from dqlab.store.bodies import Move, open_settle, place_of, position_of, unpack_plain
+from dqlab.store.bodies import Move, old_place, open_settle, place_of, unpack_plain
 from dqlab.store.checkpoint import restore
-from dqlab.store.journal import NeededBytes
 
 __all__ = ["Replay", "rebuild"]
 
@@ -35,7 +34,6 @@ class Replay:
     """Brings a ledger to where its log ends."""
 
     ledger: Ledger
-    journal: NeededBytes
     highest: int = -1
     """The highest id met, -1 before the first."""
     skipped: int = 0
@@ -46,12 +44,12 @@ class Replay:
     def __post_init__(self) -> None:
         clock = self.ledger.shard.clock  # read once, because there are many records
         self._monotonic, self._wall = clock.monotonic(), clock.wall()
-        self._gathered = _Gathered(self.journal)
+        self._gathered = _Gathered()
 
     def run(self, records: Iterable[Record]) -> None:
         """Apply all records."""
         for record in records:
-            if record.type == RecordType.PUT:
+            if record.type == RecordType.PUT and not record.flags & COPIED:
                 self._put(record)
             else:
                 self._gathered.store()
@@ -73,6 +71,8 @@ class Replay:
 
     def _apply(self, record: Record) -> None:
         match record.type:
+            case RecordType.PUT:
+                self._copy_of_frame(record)
             case RecordType.SETTLE:
                 self._settle(record)
             case RecordType.STATE:
@@ -113,13 +113,22 @@ class Replay:
         put_at = microseconds(self._monotonic - self._elapsed(record))
         lane.name_function(first, frame)
         row = lane.row(frame, first, put_at, place_of(record.position))
-        self._gathered.add(lane, row, frame.weights, record.position)
+        self._gathered.add(lane, row, frame.weights)
         # Frames of this producer between the last one and this one were in corrupt records. Without this, the producer
         # would get the order to send frames that it has forgotten.
         lost = frame.sequence - shard.producers.expected(frame.producer) if frame.producer != NO_ID else 0
         if lost > 0:
             shard.producers.missed(frame.producer, frame.run, lost)
-        shard.producers.record(frame.producer, frame.run, first)
+        if lost >= 0:  # else it is a copy behind later frames
+            shard.producers.record(frame.producer, frame.run, first)
+
+    def _copy_of_frame(self, record: Record) -> None:
+        lane = self.ledger.shard.lanes.get(Frame.decode(record.body).run)
+        if lane is not None and lane.batches.at(record.base) is not None:
+            lane.batches.relocate({record.base: place_of(record.position)})
+        else:  # no checkpoint can be read, and the original is deleted
+            self._put(record)
+            self._gathered.store()
 
     def _settle(self, record: Record) -> None:
         ruling, blob = open_settle(record.body)
@@ -128,20 +137,21 @@ class Replay:
         if lane is None:
             self.skipped += 1
             return
+        place, copied = place_of(record.position), record.flags & COPIED
+        book = self.ledger.books.get(settlement.run)
+        if copied and book is not None and book.results.relocate(old_place(record), place):
+            return
         acked = _whole(settlement) if ruling is None else ruling.acked
         for piece, _ in acked:
             self._has_outcome(settlement.run, piece.first, piece.first + piece.n)
             for batch, a, b, state in lane.stretches(piece.first, piece.first + piece.n):
                 if not state.final:
                     lane.move(batch, a, b, State.ACKED)
-        if ruling is not None:
+        if ruling is not None and not copied:
             elapsed = self._elapsed(record)
             for move in ruling.moves:
                 self._move(move, settlement, elapsed)
-        if acked:
-            self.journal.keep(record.position)
-        place = place_of(record.position)
-        settled = Settled(tuple(acked), () if ruling is None else ruling.failed)
+        settled = Settled(tuple(acked), () if ruling is None or copied else ruling.failed)
         self.ledger.record(settlement, settled, [Stretch(piece, place, at) for piece, at in acked])
         self._note_end(settlement.run, record)
 
@@ -155,9 +165,7 @@ class Replay:
         due = microseconds(now + max(0.0, move.delay / 1e6 - elapsed))
         for batch, a, b, state in lane.stretches(move.lo, move.hi):
             if state.final:
-                # A compacted segment has the final states of messages whose settlements lie in later segments. Where
-                # replay begins before both, these come a second time.
-                continue
+                continue  # behind a copy of a frame, the final states of its messages come a second time
             if move.counts is not None:
                 self._remember(lane, move, settlement)
             if state is not State.READY and move.state is State.READY:
@@ -202,23 +210,16 @@ class Replay:
 class _Gathered:
     """Consecutive frames, which are stored together because that is much faster."""
 
-    def __init__(self, journal: NeededBytes) -> None:
-        self._journal = journal
+    def __init__(self) -> None:
         self._lane: Lane | None = None
         self._rows: list[Row] = []
-        self._end = self._segment = self._needed = 0
+        self._end = 0
 
-    def add(self, lane: Lane, row: Row, weights: Sequence[int] | None, position: Position) -> None:
+    def add(self, lane: Lane, row: Row, weights: Sequence[int] | None) -> None:
         """Gather a frame, after storing the gathered ones if it does not fit in with them."""
-        if (
-            lane is not self._lane
-            or row.first < self._end
-            or position.segment != self._segment
-            or len(self._rows) == CHUNK
-        ):
+        if lane is not self._lane or row.first < self._end or len(self._rows) == CHUNK:
             self.store()
-            self._lane, self._segment = lane, position.segment
-        self._needed += position.size
+            self._lane = lane
         self._end = row.first + row.n
         if weights is None:
             self._rows.append(row)
@@ -228,18 +229,15 @@ class _Gathered:
 
     def store(self) -> None:
         """Store the gathered frames."""
-        if self._needed:
-            self._journal.took(self._segment, self._needed)
-            self._needed = 0
         if self._rows and self._lane is not None:
             self._lane.put_rows(self._rows)
             self._rows.clear()
 
 
-def rebuild(ledger: Ledger, journal: NeededBytes, checkpoint: bytes | None, records: Iterable[Record]) -> Replay:
+def rebuild(ledger: Ledger, checkpoint: bytes | None, records: Iterable[Record]) -> Replay:
     """Bring a fresh ledger to where its log ends, and make messages ready whose delay has passed."""
     shard = ledger.shard
-    replay = Replay(ledger, journal)
+    replay = Replay(ledger)
     ledger.rebuilding = True
     if checkpoint is not None:
         replay.early = restore(ledger, checkpoint)
@@ -251,8 +249,6 @@ def rebuild(ledger: Ledger, journal: NeededBytes, checkpoint: bytes | None, reco
     # Last, because until here the functions were kept without knowing who names them. The caller then calls
     # `Replay.end_early`.
     ledger.check_functions()
-    places = {stretch.place for book in ledger.books.values() for stretch in book.results}
-    journal.stored = sum(position_of(place).size for place in places)
     return replay
 
 

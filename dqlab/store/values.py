@@ -21,10 +21,6 @@ class Compacted:
     bytes_before: int = 0
     """Size of the directory without the reserve, as `bytes_after`."""
     bytes_after: int = 0
-    kept: int = 0
-    """Unsettled messages of the copied frames."""
-    dropped: int = 0
-    """Settled messages of the copied frames."""
     seconds: float = 0.0
 
     def __add__(self, other: Compacted) -> Compacted:
@@ -32,15 +28,13 @@ class Compacted:
         return Compacted(
             self.bytes_before + other.bytes_before,
             self.bytes_after + other.bytes_after,
-            self.kept + other.kept,
-            self.dropped + other.dropped,
             max(self.seconds, other.seconds),  # shards are compacted side by side
         )
 
     def __str__(self) -> str:
         """Return one sentence."""
         size = f"{_megabytes(self.bytes_before)} MB before, {_megabytes(self.bytes_after)} MB after"
-        return f"{size}; inputs of {self.dropped:,} settled messages removed; {self.seconds:.1f} s"
+        return f"{size}; {self.seconds:.1f} s"
 
     def __repr__(self) -> str:
         return f"<Compacted: {self}>"

@@ -17,7 +17,7 @@ from typing import Any
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID, Frame, Outcome, Settlement
-from dqlab.log import Corruption, ManifestCorrupt, Record, RecordType, SegmentMissing
+from dqlab.log import COPIED, Corruption, ManifestCorrupt, Record, RecordType, SegmentMissing
 from dqlab.log.ownership import Holder, look_at_lock
 from dqlab.log.readonly import ReadOnlyLog, listed_by_name
 from dqlab.log.records import HEADER_BYTES
@@ -33,7 +33,6 @@ from dqlab.store.bodies import Move, open_settle, unpack_plain
 from dqlab.store.journal import needed_by
 from dqlab.store.offline import (
     UNREADABLE,
-    NotUnderstood,
     OfflineShard,
     StillClock,
     StoredPlace,
@@ -255,14 +254,14 @@ class _Check:
         # One pass over the records serves the replay and the ids, since `watch` yields each record before it is
         # applied.
         ids = _Ids(start)
-        read = self._read(ids)
+        wanted = log, self._place, self._index, self._clock
+        read = OfflineShard.read(*wanted, checkpoint=self._newest, watch=ids.watch)
         self._needed_records(read)
         self._missing_results(read)
         for found in read.corrupt:
             self._skipped(found, ids)
         self._missing_frames(ids)
         self._unneeded_damage()
-        self._needed_bytes(read)
         return ShardCheck(
             self._index,
             str(log.directory),
@@ -273,18 +272,6 @@ class _Check:
             segments=len(self._segments),
             records=sum(segment.records for segment in self._segments.values()),
         )
-
-    def _read(self, ids: _Ids) -> OfflineShard:
-        def read(*, counted: bool) -> OfflineShard:
-            wanted = self._log, self._place, self._index, self._clock
-            return OfflineShard.read(*wanted, checkpoint=self._newest, watch=ids.watch, counted=counted)
-
-        try:
-            return read(counted=True)
-        except NotUnderstood as error:
-            found = read(counted=False)
-            self._add(Level.UNREADABLE, f"the log's own count of needed bytes contradicts its records ({error.reason})")
-            return found
 
     def _add(self, level: Level, text: str, file: str = "", lost: Iterable[tuple[int, int]] = ()) -> None:
         self.findings.append(Finding(level, text, file, lost=tuple(lost)))
@@ -385,15 +372,6 @@ class _Check:
                     text, nbytes = "damaged bytes that nothing needs any more", gap.stop - gap.start
                     self.findings.append(Finding(Level.DAMAGED, text, name, gap.start, nbytes))
 
-    def _needed_bytes(self, read: OfflineShard) -> None:
-        """Compare the log's count of needed bytes with the ledger."""
-        listed, counted = read.needed.table(), needed_by(read.ledger)
-        for segment in sorted(listed.keys() | counted.keys()):
-            there, wanted = listed.get(segment, 0), counted.get(segment, 0)
-            if there != wanted:
-                text = f"the log counts {there:,} bytes as needed, and the ledger needs {wanted:,}"
-                self._add(Level.DAMAGED, text, self._name(segment))
-
     def _name(self, segment: int) -> str:
         found = self._segments.get(segment)
         return f"segment {segment}" if found is None else found.entry.name
@@ -417,6 +395,8 @@ class _Ids:
     def note(self, record: Record, runs: Container[bytes]) -> None:
         """Note the ids in a record, given the runs that are known."""
         match record.type:
+            case RecordType.PUT if record.flags & COPIED:
+                pass  # its ids are of an earlier session, or were noted
             case RecordType.PUT:
                 frame = Frame.decode(record.body)
                 span = record.base, record.base + frame.count
@@ -479,7 +459,6 @@ class SegmentInfo:
     """One segment."""
 
     file: str
-    kind: str
     nbytes: int
     needed: int
     """How many of its `nbytes` are needed."""
@@ -562,11 +541,9 @@ def _shard(place: StoredPlace, index: int, path: Path, clock: Clock) -> ShardInf
 
 def _describe(read: OfflineShard, clock: Clock) -> ShardInfo:
     log, ledger = read.log, read.ledger
-    sizes, needed = log.sizes(), read.needed.table()
+    sizes, needed = log.sizes(), needed_by(ledger)
     segments = tuple(
-        SegmentInfo(
-            entry.name, entry.kind, sizes.get(entry.name, 0), needed.get(entry.seq, 0), entry.length is not None
-        )
+        SegmentInfo(entry.name, sizes.get(entry.name, 0), needed.get(entry.seq, 0), entry.length is not None)
         for entry in log.manifest.segments
     )
     written, kept = sum(segment.nbytes for segment in segments), sum(needed.values())
@@ -625,7 +602,7 @@ def _rows_of(place: StoredPlace, index: int, path: Path, clock: Clock) -> Iterat
         return
     newest = log.checkpoints[-1] if log.checkpoints else None
     wanted = log, place, index, clock
-    read = OfflineShard.read(*wanted, checkpoint=newest, watch=_opening_lost_runs, counted=False)
+    read = OfflineShard.read(*wanted, checkpoint=newest, watch=_opening_lost_runs)
     yield from _message_rows(read)
     yield from _result_rows(read)
 

@@ -32,7 +32,6 @@ def test_store_keeps_runs_over_connections_and_compaction_keeps_their_results(
     stored["other"].drop()
     gave = stored.run("%dq compact")
     assert gave.bytes_after < gave.bytes_before
-    assert "inputs of 4,000 settled messages removed" in str(gave)
     capsys.readouterr()
     stored.run("%dq gc")
     said = capsys.readouterr().out

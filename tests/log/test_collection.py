@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dqlab.errors import UsageError
 from dqlab.log import Log, LogOptions, Position
 from dqlab.log.checkpoints import Checkpoint
 from dqlab.log.collection import removable
@@ -49,23 +50,36 @@ def test_a_segment_goes_when_it_is_not_needed_and_two_checkpoints_lie_behind_it(
         assert segments(path) == [4]
 
 
-def test_what_a_checkpoint_needs_is_needed_after_reopening(path: Path) -> None:
+def test_nothing_is_deleted_before_the_journal_has_said_what_it_needs(path: Path) -> None:
+    """A count that begins at 0 would let every segment go."""
     with Log.open(path, options=SMALL) as log:
         positions = put(log, 20)
-        for position in positions[:10]:
-            log.free(position.segment, 100)
         log.checkpoint(log.mark(), b"1")
     with Log.open(path, options=SMALL) as log:
         assert list(log.replay()) == []
-        assert log.usage().needed == 1000
+        for call in (log.mark, log.collect):
+            with pytest.raises(UsageError, match="call `needs` first"):
+                call()
+        log.needs({position.segment: 100 for position in positions} | {99: 100})
+        assert log.usage().needed == 100 * len({position.segment for position in positions})
         log.checkpoint(log.mark(), b"2")
-        assert log.usage().needed == 1000
-        assert all(len(log.read(position)) == 100 for position in positions[10:])
-        for position in positions[10:]:
-            log.free(position.segment, 100)
+        assert all(len(log.read(position)) == 100 for position in positions)
+        for segment in {position.segment for position in positions}:
+            log.free(segment, 100)
         log.checkpoint(log.mark(), b"3")
         log.checkpoint(log.mark(), b"4")
         assert len(segments(path)) == 1
+
+
+def test_sealed_segments_that_are_needed_little_are_named_for_compaction(path: Path) -> None:
+    with Log.open(path, options=SMALL) as log:
+        positions = put(log, 20)
+        for position in positions[1:6]:
+            log.free(position.segment, 100)
+        assert log.victims() == [1]
+        assert log.victims(below=1.0) == [1, 2, 3]
+        log.free(1, log.needed(1))
+        assert log.victims() == []
 
 
 def test_a_settle_is_durable_before_what_it_settled_is_deleted(path: Path) -> None:
@@ -81,22 +95,6 @@ def test_a_settle_is_durable_before_what_it_settled_is_deleted(path: Path) -> No
     log.close(clean=False)
     with Log.open(path) as log:
         assert [bytes(record.body) for record in log.replay()] == [b"all of segment 1 is settled"]
-
-
-def test_settles_of_collected_segments_can_be_replayed(path: Path) -> None:
-    log = Log.open(path, options=SMALL)
-    positions = put(log, 20)
-    for n in range(2):
-        log.checkpoint(log.mark(), b"%d" % n)
-    first = [position for position in positions if position.segment == 1]
-    log.append(17, [b"settled"])
-    log.free(1, 100 * len(first))
-    log.collect()
-    log.close(clean=False)
-    with Log.open(path) as log:
-        for _ in log.replay():
-            log.free(1, 100 * len(first))
-        assert log.usage().needed == 100 * (20 - len(first))
 
 
 def test_a_checkpoint_of_what_is_only_in_memory_makes_it_durable_first(path: Path) -> None:
@@ -123,16 +121,16 @@ def test_a_checkpoint_is_due_after_so_many_bytes(path: Path) -> None:
 # --- which segments may go --------------------------------------------------------------------
 
 
-def checkpoint(segment: int, **needed: int) -> Checkpoint:
-    return Checkpoint("c", segment, 64, {int(name[1:]): nbytes for name, nbytes in needed.items()}, 100)
+def checkpoint(segment: int, *, has_table: bool = False) -> Checkpoint:
+    return Checkpoint("c", segment, 64, 100, has_table=has_table)
 
 
-def free(
-    entries: list[SegmentEntry], checkpoints: list[Checkpoint], *, busy: frozenset[int] = frozenset(), **needed: int
-) -> list[int]:
-    table = Needed({int(name[1:]): nbytes for name, nbytes in needed.items()})
+def free(entries: list[SegmentEntry], checkpoints: list[Checkpoint], **needed: int) -> list[int]:
+    table = Needed()
+    for name, nbytes in needed.items():
+        table.add(int(name[1:]), nbytes)
     manifest = Manifest("", 1, 10, tuple(entries))
-    return [entry.seq for entry in removable(manifest, checkpoints, table, busy)]
+    return [entry.seq for entry in removable(manifest, checkpoints, table)]
 
 
 PLAIN = [SegmentEntry(1, 1, length=500), SegmentEntry(2, 1, length=500), SegmentEntry(3, 1)]
@@ -143,11 +141,10 @@ def test_no_segment_goes_that_a_recovery_may_start_in() -> None:
     assert free(PLAIN, [checkpoint(3), checkpoint(3)]) == [1, 2]
     assert free(PLAIN, [checkpoint(3)]) == []
     assert free(PLAIN, [checkpoint(3), checkpoint(3)], s1=1) == [2]
-    assert free(PLAIN, [checkpoint(3), checkpoint(3)], busy=frozenset({2})) == [1]
 
 
-def test_compacted_segments_stay_while_a_checkpoint_knows_them_by_their_old_positions() -> None:
-    entries = [SegmentEntry(4, 1, kind="compacted", covers=(1, 2), length=300), *PLAIN]
-    assert free(entries, [checkpoint(3, s1=5), checkpoint(3, s4=5)], s4=5) == []
-    assert free(entries, [checkpoint(3, s4=5), checkpoint(3, s4=5)], s4=5) == [1, 2]
-    assert free(entries, [checkpoint(3, s4=5), checkpoint(3, s4=5)], s4=5, s2=1) == []
+def test_what_an_earlier_version_copied_stays_while_one_of_its_checkpoints_is_kept() -> None:
+    """It may know the records by their old positions."""
+    entries = [SegmentEntry(4, 1, covers=(1, 2), length=300), *PLAIN]
+    assert free(entries, [checkpoint(3, has_table=True), checkpoint(3)], s4=5) == []
+    assert free(entries, [checkpoint(3), checkpoint(3)], s4=5) == [1, 2]

@@ -131,7 +131,7 @@ def test_a_process_killed_during_recovery_leaves_a_log_that_recovers(
 def test_a_process_killed_during_compaction_leaves_one_whole_set_of_files(
     at: int, stranger: Stranger, disk: Path, tally: Counter[str]
 ) -> None:
-    """Before the manifest names the compacted segment the old ones count, afterwards the new one."""
+    """The originals count, or their copies, or both are there."""
     die_at(stranger, disk, at, die="compaction", at=at, live=set())
 
     tally["kill -9 rounds in compaction"] += 1

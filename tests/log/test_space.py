@@ -21,7 +21,8 @@ class Filling(Files):
 
 
 def test_needed_bytes_are_counted_by_segment() -> None:
-    needed = Needed({1: 10})
+    needed = Needed()
+    needed.add(1, 10)
     needed.add(2, 5)
     needed.take(1, 10)
     assert needed.table() == {2: 5}

@@ -42,7 +42,7 @@ class Beside(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 30), size=st.integers(0, 1000))
     def put_out_of_order(self, back: int, size: int) -> None:
-        """As copies in a compacted segment come."""
+        """As copies behind their originals come."""
         first = max(0, self.next_id - back)
         if not any(lo < first + 1 and first < lo + len(frame[4]) for lo, frame in self.frames.items()):
             self.new(first, 1, size, False)

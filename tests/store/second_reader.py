@@ -20,9 +20,10 @@ import msgpack
 READY, DELAYED, LEASED, ACKED, DEAD, CANCELLED, LOST = range(7)
 FINAL = (ACKED, CANCELLED, LOST)
 PUT, SETTLE, STATE, RUN, FUNCTION, LEASE = range(16, 22)
+COPIED = 1
 PLAIN = bytes(16)
 Position = tuple[int, int, int]  # segment, offset, size
-Record = tuple[int, int, int, float, bytes, Position]  # type, count, base, seconds since 1970, body
+Record = tuple[int, int, int, int, float, bytes, Position]  # type, flags, count, base, seconds since 1970, body
 
 
 @dataclass
@@ -79,7 +80,8 @@ class SecondReader:
         data = max(self.directory.glob("MANIFEST-??????????")).read_bytes()
         assert data[-15:] == b"crc32 %08x\n" % zlib.crc32(data[:-15])
         manifest: dict[str, Any] = json.loads(data[:-15])
-        assert (manifest["format"][0], manifest["incompatible"]) == (1, 0)
+        assert manifest["format"][0] == 1
+        assert manifest["incompatible"] in (0, 1)
         return manifest
 
     def read_checkpoints(self) -> tuple[int, int] | None:
@@ -119,8 +121,8 @@ class SecondReader:
         segment, offset, size = place
         found = self.parse(self.bytes_of(segment), offset, segment)
         assert found is not None
-        assert found[5][2] == size
-        return found[4]
+        assert found[6][2] == size
+        return found[5]
 
     def bytes_of(self, segment: int) -> bytes:
         entry = self.segments[segment]
@@ -132,7 +134,7 @@ class SecondReader:
     def parse(self, data: bytes, offset: int, segment: int) -> Record | None:
         if offset + 48 > len(data):
             return None
-        magic, type, _, size, count, length, base, aux, _, epoch, body_crc, crc = struct.unpack_from(
+        magic, type, flags, size, count, length, base, aux, _, epoch, body_crc, crc = struct.unpack_from(
             "<IBBHIIQQIIII", data, offset
         )
         seed = zlib.crc32(self.uuid[:8] + segment.to_bytes(8, "little"))
@@ -140,7 +142,7 @@ class SecondReader:
         right = zlib.crc32(data[offset : offset + 44], seed) == crc and zlib.crc32(body) == body_crc
         if not right or (magic, size, epoch) != (0x525144D9, 48, self.segments[segment]["epoch"]):
             return None
-        return type, count, base, aux / 1e9, body, (segment, offset, 48 + length)
+        return type, flags, count, base, aux / 1e9, body, (segment, offset, 48 + length)
 
     def replay(self, start: tuple[int, int] | None) -> Iterator[Record]:
         entries = self.manifest["segments"]
@@ -153,10 +155,12 @@ class SecondReader:
             data = self.bytes_of(entry["seq"])
             while record := self.parse(data, offset, entry["seq"]):
                 yield record
-                offset += record[5][2]
+                offset += record[6][2]
             assert entry["length"] in (None, offset), "a sealed segment is damaged"
 
-    def apply(self, type: int, count: int, base: int, wall: float, body: bytes, place: Position) -> None:
+    def apply(self, type: int, flags: int, count: int, base: int, wall: float, body: bytes, place: Position) -> None:
+        if flags & COPIED and self.moved(type, count, base, body, place):
+            return
         if type == PUT:
             assert body[:3] == b"DQ\1"
             if (run := body[24:40]) in self.lanes:
@@ -172,6 +176,19 @@ class SecondReader:
             self.functions[body[:16]] = body[16:]
         elif type == LEASE:
             self.take_early(*msgpack.unpackb(body))
+
+    def moved(self, type: int, count: int, base: int, body: bytes, place: Position) -> bool:
+        """Whether the original of a copy is known, which is read from its new place then."""
+        if type == PUT:
+            messages = self.lanes.get(body[24:40], Lane()).messages
+            known = [messages[id] for id in range(base, base + count) if id in messages]
+            for message in known:
+                message.frame = place
+            return bool(known)
+        lane = self.lanes.get(opened(body)[1][24:40], Lane())
+        old, before = (base >> 27, base & 0x7FFFFFF, place[2]), lane.results
+        lane.results = [(*row[:4], place if row[4] == old else row[4]) for row in before]
+        return lane.results != before
 
     def settle(self, ruling: bytes, settlement: bytes, wall: float, place: Position) -> None:
         if (run := settlement[24:40]) not in self.lanes:

@@ -252,7 +252,7 @@ def test_a_newer_format_is_refused_in_a_sentence(load: Workload, store: Path, wh
     if what == "major":
         text = text.replace(b'"format": [\n  1,', b'"format": [\n  2,')
     else:
-        text = text.replace(b'"incompatible": 0', b'"incompatible": 4')
+        text = text.replace(b'"incompatible": 1', b'"incompatible": 4')
     manifest.write_bytes(text + b"crc32 %08x\n" % crc32(text))
 
     found = check(store, load.clock)

@@ -176,7 +176,7 @@ def test_a_list_of_files_that_is_no_longer_read_is_refused_and_its_messages_are_
     [load, _] = busy_queue(store, clock, seed=1)
     expected = contents(opened_copy(load, store))
     file = next(load.directory.glob("MANIFEST-*"))
-    text = file.read_bytes().rpartition(b"crc32")[0].replace(b'"continues": []', b'"continues": [1, 64]', 1)
+    text = file.read_bytes().rpartition(b"crc32")[0].replace(b'"covers": []', b'"covers": [], "continues": [1, 64]', 1)
     file.write_bytes(text + b"crc32 %08x\n" % crc32(text))
 
     [found] = check(load.directory, clock).shards()

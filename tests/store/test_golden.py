@@ -117,7 +117,7 @@ def checkpoint(data: bytes) -> bytes:
 
 LATER: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "major": ("MANIFEST-*", lambda data: manifest(data, b'"format": [\n  1,', b'"format": [\n  2,')),
-    "feature": ("MANIFEST-*", lambda data: manifest(data, b'"incompatible": 0', b'"incompatible": 1')),
+    "feature": ("MANIFEST-*", lambda data: manifest(data, b'"incompatible": 0', b'"incompatible": 2')),
     "segment": ("*-*.seg", lambda data: segment(data, 8, 2)),
     "segment feature": ("*-*.seg", lambda data: segment(data, 12, 1)),
     "checksum algorithm": ("*-*.seg", lambda data: segment(data, 16, 1)),

@@ -10,11 +10,11 @@ import hashlib
 import json
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from dqlab.log import Log, NewRecord, Position, Record, RecordType
+from dqlab.log import Log, Position, Record, RecordType
 
 __all__ = ["RESULTS", "Chunk", "Entry", "History", "Ledger", "payload"]
 
@@ -54,7 +54,7 @@ def _sparse_head(ids: Sequence[int]) -> bytes:
 
 
 def sparse_ids(body: bytes | memoryview) -> tuple[int, ...]:
-    """The ids a compacted record holds."""
+    """The ids a copied record holds."""
     (n,) = _COUNT.unpack_from(body)
     return struct.unpack_from(f"<{n}Q", body, _COUNT.size)
 
@@ -218,7 +218,8 @@ class Ledger:
             chunk = self.chunks.pop(id, None)
             if chunk is not None:
                 chunk.alive.discard(id)
-                self.log.free(chunk.position.segment, len(payload(id)))
+                if self._counting:
+                    self.log.free(chunk.position.segment, len(payload(id)))
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -240,43 +241,39 @@ class Ledger:
         return json.dumps({"chunks": chunks, "next_id": self.next_id, "next_serial": self.next_serial}).encode()
 
     def compact(self, between: Callable[[], None] = lambda: None) -> int:
-        """Compact what the log wants compacted; return how many records moved.
+        """Append again what is needed of the segments that the log wants compacted; return how many records moved.
 
-        `between` is called after each record that was looked at, and may use the ledger.
+        `between` is called before each record that is copied, and may use the ledger.
         """
         with self.lock:
-            by_place = {self._place(chunk.position): chunk for chunk in self.distinct()}
-
-        def keep(record: Record) -> Iterator[NewRecord]:
+            victims = set(self.log.victims())
+            chosen = [chunk for chunk in self.distinct() if chunk.position.segment in victims]
+        moved = 0
+        for chunk in sorted(chosen, key=lambda chunk: chunk.position):
             between()
-            chunk = by_place.get(self._place(record.position))
+            body = self.read(chunk) if chunk.alive else b""
+            assert not chunk.alive or body == chunk.body()
             with self.lock:
-                ids = () if chunk is None else tuple(sorted(chunk.alive))
-            if not ids:
-                return
-            parts = [payload(id) for id in ids]
-            yield NewRecord(
-                type=RecordType.SPARSE,
-                parts=[_sparse_head(ids), *parts],
-                count=len(ids),
-                base=ids[0],
-                aux=record.aux,
-                needed=sum(map(len, parts)),
-                key=ids,
-            )
+                if chunk.alive and chunk.position.segment in victims:
+                    self._move(chunk)
+                    moved += 1
+        self.log.commit()
+        return moved
 
-        moved = self.log.compact(keep).moved
-        with self.lock:
-            for old, ids, new in moved:
-                chunk = by_place[self._place(old)]
-                self.log.free(old.segment, sum(len(payload(id)) for id in chunk.alive))
-                self.log.free(new.segment, sum(len(payload(id)) for id in ids if id not in chunk.alive))
-                chunk.position, chunk.sparse, chunk.ids = new, True, tuple(ids)
-        return len(moved)
-
-    @staticmethod
-    def _place(position: Position) -> tuple[int, int]:
-        return position.segment, position.offset
+    def _move(self, chunk: Chunk) -> None:
+        old, ids = chunk.position, tuple(sorted(chunk.alive))
+        parts = [payload(id) for id in ids]
+        needed = sum(map(len, parts))
+        chunk.position = self.log.append(
+            RecordType.SPARSE,
+            [_sparse_head(ids), *parts],
+            count=len(ids),
+            base=ids[0],
+            aux=self.next_serial - 1,
+            needed=needed,
+        )
+        self.log.free(old.segment, needed)
+        chunk.sparse, chunk.ids = True, ids
 
     # --- reopening -------------------------------------------------------------------------
 
@@ -287,8 +284,11 @@ class Ledger:
             self.next_id, self.next_serial = state["next_id"], state["next_serial"]
             for segment, offset, size, sparse, ids, alive in state["chunks"]:
                 self._keep(Chunk(Position(segment, offset, size), sparse, tuple(ids), set(alive)))
+        self._counting = False
         for record in self.log.replay():
             self._replay(record)
+        self.log.needs(self.needed())
+        self._counting = True
 
     def _replay(self, record: Record) -> None:
         if record.type != RecordType.SPARSE:
@@ -306,7 +306,6 @@ class Ledger:
         elif record.type == RecordType.RUN:
             self._end([record.base])
         if ids:
-            self.doubled |= self.chunks.keys() & set(ids)
-            position = record.position
-            self._keep(Chunk(position, record.type == RecordType.SPARSE, ids, set(ids)))
-            self.log.need(position.segment, sum(len(payload(id)) for id in ids))
+            copied = record.type == RecordType.SPARSE
+            self.doubled |= set() if copied else self.chunks.keys() & set(ids)
+            self._keep(Chunk(record.position, copied, ids, set(ids)))

@@ -16,7 +16,7 @@ __all__ = ["SMALL", "Workload", "run_session", "small_options"]
 
 def small_options(**changes: object) -> LogOptions:
     """Options under which a few hundred records fill many segments."""
-    values = {"segment_bytes": 4096, "reserve_bytes": 4096, "checkpoint_bytes": 16384, "copy_bytes_per_s": 1 << 30}
+    values = {"segment_bytes": 4096, "reserve_bytes": 4096, "checkpoint_bytes": 16384}
     return LogOptions(**(values | changes))  # type: ignore[arg-type]
 
 
