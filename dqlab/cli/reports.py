@@ -88,13 +88,12 @@ def _run_table(runs: Sequence[tuple[int, RunInfo]]) -> Iterator[str]:
         return
     names = {run.run: run.name for _, run in runs if run.name}
     states = [state for state in runs[0][1].counts if any(run.counts[state] for _, run in runs)]
-    rows = [["run", "name", "shard", *states, "results", "functions", "oldest ready"]]
+    rows = [["run", "name", "shard", *states, "results", "oldest ready"]]
     for index, run in runs:
         counts = [f"{run.counts[state]:,}" for state in states]
-        functions = f"{run.functions} of {run.versions}" if run.versions else "-"
         oldest = "-" if run.oldest_ready_s is None else f"{run.oldest_ready_s:,.0f} s"
         name = one_line(names.get(run.run, "-"))
-        rows.append([run.run[:8], name, str(index), *counts, f"{run.results:,}", functions, oldest])
+        rows.append([run.run[:8], name, str(index), *counts, f"{run.results:,}", oldest])
     yield from _aligned(rows, left=2)
 
 
@@ -109,13 +108,6 @@ def _shard(shard: ShardInfo) -> Iterator[str]:
     yield f"shard {shard.index:03d}: format {shard.format}, epoch {shard.epoch:,}, {state}"
     if shard.nbytes is not None:
         yield "  bytes: " + ", ".join(f"{kind} {nbytes:,}" for kind, nbytes in shard.nbytes.items())
-    rows = [["segment", "state", "bytes", "needed", "live"]]
-    for entry in shard.segments:
-        live = f"{entry.needed / entry.nbytes:.0%}" if entry.nbytes else "-"
-        state = "sealed" if entry.sealed else "open"
-        rows.append([one_line(entry.file), state, f"{entry.nbytes:,}", f"{entry.needed:,}", live])
-    yield from _indented(_aligned(rows, left=2), 2)
-    yield f"  checkpoints: {', '.join(map(one_line, shard.checkpoints)) or 'none'}"
 
 
 def _holder(holder: Holder) -> str:

@@ -9,11 +9,13 @@ from typing import NamedTuple
 from dqlab.log.directory import Directory
 from dqlab.log.errors import LogTooNew
 
-__all__ = ["Checkpoint", "LogMark", "read_checkpoint"]
+__all__ = ["UUID", "Checkpoint", "LogMark", "read_checkpoint"]
 
 _MAGIC = b"DQLABCKP"
 _VERSION = 1
 _HEADER = struct.Struct("<8sI16sQQIQ")
+UUID = slice(12, 28)
+"""Where it has the log's uuid."""
 _ENTRY_BYTES = 16
 """Of the table of needed bytes that earlier versions wrote."""
 

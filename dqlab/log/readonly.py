@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dqlab.log.checkpoints import Checkpoint, read_checkpoint
-from dqlab.log.directory import MANIFEST, SEGMENT, Directory, is_ours, manifest_name, shown
+from dqlab.log.checkpoints import UUID, Checkpoint, read_checkpoint
+from dqlab.log.directory import CHECKPOINT, MANIFEST, SEGMENT, Directory, is_ours, manifest_name, shown
 from dqlab.log.errors import ChangedMeanwhile, NotALog, RecordCorrupt, typed
 from dqlab.log.files import Files
 from dqlab.log.manifest import Manifest, SegmentEntry
@@ -142,16 +142,18 @@ class ReadOnlyLog:
 
 
 def listed_by_name(path: Path) -> Manifest:
-    """Return a manifest of the segments that are there, in place of one that cannot be read."""
-    # Earlier versions compacted into segments with later numbers than what followed: this is not their order.
+    """Return a manifest of the files that are there, in place of one that cannot be read."""
     directory = Directory(path, Files())
     with typed(directory):
-        found = {name: directory.read(name) for name in directory.names() if SEGMENT.fullmatch(name)}
-    prefixes = Counter(data[_PREFIX] for data in found.values()).most_common(1)
-    numbers = {name: (int(name[:10]), int(name[11:21])) for name in found}
-    entries = tuple(SegmentEntry(*numbers[name], length=len(data)) for name, data in found.items())
-    uuid = (prefixes[0][0] if prefixes else b"").ljust(16, b"\0")
-    return Manifest(uuid.hex(), max((epoch for _, epoch in numbers.values()), default=0), segments=entries)
+        names = directory.names()
+        segments = {name: directory.read(name) for name in names if SEGMENT.fullmatch(name)}
+        checkpoints = {name: directory.read(name)[UUID] for name in names if CHECKPOINT.fullmatch(name)}
+    # A record proves by the first half of the uuid that it belongs to the log, a checkpoint by all of it.
+    prefixes = Counter(data[_PREFIX] for data in segments.values()).most_common(1)
+    prefix = prefixes[0][0] if prefixes else b""
+    uuid = next((uuid for uuid in checkpoints.values() if uuid.startswith(prefix)), prefix).ljust(16, b"\0")
+    entries = tuple(SegmentEntry(int(name[:10]), int(name[11:21]), length=len(data)) for name, data in segments.items())
+    return Manifest(uuid.hex(), entries[-1].epoch if entries else 0, segments=entries, checkpoints=tuple(checkpoints))
 
 
 class _ReadingFiles(Files):

@@ -324,18 +324,8 @@ def survey(store: Path) -> tuple[SurveyedShard, ...]:
     except NotAQueue:
         return ()
     except LogError as error:
-        folders = _folders(store)
-        if not folders:
-            return (SurveyedShard(store.name, 0, str(store), error=str(error)),)
-        return tuple(shard for folder in folders for shard in survey(folder))  # one of them cannot be read
+        return (SurveyedShard(store.name, 0, str(store), error=str(error)),)
     return tuple(shard for place in places for shard in _surveyed_queue(place))
-
-
-def _folders(store: Path) -> list[Path]:
-    try:
-        return sorted(below for below in store.iterdir() if below.is_dir())
-    except OSError:
-        return []
 
 
 def _surveyed_queue(place: StoredPlace) -> list[SurveyedShard]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError
-from dqlab.frame import NO_ID, Frame, Outcome, Settlement
+from dqlab.frame import NO_ID, Frame, Settlement
 from dqlab.log import COPIED, Corruption, ManifestCorrupt, Record, RecordType, SegmentMissing
 from dqlab.log.ownership import Holder, look_at_lock
 from dqlab.log.readonly import ReadOnlyLog, listed_by_name
@@ -49,7 +49,6 @@ __all__ = [
     "QueueCheck",
     "QueueInfo",
     "RunInfo",
-    "SegmentInfo",
     "ShardCheck",
     "ShardInfo",
     "StoreInfo",
@@ -59,7 +58,7 @@ __all__ = [
     "show",
 ]
 
-SCHEMA = 2
+SCHEMA = 3
 _STRIDE = next_sequence(0)
 _ENDING = frozenset({Op.CANCEL, Op.DROP})
 _RUN = slice(HEADER_BYTES + 24, HEADER_BYTES + 40)
@@ -446,23 +445,8 @@ class RunInfo:
     """Messages by state; those that were leased are ready."""
     results: int
     """Number of results kept."""
-    versions: int
-    """Number of versions of its code."""
-    functions: int
-    """How many of their functions are stored."""
     oldest_ready_s: float | None
     """Age of the first ready message, seconds."""
-
-
-@dataclass(frozen=True)
-class SegmentInfo:
-    """One segment."""
-
-    file: str
-    nbytes: int
-    needed: int
-    """How many of its `nbytes` are needed."""
-    sealed: bool
 
 
 @dataclass(frozen=True)
@@ -479,8 +463,6 @@ class ShardInfo:
     holder: Holder | None = None
     nbytes: dict[str, int] | None = None
     """By kind: needed, garbage, checkpoints, reserve, total."""
-    segments: tuple[SegmentInfo, ...] = ()
-    checkpoints: tuple[str, ...] = ()
     runs: tuple[RunInfo, ...] = ()
 
 
@@ -542,11 +524,7 @@ def _shard(place: StoredPlace, index: int, path: Path, clock: Clock) -> ShardInf
 def _describe(read: OfflineShard, clock: Clock) -> ShardInfo:
     log, ledger = read.log, read.ledger
     sizes, needed = log.sizes(), needed_by(ledger)
-    segments = tuple(
-        SegmentInfo(entry.name, sizes.get(entry.name, 0), needed.get(entry.seq, 0), entry.length is not None)
-        for entry in log.manifest.segments
-    )
-    written, kept = sum(segment.nbytes for segment in segments), sum(needed.values())
+    written, kept = sum(sizes.get(entry.name, 0) for entry in log.manifest.segments), sum(needed.values())
     others = {
         "checkpoints": sum(sizes.get(name, 0) for name in log.manifest.checkpoints),
         "reserve": sizes.get("reserve", 0),
@@ -559,23 +537,18 @@ def _describe(read: OfflineShard, clock: Clock) -> ShardInfo:
         clean=log.clean,
         holder=look_at_lock(log.directory),
         nbytes={"needed": kept, "garbage": written - kept, **others, "total": written + sum(others.values())},
-        segments=segments,
-        checkpoints=tuple(checkpoint.name for checkpoint in log.checkpoints),
-        runs=tuple(_run(run, book, ledger, clock) for run, book in ledger.books.items()),
+        runs=tuple(_run(run, book, clock) for run, book in ledger.books.items()),
     )
 
 
-def _run(run: bytes, book: Book, ledger: Ledger, clock: Clock) -> RunInfo:
+def _run(run: bytes, book: Book, clock: Clock) -> RunInfo:
     record = book.record
-    codes = [] if record is None else record.codes
     oldest = book.lane.oldest()
     return RunInfo(
         run=run.hex(),
         name="plain puts" if run == NO_ID else None if record is None else record.name,
         counts={state.name.lower(): book.lane.counts[state] for state in State},
         results=len(book.results),
-        versions=len(codes),
-        functions=sum(code.get("blob") in ledger.functions for code in codes),
         oldest_ready_s=None if oldest is None else max(0.0, clock.monotonic() - oldest),
     )
 
@@ -598,8 +571,7 @@ def _rows_of(place: StoredPlace, index: int, path: Path, clock: Clock) -> Iterat
     try:
         log = ReadOnlyLog(path)
     except ManifestCorrupt:
-        yield from _unlisted_rows(lambda: ReadOnlyLog(path, listed_by_name(path)).replay(None))
-        return
+        log = ReadOnlyLog(path, listed_by_name(path))
     newest = log.checkpoints[-1] if log.checkpoints else None
     wanted = log, place, index, clock
     read = OfflineShard.read(*wanted, checkpoint=newest, watch=_opening_lost_runs)
@@ -641,40 +613,6 @@ def _result_rows(read: OfflineShard) -> Iterator[dict[str, Any]]:
             first, ordinal, n = stretch.piece
             for i in range(n):
                 yield _row(first + i, "acked", run, ordinal + i, result=_text(settlement.entry(stretch.at + i)))
-
-
-def _unlisted_rows(replay: Callable[[], Iterable[Record]]) -> Iterator[dict[str, Any]]:
-    """Yield what the segments hold, without the list of files: states are not known, and dropped runs come back."""
-    ids, seen = _Ids(0), Ranges()
-    for record in replay():
-        ids.note(record, ())
-    for record in replay():
-        if record.type == RecordType.PUT:
-            frame = Frame.decode(record.body)
-            for i in range(frame.count):
-                id = record.base + i
-                if frame.run not in ids.closed and not ids.ended.overlap(id, id + 1) and not seen.overlap(id, id + 1):
-                    seen.add(id, id + 1)
-                    # As `Lane.row` does: lane 0 has no input, so a message's position is its id.
-                    ordinal = id if frame.run == NO_ID else frame.ordinal + i
-                    yield _row(id, "unknown", frame.run, ordinal) | {"payload": _text(frame.message(i))}
-        elif record.type == RecordType.SETTLE:
-            yield from _acked_rows(record, seen)
-
-
-def _acked_rows(record: Record, seen: Ranges) -> Iterator[dict[str, Any]]:
-    """Yield the results in a settlement, whether or not they were forgotten."""
-    ruling, blob = open_settle(record.body)
-    settlement = Settlement.decode(blob)
-    at = 0
-    for first, ordinal, n in settlement.pieces:
-        for i in range(n):
-            acked = settlement.outcomes[at] == Outcome.ACK
-            accepted = ruling is None or any(p.first <= first + i < p.first + p.n for p, _ in ruling.acked)
-            if acked and accepted and not seen.overlap(first + i, first + i + 1):
-                seen.add(first + i, first + i + 1)
-                yield _row(first + i, "acked", settlement.run, ordinal + i, result=_text(settlement.entry(at)))
-            at += 1
 
 
 def _row(

@@ -48,7 +48,7 @@ def test_json_is_one_object(directory: Path, capsys: pytest.CaptureFixture[str],
     assert main(["store", verb, str(directory), "--json"]) == 0
 
     told = json.loads(capsys.readouterr().out)
-    assert told["schema"] == 2
+    assert told["schema"] == 3
     assert [queue["name"] for queue in told["queues"]] == ["pages"]
 
 

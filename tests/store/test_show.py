@@ -36,15 +36,11 @@ def test_counts_and_results_are_those_of_the_shard_that_was_online(store: Path, 
         assert {run.run: run.results for run in shard.runs} == {
             run.hex(): len(book.results) for run, book in books.items()
         }
-        assert {entry.file: entry.needed for entry in shard.segments if entry.sealed} == {
-            entry.name: log.needed(entry.seq) for entry in log._catalog.manifest.segments if entry.length is not None
-        }
         assert shard.nbytes is not None
         assert shard.nbytes["needed"] == log.usage().needed
         files = [*load.directory.glob("*.seg"), *load.directory.glob("ckpt-*")]
         assert shard.nbytes["total"] == sum(file.stat().st_size for file in files)
     assert [run.name for run in found.queues[0].shards[0].runs] == ["plain puts", "run-0", "run-1"]
-    assert [run.functions for run in found.queues[0].shards[0].runs] == [0, 1, 1]
 
 
 def test_a_store_a_queue_and_a_shard_may_be_given(store: Path, clock: FakeClock) -> None:
@@ -104,19 +100,18 @@ def test_ages_are_those_of_the_oldest_ready_message_even_after_a_restart(store: 
     assert shard.runs[0].oldest_ready_s == pytest.approx(3600)
 
 
-def test_json_is_one_object_of_schema_2_and_text_has_aligned_columns(store: Path, clock: FakeClock) -> None:
+def test_json_is_one_object_of_schema_3_and_text_has_aligned_columns(store: Path, clock: FakeClock) -> None:
     busy_queue(store, clock, seed=2, steps=30)
     found = show(store, clock)
 
     told = json.loads(json.dumps(found.to_dict()))
 
-    assert told["schema"] == 2
+    assert told["schema"] == 3
     assert told["queues"][0]["shards"][0]["format"] == "1.0"
     lines = show_text(found).splitlines()
     header = next(line for line in lines if line.lstrip().startswith("run "))
     row = lines[lines.index(header) + 1]
     assert row.index("plain puts") == header.index("name")
-    assert "checkpoints: ckpt-" in show_text(found)
 
 
 def test_a_shard_that_cannot_be_read_is_told_beside_those_that_can(store: Path, clock: FakeClock) -> None:
@@ -149,8 +144,6 @@ def test_no_text_of_a_store_reaches_the_terminal_with_its_escapes(store: Path, c
         replace(
             shard,
             error=evil if shard.index else None,
-            checkpoints=(evil,),
-            segments=tuple(replace(entry, file=evil) for entry in shard.segments),
             runs=tuple(replace(run, name=evil) for run in shard.runs),
             holder=Holder(evil, 1, evil, held=True),
         )
@@ -162,5 +155,5 @@ def test_no_text_of_a_store_reaches_the_terminal_with_its_escapes(store: Path, c
     )
     text += show_text(replace(found, queues=(replace(queue, error=evil),)))
 
-    assert text.count("mine") > 6
+    assert text.count("mine") > 4
     assert not {"\x1b", "\x07", "\r"} & set(text)
