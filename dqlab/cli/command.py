@@ -169,13 +169,6 @@ def parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--timeout", default="10s", metavar="TIME", help="for all of it; default: 10s")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
-    compact = commands.add_parser(
-        "compact",
-        help="give back the disk space of what is settled in a store or a queue that is not open anywhere",
-        description="Offline: opens the logs below DIR, copies what is needed, deletes the rest. While a lab has the "
-        "store open: %%dq compact QUEUE for one queue, %%dq gc for all.",
-    )
-    compact.add_argument("directory", type=_path, metavar="DIR", help="a store, or one queue's directory")
     return parser
 
 
@@ -297,23 +290,6 @@ def _demo(options: argparse.Namespace, _: list[str]) -> int:
         return FAILED
 
 
-def _compact(options: argparse.Namespace, _: list[str]) -> int:
-    from dqlab.errors import DqlabError
-    from dqlab.store.compaction import compact_offline
-
-    def progress(name: str, done: int, of: int) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{name}: {done / 1e6:,.1f} of {of / 1e6:,.1f} MB read ", end="", file=sys.stderr, flush=True)
-
-    try:
-        for name, gave in compact_offline(options.directory, progress):
-            say(f"{name}: {gave}")
-    except DqlabError as error:
-        say(f"dqlab compact: {error}", sys.stderr)
-        return FAILED
-    return 0
-
-
 def _up(options: argparse.Namespace, _: list[str]) -> int:
     from dqlab.cli.up import up
     from dqlab.errors import DqlabError
@@ -420,7 +396,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lab": _lab,
     "demo": _demo,
     "up": _up,
-    "compact": _compact,
     "store": _store,
     "doctor": _doctor,
 }

@@ -423,7 +423,7 @@ def _gc() -> Command:
 _WHEN = (
     "Neither loses a result. A queue does so by itself when more than half of its files is waste, so this is for "
     "when space is short now, or when runs that are not needed any more were dropped: %dq drop RUN, then %dq compact "
-    "for its queue, or %dq gc. A store that is not open anywhere: dqlab compact DIR, in a terminal."
+    "for its queue, or %dq gc."
 )
 
 

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from dqlab.frame import Frame, Settlement
-from dqlab.log import COPIED, Log, LogOptions, RecordCorrupt, RecordType
+from dqlab.log import COPIED, Log, RecordCorrupt, RecordType
 from dqlab.rules.batches import Batch, share
 from dqlab.rules.lane import Lane
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.states import State, stretches
 from dqlab.store.bodies import Move, base_of_copy, open_settle, pack_plain, place_of, position_of
-from dqlab.store.directories import NotAQueue, read_queue, shard_directory, stored_directories
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import unsettled
 from dqlab.store.values import Compacted
 
-__all__ = ["MOSTLY", "compact_offline", "compaction", "run_through"]
+__all__ = ["MOSTLY", "compaction", "run_through"]
 
 MOSTLY = 0.95
 """Share of a segment's bytes below which it is copied when compaction is asked for."""
@@ -184,29 +182,6 @@ def run_through(steps: Generator[Callable[[], Any], Any, Compacted]) -> Compacte
         except StopIteration as done:
             compacted: Compacted = done.value
             return compacted
-
-
-def compact_offline(directory: Path, progress: Callable[[str, int, int], None]) -> Iterator[tuple[str, Compacted]]:
-    """Compact each shard of a queue, or of all queues of a store, and yield its name and the outcome."""
-    # `progress` gets the shard's name, bytes done and the total. When a log cannot be opened, the shards before it are
-    # compacted already.
-    queues = stored_directories(directory)
-    if not queues:
-        hint = "Give a store, or one queue's directory in it, that you may read."
-        raise NotAQueue(directory=str(directory), reason="no queue.json is in it or below", hint=hint)
-    for path in queues:
-        queue = read_queue(path)
-        assert queue is not None, "only directories of queues are listed"
-        for index in range(queue.shards):
-            name, place = f"{queue.name}/{index}", shard_directory(path, index)
-            shard = DurableShard.open(
-                place, queue.name, index, queue.rules, log_options=LogOptions(), owner="dqlab compact"
-            )
-            try:
-                compacted = run_through(compaction(shard, below=MOSTLY, progress=partial(progress, name)))
-            finally:
-                shard.journal.log.close()
-            yield name, compacted
 
 
 def _nbytes(log: Log) -> int:

@@ -23,7 +23,7 @@ from dqlab.rules.states import State, stretches
 from dqlab.store.bodies import DeliveryCounts, Move, Ruling, pack_plain, pack_settle, place_of, position_of
 from dqlab.store.values import MAX_FUNCTION
 
-__all__ = ["MOVES", "LogJournal", "ReplayJournal", "needed_by", "unsettled"]
+__all__ = ["MOVES", "LogJournal", "needed_by", "unsettled"]
 
 MOVES = 100_000
 """Most moves in one record: some 20 MB."""
@@ -32,54 +32,6 @@ _ADDED = 1024
 _UNRECORDED = frozenset({Op.WHY, Op.PURGE})
 """Orders that are not recorded: `why` is for people only, and what `purge` does depends on leases, which a replay does
 not have; its moves are recorded instead."""
-
-
-class ReplayJournal:
-    """A `Journal` that records nothing, because all that a replay does is in the log already."""
-
-    def room(self, nbytes: int) -> bool:
-        """Return False, because a replay takes no frame."""
-        return False
-
-    def put(self, frame: Frame, first: int) -> int:
-        """Raise, because a journal without room is never asked to put."""
-        raise AssertionError("a replay takes no frame")
-
-    def moved(
-        self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
-    ) -> None:
-        """Do nothing."""
-
-    def freed(self, batch: Batch) -> None:
-        """Do nothing."""
-
-    def forgot(self, results: Iterable[Stretch]) -> None:
-        """Do nothing."""
-
-    def admit(self, nbytes: int = 0) -> None:
-        """Do nothing."""
-
-    def admit_order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Do nothing."""
-
-    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Raise, because a replay brings no new settlement."""
-        raise AssertionError("a replay takes no settlement")
-
-    def ordered(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Raise, because a replay brings no new order."""
-        raise AssertionError("a replay takes no order")
-
-    def begun(self, lease: Lease) -> None:
-        """Raise, because a replay brings no new lease."""
-        raise AssertionError("a replay takes no lease")
-
-    def function(self, hash: bytes, blob: bytes) -> None:
-        """Raise, because a replay brings no new function."""
-        raise AssertionError("a replay takes no function")
-
-    def noted(self) -> None:
-        """Do nothing."""
 
 
 class LogJournal:
@@ -93,8 +45,9 @@ class LogJournal:
     # counts anew by `needed_by`. So each count taken here has one way to end: a message's share when its state becomes
     # final (`moved`) or its lane is dropped (`freed`), a settlement when its last result is forgotten (`forgot`).
 
-    def __init__(self, log: Log, clock: Clock) -> None:
-        self.log = log
+    def __init__(self, log: Log | None, clock: Clock) -> None:
+        # None for a replay by a reader of files, which never records anything.
+        self._log = log
         self._clock = clock  # its wall time is kept with frames and delays
         self._moves: list[Move] = []
         self.recording = False
@@ -102,6 +55,12 @@ class LogJournal:
         self._early = Ranges()
         # Bytes of settlements that are kept for their results.
         self.stored = 0
+
+    @property
+    def log(self) -> Log:
+        """The log that it records in."""
+        assert self._log is not None, "a reader of files records nothing"
+        return self._log
 
     def start_recording(self, ledger: Ledger) -> None:
         """Record what happens from here on to a ledger that was replayed."""

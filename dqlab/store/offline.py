@@ -32,7 +32,7 @@ from dqlab.rules.shard import Shard
 from dqlab.rules.states import State, stretches
 from dqlab.store.bodies import open_settle, position_of
 from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_directory
-from dqlab.store.journal import ReplayJournal
+from dqlab.store.journal import LogJournal
 from dqlab.store.replay import rebuild
 
 __all__ = [
@@ -205,7 +205,7 @@ class OfflineShard:
         """Bring a ledger to where a log ends, or raise NotUnderstood when its content makes no sense."""
         # `watch` gets the ledger and the records behind the checkpoint (None = the oldest record left), and yields the
         # records to apply.
-        epoch, options, journal = log.manifest.epoch, place.options, ReplayJournal()
+        epoch, options, journal = log.manifest.epoch, place.options, LogJournal(None, clock)
         shard = Shard(place.name, index, epoch=epoch, options=options, clock=clock, random=Random(), journal=journal)
         ledger, records = Ledger(shard), log.replay(checkpoint)
         body = None if checkpoint is None else log.body(checkpoint)

@@ -27,9 +27,7 @@ def test_an_option_is_not_taken_for_the_one_that_begins_like_it(capsys: pytest.C
     assert "up takes no '--stor'. Did you mean --store?" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize(
-    "words", [["up", "--store", ""], ["store", "show", ""], ["store", "check", ""], ["compact", ""]]
-)
+@pytest.mark.parametrize("words", [["up", "--store", ""], ["store", "show", ""], ["store", "check", ""]])
 def test_an_empty_path_is_not_the_current_directory(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`dqlab up --store "$STORE"` with an unset variable made a store of the directory one was in."""
     with pytest.raises(SystemExit, match="2"):

@@ -23,9 +23,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-LINES = ["store show runs", "store show nodir", "store check runs", "store check nodir", "compact runs"]
+LINES = ["store show runs", "store show nodir", "store check runs", "store check nodir"]
 LINES += [
-    "compact nodir",
     "stats",
     "doctor",
     "status",
