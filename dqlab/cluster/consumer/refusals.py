@@ -87,13 +87,13 @@ class Refusals:
                 logger.exception("event=refusal_undecided consumer=%s run=%s", self._consumer, chunk.run.hex())
         for place, (index, _, packed, key) in undecided:
             if index in again:
-                chunk.done[place] = index, Outcome.RETURN, b"", None
+                chunk.done.replace(place, [(index, Outcome.RETURN, b"", None)])
             else:
                 meta, (failure,) = unpack(packed)
                 # Retried as often as the run says, though many servers call a refused file missing: another consumer
                 # may be about to find that credentials have expired.
                 outcome = Outcome.FAIL if index in far else Outcome(meta["outcome"])
-                chunk.done[place] = index, outcome, bytes(failure), key
+                chunk.done.replace(place, [(index, outcome, bytes(failure), key)])
 
     async def _to_give_back(
         self, chunk: Chunk, storages: Mapping[str, Sequence[_Refused]], shards: Mapping[int, _Calls]

@@ -76,8 +76,6 @@ _DISPATCHES = cast("FunctionType", singledispatch(len)).__code__
 _OF_MEMBERS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 _MAX_DEPTH = 4
 _MAX_CHILDREN = 10_000
-_SHORTEST_REFERENCE = 29
-"""Bytes of a pickle that holds nothing but a one-letter name in ``__main__``."""
 _TOO_DEEP = "it is nested too deeply"
 # Pickles name the functions below by module and name: `_code_again`, `_cached_again`, `_property_again`,
 # `_fill_dispatch`, `_empty_module`, `_same`, `_fill`, `_fill_members` and `_from_module`. Durable logs keep such
@@ -338,7 +336,8 @@ def _pickled(value: object, version: Callable[[Any], str | None] | None = None, 
 
 def make_sealer() -> Callable[[object], bytes]:
     """Return `seal_value` with its names bound locally, for loops over many small values."""
-    dumps, main, shortest, by_value = pickle.dumps, b"_main__", _SHORTEST_REFERENCE, _by_value  # the end of _MAIN
+    dumps, main, by_value = pickle.dumps, b"_main__", _by_value  # the end of _MAIN
+    refers = pickle.STACK_GLOBAL[0]
 
     def seal(value: object) -> bytes:
         try:
@@ -348,8 +347,8 @@ def make_sealer() -> Callable[[object], bytes]:
         except BaseException:  # noqa: BLE001 - pickling runs the value's own code, which may even call sys.exit
             return by_value(value)
         # Pickle refers to classes and functions of a notebook by name; no other process finds them there.
-        # find() costs half of `in` for bytes.
-        return sealed if len(sealed) < shortest or sealed.find(main) < 0 else by_value(value)
+        # Looking for one byte costs a fifth of looking for a word, and small values refer to nothing.
+        return sealed if refers not in sealed or sealed.find(main) < 0 else by_value(value)
 
     return seal
 

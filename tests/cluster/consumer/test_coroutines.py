@@ -181,7 +181,7 @@ def test_chunk_that_was_given_back_before_it_began_ends() -> None:
         assert flight.chunk.give_back(5) is not None
         Coroutines(2, ORIGIN).add(flight)
         await asyncio.wait_for(asyncio.wrap_future(flight.ended), 5)
-        return flight.chunk.done
+        return list(flight.chunk.done)
 
     assert asyncio.run(scenario()) == []
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.cluster.consumer.process.child import Turns
 from dqlab.cluster.consumer.process.pipes import LastWords, Record, Records, Say
-from dqlab.cluster.consumer.running.chunk import Chunk, Done
+from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
 from dqlab.cluster.shard.pages import page
 from dqlab.cluster.transport.sealed import open_value, seal_value
@@ -64,7 +64,8 @@ def told(settlement: bytes | None) -> dict[int, tuple[int, Outcome, bytes, str |
 def test_outcomes_belong_to_their_messages_whatever_ended_first(order: list[int]) -> None:
     """Coroutines end as they like: the last one minus the first one says nothing about those between them."""
     chunk = chunk_of(10)
-    chunk.done += [(index, Outcome.ACK, b"%d" % index, f"{index}.txt") for index in order]
+    for done in [(index, Outcome.ACK, b"%d" % index, f"{index}.txt") for index in order]:
+        chunk.done.append(done)
 
     said = told(chunk.collect(100, 1 << 20))
 
@@ -142,7 +143,8 @@ def test_outcome_that_has_not_left_its_process_is_claimed_from_a_recreated_shard
 def test_settlements_are_cut_by_bytes_and_hold_one_message_at_least() -> None:
     """A log takes records up to 64 MiB, and a shard one at a time: results that end together need not fit together."""
     chunk = chunk_of(6)
-    chunk.done += [(index, Outcome.ACK, bytes(n), None) for index, n in enumerate([10, 90, 1, 500, 60, 40])]
+    for done in [(index, Outcome.ACK, bytes(n), None) for index, n in enumerate([10, 90, 1, 500, 60, 40])]:
+        chunk.done.append(done)
 
     found = [told(chunk.collect(4096, 100)) for _ in range(4)]
 
@@ -154,7 +156,8 @@ def test_what_is_known_of_results_counts_when_a_settlement_is_cut_by_bytes() -> 
     """Four thousand versions of a kilobyte each are four megabytes, beside results of a few bytes."""
     frame = Frame.decode(Frame.encode([b"x"] * 4, kind=Kind.ELEMENT, run=b"r" * 16))
     chunk = Chunk(0, 1, 1, TIMEOUT, [0], [frame])
-    chunk.done += [(index, Outcome.ACK, bytes(10), None) for index in range(4)]
+    for done in [(index, Outcome.ACK, bytes(10), None) for index in range(4)]:
+        chunk.done.append(done)
     chunk.versions |= {0: "v" * 20, 1: "v" * 80, 2: "v" * 7}
 
     found = [len(told(chunk.collect(4096, 100))) for _ in range(3)]
@@ -193,7 +196,8 @@ def test_single_calls_have_nothing_of_how_they_were_made() -> None:
 def test_large_results_are_let_go_of_when_they_have_arrived() -> None:
     """60 results of 8 MB in one lease need not stay in their consumer until its last message has ended."""
     chunk = chunk_of(3)
-    chunk.done += [(index, Outcome.ACK, bytes(1 << 20), None) for index in (1, 0)]
+    for done in [(index, Outcome.ACK, bytes(1 << 20), None) for index in (1, 0)]:
+        chunk.done.append(done)
     chunk.collect(4096, 1 << 23)
     chunk.confirm()
 
@@ -204,7 +208,8 @@ def test_large_results_are_let_go_of_when_they_have_arrived() -> None:
 def test_message_that_ended_twice_is_refused() -> None:
     """Else one of its outcomes would be recorded for its neighbour."""
     chunk = chunk_of(4)
-    chunk.done += [(index, Outcome.ACK, b"", None) for index in (0, 1, 1, 3)]
+    for done in [(index, Outcome.ACK, b"", None) for index in (0, 1, 1, 3)]:
+        chunk.done.append(done)
 
     with pytest.raises(FrameCorrupt, match="position 1 stands behind 1"):
         chunk.collect(100, 1 << 20)
@@ -214,10 +219,10 @@ def test_message_that_ended_twice_is_refused() -> None:
 def test_when_a_message_ended_is_known_before_its_outcome_is_there(error: BaseException) -> None:
     """A settlement may be packed in between: the next message seemed to have run since the machine was started."""
 
-    class Seen(list[Done]):
-        def append(self, done: Done, /) -> None:
-            ends.append(chunk.ended[done[0]])
-            super().append(done)
+    class Seen(list[bytes]):
+        def append(self, payload: bytes, /) -> None:
+            ends.append(chunk.ended[chunk.done.positions[-1]])
+            super().append(payload)
 
     def fails(value: object) -> object:
         if value == 1:
@@ -227,7 +232,7 @@ def test_when_a_message_ended_is_known_before_its_outcome_is_there(error: BaseEx
     ends: list[float] = []
     frame = Frame.decode(Frame.encode([seal_value(at) for at in range(4)], kind=Kind.ELEMENT, ordinal=0))
     chunk = Chunk(0, 1, 1, TIMEOUT, [0], [frame])
-    chunk.done = Seen()
+    chunk.done.payloads = Seen()
 
     run_calls(chunk, Work(fails), Origin("c", "w", 1 << 20))
 

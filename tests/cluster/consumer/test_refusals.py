@@ -270,11 +270,11 @@ def test_what_is_not_decided_yet_is_never_settled(monkeypatch: pytest.MonkeyPatc
     async def scenario(bench: Bench) -> None:
         chunk = bench.chunk()
         chunk.sink = sink
-        chunk.done[0] = 0, Outcome.ACK, b"result", "0.txt"
+        chunk.done.replace(0, [(0, Outcome.ACK, b"result", "0.txt")])
 
         if sink:
             pending = chunk.pending()
-            assert pending == chunk.done[:1]
+            assert pending == [chunk.done[0]]
             chunk.refer(pending)
             assert not chunk.pending()
         first = chunk.collect()

@@ -21,14 +21,14 @@ from typing import Any, Self
 
 from dqlab import platforms
 from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Records, Say, record
-from dqlab.cluster.consumer.running.chunk import Done
 from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, fail_all, run_calls
 from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.running.outcomes import Done
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents import Document, pdf
 from dqlab.documents.ahead import ReadAhead
 from dqlab.documents.document import reading_ahead
-from dqlab.frame import Kind
+from dqlab.frame import Kind, Outcome
 
 __all__ = ["Turns", "main"]
 
@@ -54,6 +54,9 @@ class Turns:
         """A message that has arrived and belongs to the next function."""
         self._payload = b""
         self._function: Record | None = None
+        self.positions, self.keys = deque[int](maxlen=1), deque[str | None](maxlen=1)
+        """The turn and the key of the message whose result comes next into `payloads`."""
+        self.payloads = _Results(self)
         self.running: int | None = None
         self.document: tuple[int, str] | None = None
         self.kind = Kind.ELEMENT
@@ -213,6 +216,18 @@ class Turns:
             return call(value)
 
         return replace(work, call=noted)
+
+
+class _Results:
+    """The column of results of this process."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    def append(self, payload: bytes) -> None:
+        """Report the result of the message that was noted last."""
+        turns = self._turns
+        turns.append((turns.positions[0], Outcome.ACK, payload, turns.keys[0]))
 
 
 def _restore_environment(pythonpath: str | None) -> None:

@@ -17,8 +17,9 @@ from hashlib import blake2b
 
 from dqlab.cluster.consumer.process.child_handle import Child
 from dqlab.cluster.consumer.process.pipes import Record, Say
-from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done, Undecided
+from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin
+from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done, Undecided
 from dqlab.cluster.transport.isolation import Isolation, size
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents.ahead import MOST

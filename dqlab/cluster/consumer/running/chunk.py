@@ -10,11 +10,11 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from itertools import accumulate
 from operator import itemgetter, sub
-from typing import Any, TypeAlias
+from typing import Any
 
+from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Columns, Done, Outcomes
 from dqlab.documents import Document
 from dqlab.documents.ahead import ReadAhead
 from dqlab.documents.document import reading_ahead
@@ -22,25 +22,12 @@ from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
 
-__all__ = ["UNDECIDED", "Chunk", "Done", "Undecided"]
-
-
-class Undecided(IntEnum):
-    """The outcome of a delivery whose consumer has not decided on one."""
-
-    UNDECIDED = 255
-    """The document's storage may have refused it; `consumer.refusals` reads the payload, and no shard ever gets it."""
-
-
-UNDECIDED = Undecided.UNDECIDED
-Done: TypeAlias = tuple[int, Outcome | Undecided, bytes, str | None]
-"""One message's outcome: position in the chunk, outcome, payload, the document's key. A plain tuple, since a named one
-costs as much to make as calling a small function."""
+__all__ = ["Chunk", "Done"]
 
 
 SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
 """Most messages of a settlement and bytes of their outcomes: it becomes one record of a log, which has a limit."""
-_POSITION, _OUTCOME = itemgetter(0), itemgetter(1)
+_POSITION = itemgetter(0)
 _MADE_BYTES = 3
 """Bytes of each message in the part of a settlement that describes how results were made."""
 _NAN = float("nan")
@@ -85,8 +72,7 @@ class Chunk:
         self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
         self.count = self._starts[-1]
         self._positions = tuple(range(self.count))
-        # The thread that runs a message writes these before it appends the outcome to `done`. They are not in `done`
-        # itself: a longer tuple, and one more column to unpack, cost each of a million messages more than this list.
+        # The thread that runs a message writes these before the outcome is in `done`.
         self.began, self.ended = 0.0, [0.0] * self.count
         """When the first message began, and when each one ended, by position, 0 where that is unknown; seconds of
         `time.perf_counter`."""
@@ -97,7 +83,7 @@ class Chunk:
         self._made_bytes = 0 if self.run == NO_ID else _MADE_BYTES
         self._attempts = self._by_position(attempts) if attempts else {}
         self.todo: deque[int] = deque(self._positions)
-        self.done: list[Done] = []
+        self.done = Outcomes()
         # Positions, not ids. Change it in place and only add: see `cancel`; `Slot._place` and `give_up` count on it.
         self.cancelled: set[int] = set()
         self.cancelled_at = 0.0
@@ -153,18 +139,21 @@ class Chunk:
 
     def unsettled(self) -> list[tuple[int, int]]:
         """Return the ids to reclaim from a recreated shard, as ranges."""
-        done = self.done[:]  # a copy, since the slot's thread appends meanwhile
         # Of what is on its way only acks, which count once however often they are sent. A failure may have been counted
         # by a shard that was recreated since: reclaimed here, it would count twice.
-        left = {index for index, outcome, _, _ in done[self._confirmed : self._sent] if not outcome}
-        left |= {index for index, _, _, _ in done[self._sent :]}
+        done = self.done.columns(0, len(self.done))
+        on_its_way = slice(self._confirmed, self._sent)
+        left = {
+            at for at, outcome in zip(done.positions[on_its_way], done.outcomes[on_its_way], strict=True) if not outcome
+        }
+        left.update(done.positions[self._sent :])
         if not self.over:
-            left |= set(self._positions).difference(self._given_back, map(_POSITION, done))
+            left |= set(self._positions).difference(self._given_back, done.positions)
         return [(piece.first, piece.first + piece.n) for piece in self._pieces(tuple(sorted(left)))]
 
     def taken(self) -> list[int]:
         """Return the positions of messages that have begun and have no outcome."""
-        return sorted(set(self._positions).difference(self.todo, self._given_back, map(_POSITION, self.done)))
+        return sorted(set(self._positions).difference(self.todo, self._given_back, self.done.ended()))
 
     @property
     def kind(self) -> Kind:
@@ -293,68 +282,64 @@ class Chunk:
         if not indexes:
             return None
         self._given_back.update(indexes)
-        n = len(indexes)
-        return self._encode(indexes[::-1], [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
+        return self._returned(indexes[::-1])
 
     def give_up(self) -> bytes | memoryview | None:
         """Stop this chunk and return a settlement that gives back messages without an outcome, or None."""
         self.stopped = True
         # Not the cancelled ones, nor, with early ack, those that may have begun: these are not delivered again.
-        ended = {*self._given_back, *self.cancelled, *map(_POSITION, self.done)}
+        ended = {*self._given_back, *self.cancelled, *self.done.ended()}
         left = [index for index in (sorted(self.todo) if self.early else self._positions) if index not in ended]
         self.todo.clear()
         if not left:
             return None
         self._given_back.update(left)
-        n = len(left)
-        return self._encode(left, [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
+        return self._returned(left)
 
     def collect(self, most: int = SETTLE_MOST, most_bytes: int = SETTLE_BYTES) -> bytes | memoryview | None:
         """Return a settlement of up to `most` outcomes before the first undecided one, or None when there are none."""
-        if self.sink:
-            most = min(most, self._referred - self._collected)
-        done = _decided(self.done[self._collected : self._collected + most])
-        if not done:
+        start = self._collected
+        stop = self.done.decided(start, min(start + most, self._referred) if self.sink else start + most)
+        if stop == start:
             return None
-        indexes, outcomes, payloads, keys = zip(*done, strict=True)
-        texts = 0 if keys.count(None) == len(done) else sum(map(len, filter(None, keys)))
-        if self.versions:
-            texts += sum(map(len, self._versions_at(indexes) or ()))
-        if sum(map(len, payloads)) + texts + self._made_bytes * len(done) > most_bytes:
-            sizes = accumulate(map(self._size, done))
+        done = self.done.columns(start, stop)
+        if self._size(done) > most_bytes:
             # At least one, however large: a settlement that stays empty would never be sent.
-            done = done[: max(1, bisect_right(list(sizes), most_bytes))]
-            indexes, outcomes, payloads, keys = zip(*done, strict=True)
+            ends = accumulate(self._size(self.done.columns(at, at + 1)) for at in range(start, stop))
+            stop = start + max(1, bisect_right(list(ends), most_bytes))
+            done = self.done.columns(start, stop)
         busy = self.busy_s
-        settlement = self._encode(indexes, outcomes, payloads, keys, max(0.0, busy - self.busy_collected), done)
+        settlement = self._encode(done, max(0.0, busy - self.busy_collected))
         self.busy_collected = busy
-        self._collected += len(done)
+        self._collected = stop
         self._collected_bytes += len(settlement)
-        acked = outcomes.count(Outcome.ACK)
+        acked = done.outcomes.count(Outcome.ACK)
         self.acked += acked
-        if acked < len(done):
+        if acked < stop - start:
             self._note_failures(done)
-        self.units += sum(self._weight_at(entry[0]) for entry in done) if self._paged else len(done)
+        self.units += sum(map(self._weight_at, done.positions)) if self._paged else stop - start
         return settlement
 
     def pending(self) -> list[Done]:
         """Return the decided outcomes whose results are not in the sink yet, which `collect` leaves."""
-        return _decided(self.done[self._referred : self._referred + SETTLE_MOST])
+        start = self._referred
+        done = self.done.columns(start, self.done.decided(start, start + SETTLE_MOST))
+        return list(zip(*done, strict=True))
 
     @property
     def undecided(self) -> bool:
         """Whether the next outcome to settle is undecided."""
         first = self._referred if self.sink else self._collected
-        return first < len(self.done) and self.done[first][1] is UNDECIDED
+        return first < len(self.done) and self.done.outcome(first) is UNDECIDED
 
     def refusals(self) -> list[tuple[int, Done]]:
         """Return the undecided outcomes, with their places in `done`."""
         first = self._referred if self.sink else self._collected
-        return [(place, each) for place, each in enumerate(self.done[first:], first) if each[1] is UNDECIDED]
+        return [(place, each) for place, each in enumerate(self.done) if place >= first and each[1] is UNDECIDED]
 
     def refer(self, done: Sequence[Done]) -> None:
         """Replace the outcomes that `pending` returned by those that refer to the sink."""
-        self.done[self._referred : self._referred + len(done)] = done
+        self.done.replace(self._referred, done)
         self._referred += len(done)
 
     def sending(self) -> None:
@@ -367,60 +352,61 @@ class Chunk:
         # would count as confirmed while they are on their way, and a recreated shard would deliver them again.
         if self._collected_bytes > _HELD_BYTES:
             self._collected_bytes = 0
-            for at in range(self._confirmed, self._collected):
-                index, outcome, _, _ = self.done[at]
-                self.done[at] = index, outcome, b"", None
+            self.done.release(self._confirmed, self._collected)
         self._confirmed = self._sent = self._collected
 
     def nothing(self) -> bytes | memoryview:
         """Return an empty settlement."""
         return Settlement.encode([], b"", [], run=self.run, epoch=self.epoch, lease=self.lease)
 
-    def _size(self, done: Done) -> int:
-        index, _, payload, key = done
-        return len(payload) + len(key or "") + len(self.versions.get(index, "")) + self._made_bytes
+    def _size(self, done: Columns) -> int:
+        """Return the bytes of some outcomes in a settlement."""
+        texts = 0 if not any(done.keys) else sum(map(len, filter(None, done.keys)))
+        if self.versions:
+            texts += sum(map(len, self._versions_at(done.positions) or ()))
+        return sum(map(len, done.payloads)) + texts + self._made_bytes * len(done.payloads)
 
-    def _note_failures(self, done: list[Done]) -> None:
-        failed = [payload for _, outcome, payload, _ in done if outcome in (Outcome.FAIL, Outcome.REJECT)]
+    def _note_failures(self, done: Columns) -> None:
+        pairs = zip(done.outcomes, done.payloads, strict=True)
+        failed = [payload for outcome, payload in pairs if outcome in (Outcome.FAIL, Outcome.REJECT)]
         self.failed += len(failed)
         if failed:
             self.last_error = Failure.from_bytes(failed[-1]).error
 
-    def _encode(
-        self,
-        indexes: Sequence[int],
-        outcomes: Sequence[Outcome],
-        payloads: Sequence[bytes],
-        keys: Sequence[str | None],
-        busy_s: float,
-        done: Sequence[Done] = (),
-    ) -> bytes | memoryview:
-        """Pack outcomes by position, where `done` has those of messages that have run, in the order of their ends."""
-        n, first = len(indexes), indexes[0]
-        if tuple(indexes) != self._positions[first : first + n]:
-            rows = sorted(zip(indexes, outcomes, payloads, keys, strict=True), key=_POSITION)
-            indexes, outcomes, payloads, keys = zip(*rows, strict=True)
-        acked = self.run != NO_ID and Outcome.ACK in outcomes  # single calls are in no table, so they need no lineage
+    def _returned(self, indexes: list[int]) -> bytes | memoryview:
+        """Pack messages that are given back."""
+        n = len(indexes)
+        return self._encode(Columns(indexes, [Outcome.RETURN] * n, [b""] * n, [None] * n), 0.0)
+
+    def _encode(self, done: Columns, busy_s: float) -> bytes | memoryview:
+        """Pack outcomes."""
+        acked = done.outcomes.count(Outcome.ACK)
+        # Single calls are in no table, so they need no lineage.
+        made = self._making(done) if acked and self.run != NO_ID else None
+        indexes, n = done.positions, len(done.positions)
+        if tuple(indexes) != self._positions[indexes[0] : indexes[0] + n]:
+            done = Columns(*map(list, zip(*sorted(zip(*done, strict=True), key=_POSITION), strict=True)))
         return Settlement.encode(
-            self._pieces(tuple(indexes)),
-            bytes(n) if outcomes.count(Outcome.ACK) == n else bytes(outcomes),  # ACK is 0
-            payloads,
+            self._pieces(tuple(done.positions)),
+            bytes(n) if acked == n else bytes(done.outcomes),  # ACK is 0
+            done.payloads,
             run=self.run,
             epoch=self.epoch,
             lease=self.lease,
             busy_s=busy_s,
-            keys=None if keys.count(None) == n else [key or "" for key in keys],
-            made=self._making(indexes, done) if acked else None,
+            keys=None if done.keys.count(None) == n else [key or "" for key in done.keys],
+            made=made,
         )
 
-    def _making(self, indexes: Sequence[int], done: Sequence[Done]) -> Making:
-        """Return how the results of some messages were made."""
+    def _making(self, done: Columns) -> Making:
+        """Return how the results among some outcomes were made, by ascending position."""
+        indexes = sorted(done.positions)
         seconds = self.seconds_at(indexes)
         attempts = self.attempts_at(indexes) if self._attempts else None
         versions = self._versions_at(indexes)
         now, ages = time.perf_counter(), None
-        first = next(self.ended[index] for index, outcome, *_ in done if not outcome) or now
-        last = next(self.ended[index] for index, outcome, *_ in reversed(done) if not outcome) or now
+        acked = done.outcomes.index(Outcome.ACK), len(indexes) - 1 - done.outcomes[::-1].index(Outcome.ACK)
+        first, last = (self.ended[done.positions[place]] or now for place in acked)
         if last - first > FAR_APART:
             ages = [last - (self.ended[index] or last) for index in indexes]
             first = last
@@ -445,9 +431,3 @@ class Chunk:
             pieces.append(Piece(piece.first + offset, piece.ordinal + offset, n))
             at, least = at + n, lo + n
         return pieces
-
-
-def _decided(done: list[Done]) -> list[Done]:
-    """Return the outcomes before the first undecided one."""
-    outcomes = list(map(_OUTCOME, done))
-    return done[: outcomes.index(UNDECIDED)] if UNDECIDED in outcomes else done

@@ -18,7 +18,8 @@ from functools import partial
 from types import CoroutineType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.transport.isolation import is_coroutine
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.cluster.transport.wire import pack
@@ -92,8 +93,20 @@ class _Left(Protocol):
     def popleft(self) -> int: ...
 
 
+class _Column(Protocol):
+    def append(self, value: Any, /) -> None: ...
+
+
 class _Ended(Protocol):
+    """Takes outcomes: others than results whole, results as their columns, the payload last."""
+
     def append(self, done: Done, /) -> None: ...
+    @property
+    def positions(self) -> _Column: ...
+    @property
+    def keys(self) -> _Column: ...
+    @property
+    def payloads(self) -> _Column: ...
 
 
 class _Numbers(Protocol):
@@ -249,34 +262,29 @@ def _take(chunk: Queued) -> int | None:
 def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901, PLR0915 - a call more costs each message
     """Run a function over the messages left in a chunk, one after another."""
     # A million messages pass through this loop: every name in it is local, and one more call would cost each of them.
-    take, finish, call, messages = chunk.todo.popleft, chunk.done.append, work.call, chunk.messages()
-    cancelled, clock, load, seal, limit = (
-        chunk.cancelled,
-        time.perf_counter,
-        pickle.loads,
-        make_sealer(),
-        work.most(origin),
-    )
-    spread, ended, waits = chunk.kind is Kind.CALL, chunk.ended, chunk.waits
+    done, take, call, messages = chunk.done, chunk.todo.popleft, work.call, chunk.messages()
+    note_position, note_key, finish = done.positions.append, done.keys.append, done.payloads.append
+    cancelled, ended, waits, spread = chunk.cancelled, chunk.ended, chunk.waits, chunk.kind is Kind.CALL
+    clock, load, seal, limit = time.perf_counter, pickle.loads, make_sealer(), work.most(origin)
     running.set((chunk, None))
     now = chunk.began = clock()
     while not chunk.stopped:
         try:
-            index = take()
+            chunk.running = index = take()
         except IndexError:
             break
         if cancelled and index in cancelled:
             ended[index] = now
-            finish((index, Outcome.RETURN, b"", None))
+            done.append((index, Outcome.RETURN, b"", None))
             continue
         key = None
         if waits:
             now = clock()
-        chunk.running = index
         try:
             value = load(messages[index])
             if spread:
-                result = call(*value[0], **value[1])
+                args, named = value
+                result = call(*args, **named)
             else:
                 kind = type(value)
                 if kind is Document:
@@ -295,19 +303,18 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
             payload = seal(result)
             if len(payload) > limit:
                 raise ResultTooLarge(size=len(payload), limit=limit)
-        except SealError as error:
-            outcome = failed(index, _refusal(result, error.reason), origin, work.code, key, clock() - now)
-            now = ended[index] = clock()
-            finish(outcome)
         except BaseException as error:  # noqa: BLE001 - sys.exit in a function fails its message, not the worker
-            outcome = failed(index, error, origin, work.code, key, clock() - now)
+            raised = _refusal(result, error.reason) if type(error) is SealError else error
+            outcome = failed(index, raised, origin, work.code, key, clock() - now)
             now = ended[index] = clock()
-            finish(outcome)
+            done.append(outcome)
         else:
             # Before `finish`: the event loop reads `ended` as soon as the outcome is there. The clock is read once for
             # each message: the next one begins where this one ends.
             now = ended[index] = clock()
-            finish((index, ACK, payload, key))
+            note_position(index)
+            note_key(key)
+            finish(payload)
     end_if_forked()
     chunk.rest()
     chunk.running = None
