@@ -171,8 +171,6 @@ class Slot:
         self._shards, self._functions, self._touched = shards, functions, touched
         self._sinks = sinks if sinks is not None else Sinks(name.partition("#")[0], "this process", options.origin)
         self._refusals = refusals if refusals is not None else Refusals(name.partition("#")[0], "this process")
-        self._into_sinks: dict[Chunk, asyncio.Task[None]] = {}
-        """The task that settles finished messages of a running chunk, where its run has a sink."""
         self._session = uuid.uuid4().hex
         self._inbox: deque[Chunk] = deque()
         self._running: Chunk | None = None
@@ -371,7 +369,7 @@ class Slot:
         if chunk in self._inbox and chunk.finished:  # before the await too: `_work` must not take an empty chunk
             self._inbox.remove(chunk)
         self._look_ahead()
-        await self._settle(chunk, settlement)
+        await self._send(chunk, settlement)
         return given
 
     def _look_ahead(self) -> None:
@@ -493,10 +491,7 @@ class Slot:
     async def _attend(self, chunk: Chunk, end: asyncio.Future[Any]) -> bool:
         """Settle finished messages every 100 ms until `end`, and return False if a cancelled message still runs."""
         while not (await asyncio.wait((end,), timeout=SETTLE_EVERY))[0]:
-            if chunk.sink:
-                self._settle_meanwhile(chunk)
-            else:
-                await self._settle_done(chunk)
+            self._settle_meanwhile(chunk)
             if self.begun.look(chunk, asyncio.get_running_loop().time()):
                 self._touched()
             if chunk.stopped or (self._clinging(chunk) and time.monotonic() - chunk.cancelled_at >= LET_GO_S):
@@ -546,14 +541,10 @@ class Slot:
                 return
             if not flight.ended.done():
                 # Send a credit now: a chunk that has begun all its messages no longer counts as in hand.
-                if chunk.sink:
-                    self._settle_meanwhile(chunk)
-                    await self._settle(chunk, chunk.nothing())
-                else:
-                    await self._settle_done(chunk, always=True)
+                await self._send(chunk, chunk.nothing())
             if await self._attend_flight(chunk, flight, flight.ended):
                 await self._note_run(chunk)
-                await self._settle_done(chunk)
+                await self._settle(chunk)
         except Exception as error:  # noqa: BLE001 - its messages are delivered again, and other chunks continue
             self._lost(chunk, error)
         finally:
@@ -577,9 +568,8 @@ class Slot:
                 self._abandon_coroutines(thread, chunk, clinging)
             settlement = chunk.give_up()
             # Outcomes first, then the messages given back: one that ends in between is in both, and the first counts.
-            await self._settle_done(chunk, always=settlement is None)
-            if settlement is not None:
-                await self._settle(chunk, settlement)
+            await self._settle(chunk)
+            await self._send(chunk, settlement or chunk.nothing())
             return False
         return True
 
@@ -666,13 +656,13 @@ class Slot:
         """Settle the rest of a chunk that has ended, and send its shard a new credit where that has changed."""
         try:
             if not chunk.sink:
-                await self._settle_done(chunk)
+                await self._settle(chunk)
             await self._note_run(chunk)
             # Before the rows of a sink are written, which may take a second: the shard may send a lease meanwhile.
             if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):
-                await self._settle(chunk, chunk.nothing())
+                await self._send(chunk, chunk.nothing())
             if chunk.sink:
-                await self._settle_done(chunk)
+                await self._settle(chunk)
         except Exception as error:  # noqa: BLE001 - the lease ends by itself, and the messages are delivered again
             self._lost(chunk, error)
         finally:
@@ -689,47 +679,38 @@ class Slot:
             self._leave(chunk)
 
     def _settle_meanwhile(self, chunk: Chunk) -> None:
-        """Begin to settle finished messages of a chunk with a sink, unless that is under way."""
-        if chunk not in self._into_sinks and (chunk.undecided or chunk.pending()):
-            self._into_sinks[chunk] = self._in_background(self._settle_rows(chunk))
+        """Begin to settle finished messages of a chunk that runs, unless that is under way."""
+        if chunk.news and not chunk.settling.locked():
+            self._in_background(self._settle(chunk))
 
-    async def _settle_rows(self, chunk: Chunk) -> None:
-        try:
-            await self._settle_taken(chunk)
-        except Exception as error:  # noqa: BLE001 - the lease of these messages expires, and they are delivered again
-            self._lost(chunk, error)
-        finally:
-            del self._into_sinks[chunk]
-
-    async def _settle_done(self, chunk: Chunk, *, always: bool = False) -> None:
-        """Settle finished messages, and with `always` send a credit even when there are none."""
+    async def _settle(self, chunk: Chunk) -> None:
+        """Settle finished messages of a chunk."""
         # One settlement of a chunk at a time: `Chunk.confirm` confirms all that was collected.
-        if (before := self._into_sinks.get(chunk)) is not None:
-            await asyncio.wait((before,))
-        await self._settle_taken(chunk, always=always)
+        async with chunk.settling:
+            try:
+                while await self._settle_some(chunk):
+                    pass
+            except Exception as error:  # noqa: BLE001 - the lease of these messages ends, and they are delivered again
+                self._lost(chunk, error)
 
-    async def _settle_taken(self, chunk: Chunk, *, always: bool = False) -> None:
-        while True:
-            while chunk.undecided:
-                await self._refusals.decide(chunk, self._shards)
-            if chunk.sink and (taken := chunk.pending()):
-                gathering = await self._sinks.of(chunk.run, self._shards, chunk.shard)
-                chunk.refer(await gathering.keep(chunk, taken))
-            done, units, busy = chunk.acked + chunk.failed, chunk.units, chunk.busy_collected
-            settlement = chunk.collect()
-            if settlement is None:
-                break
-            self.done += chunk.acked + chunk.failed - done
-            self.units += chunk.units - units
-            self.busy_s += chunk.busy_collected - busy
-            self.last_error = chunk.last_error or self.last_error
-            always = False
-            await self._settle(chunk, settlement, chunk.sending)
-            chunk.confirm()
-        if always:
-            await self._settle(chunk, chunk.nothing())
+    async def _settle_some(self, chunk: Chunk) -> bool:
+        """Send one settlement, and return False if nothing is to be settled."""
+        while chunk.undecided:
+            await self._refusals.decide(chunk, self._shards)
+        await self._sinks.keep(chunk, self._shards)
+        done, units, busy = chunk.acked + chunk.failed, chunk.units, chunk.busy_collected
+        settlement = chunk.collect()
+        if settlement is None:
+            return False
+        self.done += chunk.acked + chunk.failed - done
+        self.units += chunk.units - units
+        self.busy_s += chunk.busy_collected - busy
+        self.last_error = chunk.last_error or self.last_error
+        await self._send(chunk, settlement, chunk.sending)
+        chunk.confirm()
+        return True
 
-    async def _settle(
+    async def _send(
         self, chunk: Chunk, settlement: bytes | memoryview, sending: Callable[[], None] | None = None
     ) -> None:
         """Send a settlement with a new credit, and call `sending` before each try."""

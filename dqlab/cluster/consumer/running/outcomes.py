@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from dqlab.frame import Outcome
@@ -75,11 +74,9 @@ class Outcomes:
     def columns(self, start: int, stop: int) -> Columns:
         """Return the outcomes at places from `start` to `stop`."""
         stop = min(stop, len(self.payloads))
-        outcomes = (
-            [self.outcome(place) for place in range(start, stop)]
-            if self._others
-            else list(repeat(Outcome.ACK, max(0, stop - start)))
-        )
+        outcomes: list[Outcome | Undecided] = [Outcome.ACK] * (stop - start)
+        if self._others:
+            outcomes = [self.outcome(place) for place in range(start, stop)]
         return Columns(self.positions[start:stop], outcomes, self.payloads[start:stop], self.keys[start:stop])
 
     def ended(self) -> list[int]:
