@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["Consumer", "ConsumerPool"]
-
-STALLED_AFTER = 5.0
-"""Seconds without a consumer, or paused, after which `join` gives up."""
 
 
 @dataclass(frozen=True)
@@ -250,28 +246,26 @@ class ConsumerPool:
         # A put that is not confirmed is in no shard's count, so the queue could seem empty too early.
         self.queue_pool.flush(None)
         # `stuck` goes back with the next call: a shard answers before `limit` ends only if its own reason differs.
-        stuck, since = "", 0.0
+        stuck = ""
         standstill = Standstill(f"queue {self.queue_pool.name!r}", None)
         while True:
-            limit = min(PARK, every) if not stuck else min(every, max(0.0, since + STALLED_AFTER - time.monotonic()))
+            limit = min(every, standstill.patience if stuck else PARK)
             try:
                 shards = self._link.sync(self._handle.ask_all(calls.IdleCall(limit, stuck), wait=limit))
             except CallTimeout:  # a shard is being recreated
                 standstill.unanswered(self.queue_pool.name)
                 stuck = ""
                 continue
-            standstill.look("")
             busy = [shard for shard in shards if shard.alive]
             if not busy:
                 break
             left = sum(shard.alive for shard in busy)
             self._raise_full(busy)
-            now, before = time.monotonic(), stuck
             # One shard that makes progress is enough: consumers come to the others later.
             stuck = busy[0].stuck if all(shard.stuck for shard in busy) else ""
-            since = since if before and stuck else now
-            if stuck and now - since >= STALLED_AFTER and not self._link.sync(expects_workers(self._link)):
-                raise JoinStalled(waiting=left, queue=self.queue_pool.name, reason=stuck, seconds=STALLED_AFTER)
+            lonely = standstill.look("", alone=bool(stuck))
+            if lonely and not self._link.sync(expects_workers(self._link)):
+                raise JoinStalled(waiting=left, queue=self.queue_pool.name, reason=stuck, seconds=round(lonely))
             if progress:
                 sys.stderr.write(f"{many(left, 'message')} left in queue {self.queue_pool.name!r}\n")
         self.cancel()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 import warnings
 import weakref
@@ -311,13 +310,12 @@ class PutResult(SuggestsAttributes):
 
     async def _settled(self, lo: int, hi: int, deadline: Deadline) -> list[memoryview]:
         """Wait until none of these ids is ready, delayed or leased, then return the first page of their results."""
-        alone_since: float | None = None
         serve = self._serve
         queue = self._handle.name
         name = f"put on {queue}"
         standstill = Standstill(f"queue {queue!r}", deadline.limit)
         while True:
-            wait = deadline.within(PARK if alone_since is None and not standstill.begun else 0.5)
+            wait = deadline.within(0.5 if standstill.begun else PARK)
             try:
                 async with asyncio.timeout(deadline.patience):
                     answer, parts = await self._handle.ask(
@@ -333,20 +331,19 @@ class PutResult(SuggestsAttributes):
             if answer.stopped:
                 puts = f"puts on {self._handle.name}"
                 raise ResultsFull(run=puts, used=answer.stored, limit=answer.results_maxsize)
-            now = time.monotonic()
             pause = name_pause("", queue, run_paused=False, queue_paused=answer.paused)
             if deadline.over:
                 why = pause + answer.why
                 raise WaitTimeout(run=name, seconds=deadline.limit, left=answer.left, why=why)
-            standstill.look(pause)
-            alone_since = None if answer.consumers or answer.paused else alone_since or now
-            if alone_since is not None and serve is not None:
+            alone = not (answer.consumers or answer.paused)
+            if alone and serve is not None:
                 # The queue was closed and reopened. At the put, consumers of the closed queue still waited at the new
                 # one, so the queue seemed to be served; they have left since.
                 serve()
                 serve = None
-            if alone_since is not None and now - alone_since > PARK and not await expects_workers(self._handle.link):
-                raise RunStalled(run=name, queue=self._handle.name, waiting=answer.left, seconds=PARK)
+            lonely = standstill.look(pause, alone=alone)
+            if lonely and not await expects_workers(self._handle.link):
+                raise RunStalled(run=name, queue=self._handle.name, waiting=answer.left, seconds=round(lonely))
 
     def _page(self, lo: int, hi: int, parts: list[memoryview], *, instead: bool) -> list[Any]:
         found: dict[int, Any] = {}

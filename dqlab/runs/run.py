@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -104,8 +103,6 @@ LOOK_EVERY = 0.5
 """Seconds between two checks for facts that no shard reports: a failed submission, or the end of new results."""
 COMPARED = 2.0
 """Seconds that an order waits for the comparison of documents that were mapped again."""
-STALLED_AFTER = 5.0
-"""Seconds without any consumer before a wait fails, unless workers that died may still be replaced."""
 ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError)
 """Errors of an input that was sent only in part; the results of that part belong to the run."""
 
@@ -159,7 +156,6 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def __post_init__(self) -> None:
         self.handle = self.handle.of_run(self.name)
-        self._dropping = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r} on queue {self.handle.name!r}>"
@@ -293,10 +289,6 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             With `data`: the files could not be deleted, for example because this store is a copy of the one that
             they belong to. The run was not dropped, so you can call this again.
         """
-        with self._dropping:
-            self._drop(data=data)
-
-    def _drop(self, *, data: bool) -> None:
         try:
             sink = self.sink
         except RunNotFound:
@@ -634,7 +626,6 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def _settled(self, deadline: Deadline, judge: Callable[[Progress | None], None]) -> Progress:
         """Wait until every submitted document has an outcome, unless `judge` raises a reason to end the wait early."""
-        alone_since: float | None = None
         standstill = self._standstill(deadline.limit)
         while True:
             judge(None)
@@ -642,29 +633,20 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             # to a shard that has already answered.
             ended = self.submitter is None or self.submitter.finished.is_set()
             # A long call only while nothing else needs a look: no shard reports a submission that fails here.
-            rests = ended and alone_since is None and not standstill.begun
-            parked = deadline.within(PARK if rests else LOOK_EVERY)
+            parked = deadline.within(PARK if ended and not standstill.begun else LOOK_EVERY)
             progress = self._tried(deadline, wait=parked)
             if progress is None:
                 standstill.unanswered(self.queue)
                 continue
             if (progress.done and ended) or progress.given_up or self._never_ends(progress):
-                if self._dropping.locked() and not deadline.over:
-                    # Another thread drops the run, and cancelled it for that. Wait for the drop, and let the queue's
-                    # next answer end this wait.
-                    if self._dropping.acquire(timeout=deadline.within(PARK)):
-                        self._dropping.release()
-                    continue
                 judge(progress)
                 self.at_end = progress
                 return progress
             if progress.done and self.submitter is not None:
                 self.submitter.finished.wait(deadline.within(AT_ONCE))
-            self._raise_stopped(progress)
+            self._watch(progress, standstill)
             if deadline.over:
                 raise self._out_of_time(progress, deadline.limit)
-            self._note_pause(progress, standstill)
-            alone_since = self._watch_consumers(progress, alone_since)
 
     def _out_of_time(self, progress: Progress, limit: float | None) -> WaitTimeout:
         why = self._what_pauses(progress) + _what_blocks(progress)
@@ -676,11 +658,16 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         paused = {"run_paused": progress.run_paused, "queue_paused": progress.queue_paused}
         return reads + name_pause(self.name, self.queue, **paused)
 
-    def _note_pause(self, progress: Progress, standstill: Standstill) -> None:
-        """Warn when a pause or a disk has stopped the run for a while."""
-        counts = progress.counts
+    def _watch(self, progress: Progress, standstill: Standstill) -> None:
+        """Warn when a pause or a disk has stopped the run for a while, or raise why it does not go on by itself."""
+        self._raise_stopped(progress)
+        counts, link = progress.counts, self.handle.link
         rests = progress.paused and counts.left and not counts.leased
-        standstill.look((self._what_pauses(progress) if rests else "") + _what_blocks(progress))
+        why = (self._what_pauses(progress) if rests else "") + _what_blocks(progress)
+        alone = bool(counts.left) and not (progress.consumers or progress.paused)
+        lonely = standstill.look(why, alone=alone)
+        if lonely and not link.sync(expects_workers(link)):
+            raise RunStalled(run=self.name, queue=self.queue, waiting=counts.left, seconds=round(lonely))
 
     def _first_error(self) -> str:
         """Return the class of the first failure, or "" if no shard answers or the document is not to blame."""
@@ -703,16 +690,6 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         for shard in progress.shards:
             if shard.lane.stopped:
                 raise ResultsFull(run=self.name, used=shard.stored, limit=shard.results_maxsize)
-
-    def _watch_consumers(self, progress: Progress, alone_since: float | None) -> float | None:
-        if progress.consumers or progress.paused or not progress.counts.left:
-            return None
-        now = time.monotonic()
-        link = self.handle.link
-        if alone_since is not None and now - alone_since > STALLED_AFTER and not link.sync(expects_workers(link)):
-            seconds = round(now - alone_since)
-            raise RunStalled(run=self.name, queue=self.queue, waiting=progress.counts.left, seconds=seconds)
-        return alone_since if alone_since is not None else now
 
     def _raise_submission(self, progress: Progress | None = None) -> None:
         """Raise why the input ended early, as this process knows it, else as the queue does if `progress` is given."""
@@ -1133,7 +1110,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def _completed(self, limit: float | None, wait: Wait) -> Iterator[tuple[Any, Any]]:
         self._raise_other_input()
         streams = Streams(self.handle, self.id, lambda patience: self.reader(timeout=patience))
-        deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
+        deadline, over, looked = Deadline(limit), False, time.monotonic()
         given_up, error, standstill = False, None, self._standstill(limit)
         keys = Keys(self.name)
         while not (over and streams.done):
@@ -1149,13 +1126,13 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                     wait.take()
                     deadline, came = Deadline(limit), True
                 if came or over:
-                    alone_since, given_up, error = None, False, None
+                    given_up, error = False, None
                     standstill.look("")
                 elif (given_up or error is not None) and not streams.more:
                     break
                 elif deadline.over or time.monotonic() > looked + LOOK_EVERY:
                     try:
-                        alone_since, given_up = self._watch_idle(deadline, alone_since, standstill)
+                        given_up = self._watch_idle(deadline, standstill)
                         looked = time.monotonic()
                     except (AllFailed, DocumentsRefused, ResultsFull, RunStalled) as ended:
                         error = ended  # raised later: results may have arrived since the pages were read
@@ -1174,18 +1151,14 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         self._warn_empty(progress)
         streams.check_readable()
 
-    def _watch_idle(
-        self, deadline: Deadline, alone_since: float | None, standstill: Standstill
-    ) -> tuple[float | None, bool]:
-        """Return since when no consumer exists, and whether no more results will arrive."""
+    def _watch_idle(self, deadline: Deadline, standstill: Standstill) -> bool:
+        """Return whether no more results will arrive."""
         progress = self._tried(deadline)
         if progress is None:
-            return alone_since, False
-        self._raise_stopped(progress)
-        self._note_pause(progress, standstill)
+            return False
+        self._watch(progress, standstill)
         rests = progress.paused and not progress.counts.leased and self._has_broken(progress)
-        over = rests or progress.given_up or self._never_ends(progress)
-        return self._watch_consumers(progress, alone_since), over
+        return rests or progress.given_up or self._never_ends(progress)
 
     def _has_broken(self, progress: Progress) -> bool:
         """Return whether the input has ended early."""

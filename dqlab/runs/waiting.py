@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ENDS_WITH_SCRIPT",
     "GRACE",
+    "STALLED_AFTER",
     "Deadline",
     "Standstill",
     "expects_workers",
@@ -77,6 +78,8 @@ async def expects_workers(link: Link) -> bool:
 
 LATE = 5.0
 """Seconds without progress before a warning names the pause."""
+STALLED_AFTER = 5.0
+"""Seconds without any consumer before a wait fails, unless workers that died may still be replaced."""
 
 
 def name_pause(run: str, queue: str, *, run_paused: bool, queue_paused: bool) -> str:
@@ -91,18 +94,25 @@ def name_pause(run: str, queue: str, *, run_paused: bool, queue_paused: bool) ->
 
 
 class Standstill:
-    """The state of one wait in which nothing moves, and its only warning."""
+    """What one wait has seen of a queue in which nothing moves: whether it may go on, and its only warning."""
 
     def __init__(self, what: str, limit: float | None) -> None:
         # `what` begins the warning's sentence. A wait with a limit never warns: the error at its end names the pause.
         self._what, self._silent = what, limit is not None
         self._since: float | None = None
+        self._alone_since: float | None = None
         self._unanswered: float | None = None
 
     @property
     def begun(self) -> bool:
-        """Whether nothing moves, so that a warning may be due soon."""
-        return self._since is not None and not self._silent
+        """Whether nothing moves, so that a warning or an error may be due soon."""
+        return self._alone_since is not None or (self._since is not None and not self._silent)
+
+    @property
+    def patience(self) -> float:
+        """Seconds until nobody has served the queue for too long."""
+        now = time.monotonic()
+        return max(0.0, (self._alone_since or now) + STALLED_AFTER - now)
 
     def unanswered(self, queue: str) -> None:
         """Warn when calls to the queue have timed out for a while, perhaps because no worker is left to hold it."""
@@ -116,15 +126,21 @@ class Standstill:
                 "lab.stats() shows the workers, and what stands in the way (in a notebook: %dq status)."
             )
 
-    def look(self, why: str) -> None:
-        """Warn when a pause, named by `why`, has stopped everything for a while; with "", something moves."""
+    def look(self, why: str, *, alone: bool = False) -> float:
+        """Warn when a pause, named by `why`, has stopped everything for a while; with "", something moves.
+
+        `alone`: something is left and nobody serves it. Return the seconds since when, once they are too many, else 0.
+        """
         now, self._unanswered = time.monotonic(), None
+        self._alone_since = (self._alone_since or now) if alone else None
         if not why:
             self._since = None
         elif self._since is None:
             self._since = now
         elif not self._silent and now - self._since >= LATE:
             self._warn(why)
+        lonely = now - (self._alone_since or now)
+        return lonely if lonely >= STALLED_AFTER else 0.0
 
     def _warn(self, why: str) -> None:
         self._silent = True

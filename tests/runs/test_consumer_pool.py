@@ -16,7 +16,7 @@ from distributed import Client
 from dqlab import ConsumerBaseClass, ConsumerPool, DummyConsumer, GeneralConsumer, Message, QueuePool
 from dqlab.cluster.transport.link import Link
 from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, NotPicklable, QueueClosed, ResultsFull
-from dqlab.runs import consumer_pool
+from dqlab.runs import waiting
 
 pytestmark = pytest.mark.lowest
 
@@ -32,7 +32,7 @@ def pool(client: Client) -> Iterator[QueuePool]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let join give up after a moment."""
-    monkeypatch.setattr(consumer_pool, "STALLED_AFTER", 0.2)
+    monkeypatch.setattr(waiting, "STALLED_AFTER", 0.2)
 
 
 def joined(pool: QueuePool, kind: type[ConsumerBaseClass] = GeneralConsumer, **options: Any) -> ConsumerPool:

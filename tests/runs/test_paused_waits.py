@@ -149,7 +149,7 @@ def test_single_calls_of_a_paused_queue_name_the_pause(queue: dq.QueuePool, soon
 def test_joining_consumers_of_a_paused_queue_names_the_line_that_ends_the_pause(
     lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dqlab.runs.consumer_pool.STALLED_AFTER", 0.3)
+    monkeypatch.setattr("dqlab.runs.waiting.STALLED_AFTER", 0.3)
     queue.pause()
     queue.submit(same, 1)
     consumers = dq.ConsumerPool(lab.client, queue)

@@ -489,36 +489,6 @@ def test_errors_name_a_dropped_run_as_people_know_it(queue: dq.QueuePool) -> Non
     assert said == dict.fromkeys(asked.keys() - quiet, named)
 
 
-def test_a_wait_ends_with_the_drop_and_not_with_the_cancellation_before_it(
-    queue: dq.QueuePool, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It returned a cancelled run that was gone a moment later, with lines to type that raised."""
-    run = queue.map(Held(gate), range(100))
-    gate.until_arrived(1)
-    seen, real = threading.Event(), dq.Run._progress
-
-    def progress(self: dq.Run, **question: Any) -> Any:
-        found = real(self, **question)
-        if found.cancelled and question:
-            seen.set()
-        return found
-
-    order = type(run.handle).order
-
-    async def ordered(self: Any, what: Any, **where: Any) -> Any:
-        assert not isinstance(what, Drop) or await asyncio.to_thread(seen.wait, 20)
-        return await order(self, what, **where)
-
-    monkeypatch.setattr(dq.Run, "_progress", progress)
-    monkeypatch.setattr(type(run.handle), "order", ordered)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(run.wait, timeout=30)
-        run.drop()
-        gate.open()
-        with pytest.raises(RunNotFound, match="It was dropped"):
-            waiting.result(30)
-
-
 def test_a_drop_that_fails_ends_a_wait_as_a_cancellation(
     queue: dq.QueuePool, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

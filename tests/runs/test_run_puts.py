@@ -235,7 +235,7 @@ def test_streaming_results_raises_when_there_is_no_consumer(
     unserved: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `wait` does: nothing comes by itself."""
-    monkeypatch.setattr("dqlab.runs.run.STALLED_AFTER", 1.0)
+    monkeypatch.setattr("dqlab.runs.waiting.STALLED_AFTER", 1.0)
     with pytest.raises(RunStalled):
         next(iter(unserved.map(bytes, [1], consumers=None).as_completed()))
 
