@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-__all__ = ["is_own", "is_users", "level_of_user", "names_of_user"]
+__all__ = ["is_own", "is_users", "level_of_user"]
 
 _OWN = str(Path(__file__).parent) + os.sep
 _STANDARD = (str(Path(os.__file__).parent) + os.sep, "<frozen ")
@@ -35,13 +33,3 @@ def level_of_user() -> int:
         level, frame = level + 1, frame.f_back
     # A callback on an event loop has no line of the user below it, only asyncio's.
     return 1 if str(frame.f_globals.get("__name__")).startswith("asyncio.") else level
-
-
-def names_of_user() -> Mapping[str, Any]:
-    """Return the names that the user's line that led here can use, local ones and those of its module."""
-    frame = sys._getframe(1)
-    while not is_users(frame.f_code.co_filename):
-        if frame.f_back is None:
-            return {}
-        frame = frame.f_back
-    return {**frame.f_globals, **frame.f_locals}

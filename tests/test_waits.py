@@ -12,10 +12,8 @@ import importlib
 import json
 import os
 import pkgutil
-import re
 import signal
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -604,26 +602,6 @@ def test_interrupt_ends_a_wait(lab: dq.Lab, pool: dq.QueuePool, name: str, monke
     with pressed(monkeypatch), pytest.raises(KeyboardInterrupt, match="no longer waiting for"):
         WAITS[name](scene)
     assert scene.run.counts["ready"] == 1
-
-
-@pytest.mark.parametrize("kept", ["run", "lab", "nothing"])
-def test_lines_that_an_interrupt_names_work_with_the_names_that_the_user_has(
-    lab: dq.Lab, pool: dq.QueuePool, kept: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It named `lab.attach`, where nothing may be called `lab`."""
-    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # in a script no name lives on
-    scene = Scene.on(lab, pool)
-    mine = {"run": {"mine": scene.run}, "lab": {"work": lab}, "nothing": {}}[kept]
-    names: dict[str, Any] = {"dqlab": dq, "_wait": lambda: scene.run, **mine}
-
-    with pressed(monkeypatch), pytest.raises(KeyboardInterrupt) as caught:
-        exec(compile("_wait().wait()", "cell.py", "exec"), names)
-    found = re.search(r"as it is\. (.+)\.wait\(\) waits again, (.+)\.cancel\(\) gives it up\.", str(caught.value))
-    assert found is not None, str(caught.value)
-    assert found[1] == found[2]
-    if kept != "nothing":
-        assert found[1].startswith(next(iter(mine)))
-    assert eval(found[1], names).id == scene.run.id
 
 
 def test_queue_closed_by_another_client_ends_every_call(lab: dq.Lab, pool: dq.QueuePool) -> None:

@@ -71,7 +71,7 @@ from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.results import InPlace, Keys, Results, Streams, check_errors
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.tables import Errors, RunTables
-from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause, ways_back
+from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
 from dqlab.runs.where import compile_where, why_none
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.stats.runs import UNREAD
@@ -599,8 +599,10 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             left = f"no longer waiting for run {self.name!r}, which was left as it is"
             if self.handle.link.embedded and in_script():
                 return f"{left}. {ENDS_WITH_SCRIPT}"
-            wait, cancel = ways_back(self, self.name, self.handle.link)
-            return f"{left}. {wait} waits again, {cancel} gives it up."
+            # A script's variables end with it, and most notebooks name what they are connected to `lab`.
+            lab = f"dq.connect({self.handle.link.address!r})" if in_script() else "lab"
+            there = f"{lab}.attach({self.name!r})"
+            return f"{left}. {there}.wait() waits again, {there}.cancel() gives it up."
 
         return interruptible(text)
 

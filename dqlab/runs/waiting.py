@@ -1,18 +1,16 @@
-"""Waits of a user's call: their time limit, the warning when nothing moves, and what to type after Ctrl-C."""
+"""Waits of a user's call: their time limit, the warning when nothing moves."""
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dqlab.errors import CallTimeout, DqlabWarning
 from dqlab.errors.rendering import interruptible
-from dqlab.notebook import in_script, shell
-from dqlab.texts import as_word
-from dqlab.user_frames import level_of_user, names_of_user
+from dqlab.notebook import in_script
+from dqlab.user_frames import level_of_user
 
 if TYPE_CHECKING:
     from dqlab.cluster.transport.handle import Handle
@@ -27,7 +25,6 @@ __all__ = [
     "expects_workers",
     "name_pause",
     "reading",
-    "ways_back",
 ]
 
 GRACE = 0.5
@@ -160,34 +157,3 @@ def reading(name: str, handle: Handle) -> AbstractContextManager[None]:
     ends = handle.link.embedded and in_script()
     again = ENDS_WITH_SCRIPT if ends else "The same line reads them again."
     return interruptible(f"no longer reading results of run {name!r}, which was left as it is. {again}")
-
-
-def ways_back(run: object, name: str, link: Link) -> tuple[str, str]:
-    """Return a line that waits for a run and a line that cancels it, which both work where the user waited."""
-    # By the user's variable for the run, else for its lab, else with `%dq` if that is loaded, else by address.
-    names = {each: value for each, value in names_of_user().items() if not each.startswith("_")}
-    kept = {} if in_script() else names  # Ctrl-C ends a script, and its variables with it
-    own = [each for each, value in kept.items() if value is run]
-    labs = [each for each, value in kept.items() if _is_lab_on(value, link)]
-    magics = getattr(shell(), "find_line_magic", None)
-    if own:
-        found = own[0]
-    elif labs:
-        found = f"{labs[0]}.attach({name!r})"
-    elif magics is not None and magics("dq"):
-        return f"%dq wait {as_word(name)}", f"%dq cancel {as_word(name)} -y"
-    else:
-        package = next((each for each, value in names.items() if _is_package(value)), "dq")
-        found = f"{package}.connect({link.address!r}).attach({name!r})"
-    return f"{found}.wait()", f"{found}.cancel()"
-
-
-def _is_lab_on(value: Any, link: Link) -> bool:
-    kind = type(value)  # not isinstance: a proxy among the user's variables may raise anything from __class__
-    if kind.__module__ != "dqlab.lab" or kind.__name__ != "Lab" or value.closed:
-        return False
-    return value.session.link.client is link.client
-
-
-def _is_package(value: Any) -> bool:
-    return type(value) is type(sys) and value.__name__ == "dqlab"

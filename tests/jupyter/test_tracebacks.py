@@ -189,13 +189,8 @@ def test_interrupted_wait_shows_one_line(connected: Any, shown: Any, monkeypatch
 
         assert text.startswith("Interrupted: no longer waiting for run 'interrupted', which was left as it is.")
         assert text.count("\n") == 1
-        assert "run.wait() waits again, run.cancel() gives it up." in text
-    named = connected.shell.user_ns
-    run, lab = named.pop("run"), named.pop("lab")
-    connected.shell.push({"held": [run]})
-    text = shown("held[0].wait()")
-    assert "%dq wait interrupted waits again, %dq cancel interrupted -y gives it up." in text
-    connected.shell.push({"run": run, "lab": lab})
+        assert "lab.attach('interrupted').wait() waits again" in text
+        assert "lab.attach('interrupted').cancel() gives it up." in text
     monkeypatch.undo()
     with monkeypatch.context() as patch:
         patch.setattr("dqlab.runs.run.Run.until_over", interrupted)
