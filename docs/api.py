@@ -16,7 +16,6 @@ import dqlab as dq
 from dqlab import errors, hpc, testing
 from dqlab.jupyter.grammar import COMMANDS
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.lost import Lost
 from dqlab.runs.puts import PutResult
 from dqlab.runs.results import Results
 
@@ -60,8 +59,8 @@ GROUPS = [
     ),
     Group(
         "Results and failures",
-        "`run.results()`, `run.failures()` and `run.lost()` return sequences that are read page by page.",
-        [("results", Results), ("failures", Failures), ("letter", DeadLetter), ("lost", Lost)],
+        "`run.results()` and `run.failures()` return sequences that are read page by page.",
+        [("results", Results), ("failures", Failures), ("letter", DeadLetter)],
     ),
     Group(
         "Sinks",

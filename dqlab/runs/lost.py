@@ -1,16 +1,25 @@
-"""`Lost`: the lost documents of a run, as ranges of ordinals, with their keys if the input can be read again."""
+"""Documents without a result: what stands for them, and their keys if the input can be read again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, islice
-from typing import Any, overload
+from itertools import islice
+from typing import Any
 
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.rules.ranges import Ranges
 
-__all__ = ["AbsentDocument", "CancelledDocument", "Lost", "LostDocument", "key_of", "repeats", "why_empty"]
+__all__ = [
+    "AbsentDocument",
+    "CancelledDocument",
+    "LostDocument",
+    "first_keys",
+    "key_of",
+    "keys_at",
+    "repeats",
+    "why_empty",
+]
 
 LOOK_FOR = 10_000
 """Documents of a listing that are read at most to name the first lost ones in an error."""
@@ -56,88 +65,32 @@ class CancelledDocument(AbsentDocument):
         return f"{self.key}: cancelled"
 
 
-class Lost(Sequence[Any]):
-    """The lost documents of a run, in order: (ordinal, key), or ordinals if the input cannot be read again.
-
-    Keys are read from the input each time. The key of an element that is not a `Document` is its ordinal, as in
-    `Results.keys`.
-
-    Attributes
-    ----------
-    ranges : tuple of (int, int)
-        Half-open ranges of ordinals.
-    """
-
-    def __init__(self, name: str, ranges: Iterable[tuple[int, int]], elements: Iterable[Any] | None) -> None:
-        self.name = name
-        self.ranges = tuple((lo, hi) for lo, hi in ranges)
-        self._starts = list(accumulate((hi - lo for lo, hi in self.ranges), initial=0))
-        self._elements = elements if elements is not None and repeats(elements) else None
-
-    def __repr__(self) -> str:
-        spans = ", ".join(f"{lo}" if hi == lo + 1 else f"{lo}-{hi - 1}" for lo, hi in self.ranges[:5])
-        more = ", …" if len(self.ranges) > 5 else ""
-        return f"<{len(self):,} lost documents of {self.name!r}{': ' if spans else ''}{spans}{more}>"
-
-    def __len__(self) -> int:
-        return self._starts[-1]
-
-    @property
-    def ordinals(self) -> Iterator[int]:
-        """Yield positions in the run's input, one after another."""
-        return (ordinal for lo, hi in self.ranges for ordinal in range(lo, hi))
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._elements is None:
-            return self.ordinals
-        if isinstance(self._elements, Sequence):
-            return self._looked_up(self._elements)
-        return self._read(self._elements)
-
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            wanted = range(*index.indices(len(self)))
-            head = list(islice(self, max(wanted, default=-1) + 1))
-            return [head[at] for at in wanted]
-        return next(islice(self, range(len(self))[index], None))
-
-    def items(self) -> Iterator[tuple[int, Any]]:
-        """Yield (ordinal, key); if the input cannot be read again, the key is the ordinal."""
-        return iter(self) if self._elements is not None else ((ordinal, ordinal) for ordinal in self.ordinals)
-
-    def first(self, n: int) -> list[Any]:
-        """Return the keys of the first `n`, or their ordinals if reading the input for them would take long."""
-        ordinals = list(islice(self.ordinals, n))
-        if self._elements is None or (ordinals and not self._is_near(ordinals[-1])):
-            return ordinals
-        try:
-            return [key for _, key in islice(self, n)]
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - an input that cannot be read any more must not hide what was lost
-            return ordinals
-
-    def _is_near(self, ordinal: int) -> bool:
-        direct = isinstance(self._elements, Sequence)
-        return direct or ordinal < LOOK_FOR
-
-    def _looked_up(self, elements: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        known = len(elements)  # the input may have shrunk meanwhile: documents behind its end keep their ordinals
-        return ((at, key_of(elements[at], at) if at < known else at) for at in self.ordinals)
-
-    def _read(self, elements: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        wanted, given = Ranges(self.ranges), 0
-        stop = max((hi for _, hi in self.ranges), default=0)
+def keys_at(ranges: Iterable[tuple[int, int]], elements: Iterable[Any] | None) -> Iterator[tuple[int, Any]]:
+    """Yield (ordinal, key) of the documents in half-open ranges; the key is the ordinal where the input has none."""
+    spans, given = Ranges(ranges), 0
+    if elements is not None and repeats(elements):
+        stop = max((hi for _, hi in spans), default=0)
         for ordinal, element in enumerate(islice(elements, stop)):
-            if ordinal in wanted:
+            if ordinal in spans:
                 given += 1
                 yield ordinal, key_of(element, ordinal)
-        # The input has become shorter: the rest has no keys, but must not be missing from the list.
-        yield from ((ordinal, ordinal) for ordinal in islice(self.ordinals, given, None))
+    # An input that has become shorter must not hide the rest.
+    left = (ordinal for lo, hi in spans for ordinal in range(lo, hi))
+    yield from ((ordinal, ordinal) for ordinal in islice(left, given, None))
+
+
+def first_keys(ranges: Iterable[tuple[int, int]], elements: Iterable[Any] | None, n: int) -> list[Any]:
+    """Return the keys of the first `n` documents in ranges, or their ordinals if finding the keys would take long."""
+    spans = Ranges(ranges)
+    ordinals = list(islice((ordinal for lo, hi in spans for ordinal in range(lo, hi)), n))
+    if not ordinals or ordinals[-1] >= LOOK_FOR:
+        return ordinals
+    try:
+        return [key for _, key in keys_at(((ordinal, ordinal + 1) for ordinal in ordinals), elements)]
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - an input that cannot be read any more must not hide what was lost
+        return ordinals
 
 
 def key_of(element: Any, ordinal: int) -> Any:

@@ -7,7 +7,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, why_empty
+from dqlab.runs.lost import CancelledDocument, LostDocument, first_keys, keys_at, why_empty
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.objects import HasWidget, StaysHere
@@ -1007,14 +1007,13 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def _in_place(self, progress: Progress, covered: Sequence[tuple[int, int]]) -> InPlace:
         lost, how = {}, progress.how_lost(self.queue)
         if progress.counts.lost:
-            lost = {at: LostDocument(at, key, how) for at, key in self._lost(progress).items()}
+            lost = {at: LostDocument(at, key, how) for at, key in keys_at(progress.lost, self._elements)}
         instead = InPlace(self.failures() if progress.counts.dead else None, lost)
         if progress.counts.cancelled:  # no shard keeps their ordinals: they are the gaps between all the others
             known = Ranges(sorted([*covered, *((at, at + 1) for at in instead.ordinals)]))
             end = progress.total if progress.sealed else None
-            elements = None if self.submitter is None else self.submitter.elements
-            gaps = Lost(self.name, known.gaps(0, progress.counts.all if end is None else end), elements)
-            instead.add({at: CancelledDocument(at, key) for at, key in gaps.items()})
+            gaps = known.gaps(0, progress.counts.all if end is None else end)
+            instead.add({at: CancelledDocument(at, key) for at, key in keys_at(gaps, self._elements)})
         return instead
 
     def _cancelled(self, progress: Progress) -> RunCancelled:
@@ -1035,12 +1034,12 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         counts = progress.counts
         if not counts.lost or progress.cancelled:
             return
-        lost = self._lost(self._asked(deadline, covered=True))
-        keys = lost.first(NAMED)
-        more = f" and {len(lost) - len(keys):,} more" if len(lost) > len(keys) else ""
+        lost = tuple(self._asked(deadline, covered=True).lost)
+        keys, left = first_keys(lost, self._elements, NAMED), sum(hi - lo for lo, hi in lost)
+        more = f" and {left - len(keys):,} more" if left > len(keys) else ""
         first = f"The first: {', '.join(map(repr, keys))}{more}." if keys else ""
         how = progress.how_lost(self.queue)
-        raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost.ranges)
+        raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost)
 
     def _raise_sums(self, progress: Progress, deadline: Deadline) -> None:
         """Raise `ResultsMissing` if acked documents have no result, or if the states do not add up to the input."""
@@ -1051,8 +1050,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             return
         progress = self._asked(deadline, covered=True)
         ranges = [span for shard in progress.shards for span in shard.missing_ordinals]
-        missing = Lost(self.name, ranges, None if self.submitter is None else self.submitter.elements)
-        known = ", ".join(map(repr, missing.first(NAMED)))
+        known = ", ".join(map(repr, first_keys(ranges, self._elements, NAMED)))
         at = ", ".join(str(lo) if hi - lo == 1 else f"{lo} to {hi - 1}" for lo, hi in ranges[:NAMED])
         more = ", ..." if len(ranges) > NAMED else ""
         first = f"those at position {at}{more} of its input" + (f", the first {known}" if known else "")
@@ -1306,8 +1304,10 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         self._progress(timeout=timeout)  # only this call has a limit: it fails early if the queue does not answer
         return list(islice(self.failures().of([fingerprint]), limit))
 
-    def _lost(self, progress: Progress) -> Lost:
-        return Lost(self.name, progress.lost, None if self.submitter is None else self.submitter.elements)
+    @property
+    def _elements(self) -> Iterable[Any] | None:
+        """The input, if it was mapped in this process."""
+        return None if self.submitter is None else self.submitter.elements
 
     def _progress(self, *, wait: float = 0.0, covered: bool = False, timeout: float | None = None) -> Progress:
         watch = calls.WatchCall(self.id, wait, covered)
