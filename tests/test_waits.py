@@ -613,7 +613,7 @@ def test_queue_closed_by_another_client_ends_every_call(lab: dq.Lab, pool: dq.Qu
 
 def test_no_consumer_ends_every_wait(lab: dq.Lab, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing moves by itself then."""
-    parks = "run.PARK", "puts.PARK", "consumer_pool.PARK"
+    parks = "run_wait.PARK", "puts.PARK", "consumer_pool.PARK"
     for limit in (*parks, "waiting.STALLED_AFTER", "submit.sender.ROOM_WAIT"):
         monkeypatch.setattr(f"dqlab.runs.{limit}", 1.0)
     pool = dq.QueuePool(lab.client, name=queue_name, maxsize=1)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dqlab.cluster.transport import calls, queue_calls
@@ -20,64 +18,48 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import isolation
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, RetryDead
 from dqlab.cluster.transport.progress import Progress
-from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.ref import NEWS_EVERY, RPC_TIMEOUT
 from dqlab.cluster.transport.sealed import open_here, opened_blob
 from dqlab.cluster.transport.verbs import ORDERS
 from dqlab.config import check_count, seconds_or_none
 from dqlab.datasets.sink_parts import Reader, file_of
 from dqlab.datasets.sinks import Files, Sink, let_go, sink_of
-from dqlab.documents import Document
 from dqlab.documents.storage import learn
 from dqlab.errors import (
-    OF_DOCUMENTS,
-    AllFailed,
     BadOption,
     CallTimeout,
-    DocumentsLost,
     DocumentsNotPut,
-    DocumentsRefused,
     DqlabError,
     DqlabWarning,
-    NoAnswer,
     PutError,
-    ResultsFull,
-    ResultsMissing,
     RunCancelled,
     RunError,
     RunExists,
-    RunFailed,
     RunNotFound,
-    RunStalled,
     SubmissionIncomplete,
-    WaitTimeout,
     in_words,
 )
-from dqlab.errors.rendering import interruptible
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes
-from dqlab.notebook import in_script
 from dqlab.numbers import many
-from dqlab.rules.book import CANCELLED
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.lost import CancelledDocument, LostDocument, first_keys, keys_at, why_empty
+from dqlab.runs.lost import CancelledDocument, LostDocument, keys_at, why_empty
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.objects import HasWidget, StaysHere
-from dqlab.runs.results import InPlace, Keys, Results, Streams, check_errors
+from dqlab.runs.results import InPlace, Results, check_errors
+from dqlab.runs.run_wait import RunWait
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.tables import Errors, RunTables
-from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
+from dqlab.runs.waiting import Deadline
 from dqlab.runs.where import compile_where, why_none
-from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
-from dqlab.stats.runs import UNREAD
-from dqlab.texts import one_line
+from dqlab.stats import CodeStats, History, RunState, RunStats, Snapshot
 from dqlab.user_frames import level_of_user
-from dqlab.waits import Wait, shown
+from dqlab.waits import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,20 +71,10 @@ __all__ = ["RowsNotDeleted", "RowsStay", "Run"]
 
 MIN_PAST = 60.0
 """Seconds that the charts of a young run cover at least."""
-_PATH = re.compile(r"'([^']+)'")
-"""Finds paths in Python's messages about files."""
 REPORTED_WITHIN = 0.8
 """Share of the seconds that are left in which shards report. The others are for a shard that did not, to say why."""
 SAID_WITHIN = 1.0
 """Seconds to wait for the queue's answer when a run is printed."""
-NAMED = 3
-"""Lost documents that an error names."""
-AT_ONCE = 0.2
-"""Seconds between two looks at a run that is done except for its submission."""
-LOOK_EVERY = 0.5
-"""Seconds between two checks for facts that no shard reports: a failed submission, or the end of new results."""
-COMPARED = 2.0
-"""Seconds that an order waits for the comparison of documents that were mapped again."""
 ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError)
 """Errors of an input that was sent only in part; the results of that part belong to the run."""
 
@@ -205,7 +177,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         RunExists
             Other documents were mapped under the run's name, and this variable refers to them: nothing was cancelled.
         """
-        self._raise_other_documents()
+        self._wait.raise_other_documents()
         self._cancelled_here = True
         # Stop the submission first: it then ends with this error, and not with the puts that a cancelled lane refuses.
         if self.submitter is not None:
@@ -449,7 +421,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         *,
         rest: bool,
     ) -> int:
-        self._raise_other_documents()
+        self._wait.raise_other_documents()
         chosen = compile_where(where) if where is not None else None
         classes = [] if fingerprint is None else [fingerprint]
         if limit is not None and not (type(limit) is int and limit >= 1):
@@ -514,7 +486,11 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         mark(self.handle.link, verb, self.queue, by=pausing() if ORDERS[verb].stops else "")
         return self
 
-    # --- waiting: each method returns, or raises why no more results arrive -----------------------
+    # --- waiting ----------------------------------------------------------------------------------
+
+    @property
+    def _wait(self) -> RunWait:
+        return RunWait(self)
 
     def wait(self, timeout: float | str | None = None, *, errors: Literal["warn", "raise"] = "warn") -> Self:
         """Wait until every document is acked, dead, cancelled or lost. Ctrl-C stops waiting; the run continues.
@@ -567,9 +543,9 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         counts = progress.counts
         self._warn_empty(progress)
         if errors == "raise":
-            self._raise_missing(progress, Deadline(None))
+            self._wait.raise_missing(progress, Deadline(None))
         if progress.cancelled and not self._cancelled_here:
-            warnings.warn(str(self._cancelled(progress)), DqlabWarning, stacklevel=level_of_user())
+            warnings.warn(str(self._wait.cancelled(progress)), DqlabWarning, stacklevel=level_of_user())
         if counts.dead:
             failed = f"{counts.dead:,} of {many(counts.all, 'document')} of run {self.name!r} failed"
             warnings.warn(f"{failed}. run.failures() lists them.", DqlabWarning, stacklevel=level_of_user())
@@ -589,151 +565,10 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def until_over(self, timeout: float | str | None = None) -> Progress:
         """Wait as `wait` does, for a caller that reports failed documents itself."""
         deadline = Deadline(seconds_or_none(timeout, name="timeout"))
-        with self._interruptible(), shown(self):
-            progress = self._settled(deadline, self._raise_submission)
-            self._raise_lost(progress, deadline)
+        with self._wait.interruptible(), shown(self):
+            progress = self._wait.settled(deadline, self._wait.raise_submission)
+            self._wait.raise_lost(progress, deadline)
         return progress
-
-    def _interruptible(self) -> AbstractContextManager[None]:
-        def text() -> str:
-            left = f"no longer waiting for run {self.name!r}, which was left as it is"
-            if self.handle.link.embedded and in_script():
-                return f"{left}. {ENDS_WITH_SCRIPT}"
-            # A script's variables end with it, and most notebooks name what they are connected to `lab`.
-            lab = f"dq.connect({self.handle.link.address!r})" if in_script() else "lab"
-            there = f"{lab}.attach({self.name!r})"
-            return f"{left}. {there}.wait() waits again, {there}.cancel() gives it up."
-
-        return interruptible(text)
-
-    def _asked(self, deadline: Deadline, **question: Any) -> Progress:
-        """Call until all shards answer, or raise `NoAnswer` at the deadline."""
-        # One timeout proves nothing: another worker may still be opening a shard.
-        standstill = self._standstill(deadline.limit)
-        while (progress := self._tried(deadline, **question)) is None:
-            standstill.unanswered(self.queue)
-        return progress
-
-    def _tried(self, deadline: Deadline, **question: Any) -> Progress | None:
-        """Call once, and return None if a shard does not answer and time is left."""
-        try:
-            return self._progress(**question, timeout=deadline.patience)
-        except CallTimeout as error:
-            if deadline.over:
-                raise self._no_answer(deadline) from error
-            return None
-
-    def _no_answer(self, deadline: Deadline) -> NoAnswer:
-        return NoAnswer(run=self.name, queue=self.queue, seconds=deadline.limit)
-
-    def _settled(self, deadline: Deadline, judge: Callable[[Progress | None], None]) -> Progress:
-        """Wait until every submitted document has an outcome, unless `judge` raises a reason to end the wait early."""
-        standstill = self._standstill(deadline.limit)
-        while True:
-            judge(None)
-            # Read this before the shards answer, one by one: a submission that ends meanwhile may have added documents
-            # to a shard that has already answered.
-            ended = self.submitter is None or self.submitter.finished.is_set()
-            # A long call only while nothing else needs a look: no shard reports a submission that fails here.
-            parked = deadline.within(PARK if ended and not standstill.begun else LOOK_EVERY)
-            progress = self._tried(deadline, wait=parked)
-            if progress is None:
-                standstill.unanswered(self.queue)
-                continue
-            if (progress.done and ended) or progress.given_up or self._never_ends(progress):
-                judge(progress)
-                self.at_end = progress
-                return progress
-            if progress.done and self.submitter is not None:
-                self.submitter.finished.wait(deadline.within(AT_ONCE))
-            self._watch(progress, standstill)
-            if deadline.over:
-                raise self._out_of_time(progress, deadline.limit)
-
-    def _out_of_time(self, progress: Progress, limit: float | None) -> WaitTimeout:
-        why = self._what_pauses(progress) + _what_blocks(progress)
-        return WaitTimeout(run=self.name, seconds=limit, left=progress.counts.left, why=why)
-
-    def _what_pauses(self, progress: Progress) -> str:
-        """Return in words whether the input is still read, which pauses stop the run, and how to end them."""
-        reads = "" if progress.sealed else " Its input is not read to its end, so more come."
-        paused = {"run_paused": progress.run_paused, "queue_paused": progress.queue_paused}
-        return reads + name_pause(self.name, self.queue, **paused)
-
-    def _watch(self, progress: Progress, standstill: Standstill) -> None:
-        """Warn when a pause or a disk has stopped the run for a while, or raise why it does not go on by itself."""
-        self._raise_stopped(progress)
-        counts, link = progress.counts, self.handle.link
-        rests = progress.paused and counts.left and not counts.leased
-        why = (self._what_pauses(progress) if rests else "") + _what_blocks(progress)
-        alone = bool(counts.left) and not (progress.consumers or progress.paused)
-        lonely = standstill.look(why, alone=alone)
-        if lonely and not link.sync(expects_workers(link)):
-            raise RunStalled(run=self.name, queue=self.queue, waiting=counts.left, seconds=round(lonely))
-
-    def _first_error(self) -> str:
-        """Return the class of the first failure, or "" if no shard answers or the document is not to blame."""
-        with suppress(CallTimeout, StopIteration):
-            return _blamed(next(iter(self.failures())))
-        return ""
-
-    def _standstill(self, limit: float | None) -> Standstill:
-        return Standstill(f"run {self.name!r}", limit)
-
-    def _raise_stopped(self, progress: Progress) -> None:
-        """Raise the reason why the run has paused itself, if it has."""
-        if progress.halted:
-            counts = progress.counts
-            now = _parts(counts, so_far=not progress.sealed)
-            if progress.halted.startswith(UNREAD):
-                raise DocumentsRefused(run=self.name, why=progress.halted, now=now)
-            fix = AllFailed.fix_of(self.name, self._first_error())
-            raise AllFailed(run=self.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead, fix=fix)
-        for shard in progress.shards:
-            if shard.lane.stopped:
-                raise ResultsFull(run=self.name, used=shard.stored, limit=shard.results_maxsize)
-
-    def _raise_submission(self, progress: Progress | None = None) -> None:
-        """Raise why the input ended early, as this process knows it, else as the queue does if `progress` is given."""
-        self._raise_other_input()
-        error = self.submitter.error if self.submitter is not None else None
-        if error is None:
-            cut_off = progress.cut_off(self.name) if progress is not None else None
-            if cut_off is not None:
-                raise cut_off
-            return
-        if self.submitter is not None and self.submitter.unsent:
-            position, reason = self.submitter.count, in_words(error)
-            raise SubmissionIncomplete(run=self.name, position=position, reason=reason) from error
-        raise error
-
-    def _raise_other_input(self, progress: Progress | None = None) -> None:
-        """Raise while the run has other code or other documents than were mapped."""
-        self._raise_doubt()
-        submitter = self.submitter
-        error = submitter.error if submitter is not None and not submitter.unsent else None
-        if isinstance(error, RunExists):
-            raise error
-
-    def _raise_other_documents(self) -> None:
-        """Raise, after a short wait for the comparison, if an order may be meant for other documents than the run's."""
-        submitter = self.submitter
-        if submitter is None or not submitter.verifies:
-            return
-        submitter.join(COMPARED)
-        if isinstance(submitter.error, RunExists):
-            raise copy(submitter.error)
-        if submitter.undecided:
-            steps = f"Wait for that with run.wait(), or name the run as it is: lab.attach({self.name!r})."
-            raise RunExists(run=self.name, difference="documents that these are still compared with", steps=steps)
-
-    def _raise_doubt(self) -> None:
-        """Raise while the run does not have the requested code."""
-        if self.doubt is not None:
-            hash, error = self.doubt
-            if all(code["hash"] != hash for code in self._progress().record.codes):
-                raise copy(error)  # the same object would keep the tracebacks of earlier cells
-            self.doubt = None
 
     @overload
     def results(
@@ -796,7 +631,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         """
         check_errors(errors, "skip")
         check_merge(merge)
-        with self._interruptible(), shown(self):
+        with self._wait.interruptible(), shown(self):
             deadline = Deadline(seconds_or_none(timeout, name="timeout"))
             if merge is None:
                 return self._results(errors, deadline)
@@ -806,29 +641,29 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def _results(self, errors: str, deadline: Deadline) -> Results:
         try:
-            self._settled(deadline, self._raise_submission)
+            self._wait.settled(deadline, self._wait.raise_submission)
         except ENDED_EARLY:
             if errors == "raise":
                 raise
-            self._settled(deadline, self._raise_other_input)
-        progress = self._asked(deadline, covered=True)
+            self._wait.settled(deadline, self._wait.raise_other_input)
+        progress = self._wait.asked(deadline, covered=True)
         if errors == "raise":
-            self._raise_missing(progress, deadline)
+            self._wait.raise_missing(progress, deadline)
         self._warn_empty(progress)
         covered = [span for shard in progress.shards for span in shard.covered]
         instead = self._in_place(progress, covered) if errors == "return" else None
-        return Results(
-            self.name, self.handle, self.id, covered, instead, self._raise_gone, self._only_code, self.reader(progress)
-        )
+        return self._covered(progress, covered, instead)
 
     def results_now(self) -> Results:
         """Return the values so far, in document order, even while the run continues."""
-        self._raise_other_input()
+        self._wait.raise_other_input()
         progress = self._progress(covered=True)
         covered = [span for shard in progress.shards for span in shard.covered]
-        return Results(
-            self.name, self.handle, self.id, covered, None, self._raise_gone, self._only_code, self.reader(progress)
-        )
+        return self._covered(progress, covered, None)
+
+    def _covered(self, progress: Progress, covered: list[tuple[int, int]], instead: InPlace | None) -> Results:
+        gone, reader = self._wait.raise_gone, self.reader(progress)
+        return Results(self.name, self.handle, self.id, covered, instead, gone, self._only_code, reader)
 
     def reader(self, progress: Progress | None = None, *, timeout: float | None = None) -> Reader | None:
         """Return the reader of the rows in the run's sink, or None without a sink."""
@@ -1007,73 +842,14 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def _in_place(self, progress: Progress, covered: Sequence[tuple[int, int]]) -> InPlace:
         lost, how = {}, progress.how_lost(self.queue)
         if progress.counts.lost:
-            lost = {at: LostDocument(at, key, how) for at, key in keys_at(progress.lost, self._elements)}
+            lost = {at: LostDocument(at, key, how) for at, key in keys_at(progress.lost, self._wait.elements)}
         instead = InPlace(self.failures() if progress.counts.dead else None, lost)
         if progress.counts.cancelled:  # no shard keeps their ordinals: they are the gaps between all the others
             known = Ranges(sorted([*covered, *((at, at + 1) for at in instead.ordinals)]))
             end = progress.total if progress.sealed else None
             gaps = known.gaps(0, progress.counts.all if end is None else end)
-            instead.add({at: CancelledDocument(at, key) for at, key in keys_at(gaps, self._elements)})
+            instead.add({at: CancelledDocument(at, key) for at, key in keys_at(gaps, self._wait.elements)})
         return instead
-
-    def _cancelled(self, progress: Progress) -> RunCancelled:
-        counts, unsent = progress.counts, ""
-        if progress.incomplete == CANCELLED:
-            unsent = f" Its input was still being read: nothing behind the first {counts.all:,} was submitted."
-        given_up = counts.cancelled
-        return RunCancelled(run=self.name, cancelled=given_up, total=counts.all, acked=counts.acked, unsent=unsent)
-
-    def _raise_gone(self) -> None:
-        """Raise why results that existed are missing, if that is known."""
-        deadline = Deadline(None)
-        self._raise_lost(self._asked(deadline, covered=True), deadline)
-
-    def _raise_lost(self, progress: Progress, deadline: Deadline) -> None:
-        """Raise `DocumentsLost` if documents are lost and the run was not cancelled."""
-        self._raise_sums(progress, deadline)
-        counts = progress.counts
-        if not counts.lost or progress.cancelled:
-            return
-        lost = tuple(self._asked(deadline, covered=True).lost)
-        keys, left = first_keys(lost, self._elements, NAMED), sum(hi - lo for lo, hi in lost)
-        more = f" and {left - len(keys):,} more" if left > len(keys) else ""
-        first = f"The first: {', '.join(map(repr, keys))}{more}." if keys else ""
-        how = progress.how_lost(self.queue)
-        raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost)
-
-    def _raise_sums(self, progress: Progress, deadline: Deadline) -> None:
-        """Raise `ResultsMissing` if acked documents have no result, or if the states do not add up to the input."""
-        if progress.unaccounted:
-            first, total = f"no shard of queue {self.queue!r} has them in any state", progress.total
-            raise ResultsMissing(run=self.name, missing=progress.unaccounted, acked=total, first=first, ranges=[])
-        if not progress.missing:
-            return
-        progress = self._asked(deadline, covered=True)
-        ranges = [span for shard in progress.shards for span in shard.missing_ordinals]
-        known = ", ".join(map(repr, first_keys(ranges, self._elements, NAMED)))
-        at = ", ".join(str(lo) if hi - lo == 1 else f"{lo} to {hi - 1}" for lo, hi in ranges[:NAMED])
-        more = ", ..." if len(ranges) > NAMED else ""
-        first = f"those at position {at}{more} of its input" + (f", the first {known}" if known else "")
-        acked = progress.counts.acked
-        raise ResultsMissing(run=self.name, missing=progress.missing, acked=acked, first=first, ranges=ranges)
-
-    def _raise_given_up(self, progress: Progress, deadline: Deadline) -> None:
-        """Raise why documents that did not fail have no result, if there are any."""
-        self._raise_sums(progress, deadline)
-        if progress.counts.cancelled or progress.cancelled:
-            raise self._cancelled(progress)
-        self._raise_lost(progress, deadline)
-
-    def _raise_missing(self, progress: Progress, deadline: Deadline) -> None:
-        counts = progress.counts
-        self._raise_given_up(progress, deadline)
-        if counts.dead:
-            first = next(iter(self.failures()))
-            said = f": {one_line(first.message, 300)}" if first.message else ""
-            what = f"{first.error} at document {first.key!r}{said}"
-            others = RunFailed.OTHERS if counts.acked else ""
-            fix = RunFailed.fix_of(_blamed(first))
-            raise RunFailed(run=self.name, dead=counts.dead, total=counts.all, first=what, others=others, fix=fix)
 
     def as_completed(self, timeout: float | str | None = None) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) as documents finish, beginning with those that have finished; failures are left out.
@@ -1104,79 +880,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         ...     print(key, value)
         """
         limit = seconds_or_none(timeout, name="timeout")
-        with self._interruptible(), shown(self) as wait:
-            yield from self._completed(limit, wait)
-
-    def _completed(self, limit: float | None, wait: Wait) -> Iterator[tuple[Any, Any]]:
-        self._raise_other_input()
-        streams = Streams(self.handle, self.id, lambda patience: self.reader(timeout=patience))
-        deadline, over, looked = Deadline(limit), False, time.monotonic()
-        given_up, error, standstill = False, None, self._standstill(limit)
-        keys = Keys(self.name)
-        while not (over and streams.done):
-            came = False
-            try:
-                # Before the pages are read: only then is it certain that they have everything.
-                over = over or (streams.done and self._is_over(deadline))
-                for page in streams.pages(deadline.within(1.0), deadline.patience):
-                    wait.give()  # no display of a wait while the caller's loop body runs, and its time does not count
-                    for stretch in page:
-                        keys.look(stretch)
-                        yield from stretch.items()
-                    wait.take()
-                    deadline, came = Deadline(limit), True
-                if came or over:
-                    given_up, error = False, None
-                    standstill.look("")
-                elif (given_up or error is not None) and not streams.more:
-                    break
-                elif deadline.over or time.monotonic() > looked + LOOK_EVERY:
-                    try:
-                        given_up = self._watch_idle(deadline, standstill)
-                        looked = time.monotonic()
-                    except (AllFailed, DocumentsRefused, ResultsFull, RunStalled) as ended:
-                        error = ended  # raised later: results may have arrived since the pages were read
-            except CallTimeout as silent:  # a shard is being recreated
-                if deadline.over and not came:
-                    raise self._no_answer(deadline) from silent
-                standstill.unanswered(self.queue)
-            self._raise_other_input()
-            if deadline.over and not came and not (over and streams.done):
-                raise error or self._out_of_time(self._asked(deadline), limit)
-        if error is not None:
-            raise error
-        deadline = Deadline(limit)
-        progress = self._settled(deadline, self._raise_submission)
-        self._raise_given_up(progress, deadline)
-        self._warn_empty(progress)
-        streams.check_readable()
-
-    def _watch_idle(self, deadline: Deadline, standstill: Standstill) -> bool:
-        """Return whether no more results will arrive."""
-        progress = self._tried(deadline)
-        if progress is None:
-            return False
-        self._watch(progress, standstill)
-        rests = progress.paused and not progress.counts.leased and self._has_broken(progress)
-        return rests or progress.given_up or self._never_ends(progress)
-
-    def _has_broken(self, progress: Progress) -> bool:
-        """Return whether the input has ended early."""
-        submitter = self.submitter
-        if submitter is None:
-            return progress.cut_off(self.name) is not None
-        return submitter.finished.is_set() and submitter.error is not None
-
-    def _never_ends(self, progress: Progress) -> bool:
-        """Return whether nothing is left of a run whose input ended early without its shards knowing of it."""
-        return not progress.sealed and not progress.counts.left and self._has_broken(progress)
-
-    def _is_over(self, deadline: Deadline) -> bool:
-        """Return whether a run whose shards are done has no more results, after a short wait for its submission."""
-        if self.submitter is not None and not self.submitter.finished.wait(deadline.within(AT_ONCE)):
-            return False
-        progress = self._tried(deadline)
-        return progress is not None and progress.done
+        with self._wait.interruptible(), shown(self) as wait:
+            self._warn_empty((yield from self._wait.completed(limit, wait)))
 
     # --- looking: at once, and from any client ----------------------------------------------------
 
@@ -1304,11 +1009,6 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         self._progress(timeout=timeout)  # only this call has a limit: it fails early if the queue does not answer
         return list(islice(self.failures().of([fingerprint]), limit))
 
-    @property
-    def _elements(self) -> Iterable[Any] | None:
-        """The input, if it was mapped in this process."""
-        return None if self.submitter is None else self.submitter.elements
-
     def _progress(self, *, wait: float = 0.0, covered: bool = False, timeout: float | None = None) -> Progress:
         watch = calls.WatchCall(self.id, wait, covered)
         found = Progress(self.handle.link.sync(self.handle.ask_all(watch, wait=wait), timeout=timeout))
@@ -1319,34 +1019,3 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def state(self) -> RunState:
         """What the run is doing, as one word."""
         return self.stats().state
-
-
-def _what_blocks(progress: Progress) -> str:
-    """Return as a sentence why nothing can be confirmed, or "" if all is well."""
-    return f" Blocked by: {progress.blocked}" if progress.blocked else ""
-
-
-def _parts(counts: Counts, *, so_far: bool) -> str:
-    """Format how many documents are in each state at one instant."""
-    # All states, from one answer: users add these numbers up and compare the sum with the first number.
-    amounts = {
-        "have failed": counts.dead,
-        "were processed": counts.acked,
-        "were cancelled": counts.cancelled,
-        "are lost": counts.lost,
-        "wait": counts.left,
-    }
-    parts = [f"{amount:,} {state}" for state, amount in amounts.items() if amount]
-    return f"of {many(counts.all, 'document')}{' so far' if so_far else ''} {', '.join(parts)}"
-
-
-def _blamed(letter: DeadLetter) -> str:
-    """Return the class of a failure, or "" if it is about a file that is not the document."""
-    named = _PATH.findall(letter.message)
-    if letter.error not in OF_DOCUMENTS or not named:
-        return letter.error
-    with suppress(Exception):  # unpickling runs code of classes that this process may not have
-        argument = letter.argument
-        known = argument.where if isinstance(argument, Document) else repr(argument)
-        return letter.error if any(PurePath(path).name in known for path in named) else ""
-    return letter.error

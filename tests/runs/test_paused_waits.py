@@ -17,6 +17,7 @@ import dqlab as dq
 from dqlab.cluster.transport.ref import Ref
 from dqlab.errors import CallTimeout, DqlabWarning, JoinStalled, PutTimeout, WaitTimeout
 from dqlab.runs import waiting
+from dqlab.runs.run_wait import RunWait
 from dqlab.testing import Gate
 from tests.kit.sampled import mostly_slow
 
@@ -40,7 +41,7 @@ def same(x: int) -> int:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Warn after a moment."""
     monkeypatch.setattr("dqlab.runs.waiting.LATE", 0.2)
-    for module in ("run", "puts"):
+    for module in ("run_wait", "puts"):
         monkeypatch.setattr(f"dqlab.runs.{module}.PARK", 0.1)
 
 
@@ -239,14 +240,14 @@ def test_results_that_are_all_there_warn_once_that_no_worker_answers(
 ) -> None:
     """The last question, which results are kept where, is asked of every shard, and one may have left just now."""
     run = queue.map(same, range(9)).wait(timeout=30)
-    settled = dq.Run._settled
+    settled = RunWait.settled
 
     def then_silence(*arguments: Any) -> Any:
         found = settled(*arguments)
         silence.set()
         return found
 
-    monkeypatch.setattr(dq.Run, "_settled", then_silence)
+    monkeypatch.setattr(RunWait, "settled", then_silence)
     [said] = said_while(run.results, silence.clear)
 
     assert f"No worker process answers for queue {queue.name!r}" in said

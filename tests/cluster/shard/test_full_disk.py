@@ -138,7 +138,7 @@ def test_a_wait_without_a_limit_warns_once_of_a_full_disk(
 ) -> None:
     """A script shows no view: for it a wait without a word is one that hangs."""
     monkeypatch.setattr("dqlab.runs.waiting.LATE", 0.2)
-    monkeypatch.setattr("dqlab.runs.run.PARK", 0.1)
+    monkeypatch.setattr("dqlab.runs.run_wait.PARK", 0.1)
     run = store.fill(3)
 
     [said] = said_while(lambda: WAITS[wait](run), store.make_room)

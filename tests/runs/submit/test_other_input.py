@@ -222,7 +222,7 @@ def test_order_to_a_run_that_has_other_documents_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`map` has returned when a slow listing turns out to differ: `drop` deleted the results that were there."""
-    monkeypatch.setattr("dqlab.runs.run.COMPARED", 20.0 if compared else 0.05)
+    monkeypatch.setattr("dqlab.runs.run_wait.COMPARED", 20.0 if compared else 0.05)
     full = queue.map(same, range(1000), name=f"run-{queue.name}").wait(timeout=30)
     test = queue.map(same, held(range(999), goes_on), name=full.name)
     if compared:

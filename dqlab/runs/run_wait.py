@@ -1,0 +1,408 @@
+"""What waits for a run: its end, or each result as it comes; and why no more results arrive.
+
+A wait is a loop around one question to all shards. What an answer means is judged here from a `Progress`, and from what
+`waiting.Standstill` has seen before; a method whose name begins with `raise` returns when its reason does not hold.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, suppress
+from copy import copy
+from pathlib import PurePath
+from typing import Any, Protocol
+
+from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.protocol import PARK
+from dqlab.datasets.sink_parts import Reader
+from dqlab.documents import Document
+from dqlab.errors import (
+    OF_DOCUMENTS,
+    AllFailed,
+    CallTimeout,
+    DocumentsLost,
+    DocumentsRefused,
+    DqlabError,
+    NoAnswer,
+    ResultsFull,
+    ResultsMissing,
+    RunCancelled,
+    RunExists,
+    RunFailed,
+    RunStalled,
+    SubmissionIncomplete,
+    WaitTimeout,
+    in_words,
+)
+from dqlab.errors.rendering import interruptible
+from dqlab.notebook import in_script
+from dqlab.numbers import many
+from dqlab.rules.book import CANCELLED
+from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.runs.lost import first_keys
+from dqlab.runs.results import Keys, Streams
+from dqlab.runs.submit.mapping import Submitter
+from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
+from dqlab.stats import Counts
+from dqlab.stats.runs import UNREAD
+from dqlab.texts import one_line
+from dqlab.waits import Wait
+
+__all__ = ["RunWait"]
+
+_PATH = re.compile(r"'([^']+)'")
+"""Finds paths in Python's messages about files."""
+NAMED = 3
+"""Lost documents that an error names."""
+AT_ONCE = 0.2
+"""Seconds between two looks at a run that is done except for its submission."""
+LOOK_EVERY = 0.5
+"""Seconds between two checks for facts that no shard reports: a failed submission, or the end of new results."""
+COMPARED = 2.0
+"""Seconds that an order waits for the comparison of documents that were mapped again."""
+
+
+class Awaited(Protocol):
+    """The parts of a run that its waits need."""
+
+    name: str
+    id: bytes
+    handle: Handle
+    submitter: Submitter | None
+    doubt: tuple[str, DqlabError] | None
+    at_end: Progress | None
+
+    @property
+    def queue(self) -> str: ...
+
+    def failures(self) -> Failures:
+        """Return the run's dead letters."""
+
+    def reader(self, progress: Progress | None = ..., *, timeout: float | None = ...) -> Reader | None:
+        """Return the reader of the rows in the run's sink, or None without a sink."""
+
+    def _progress(self, *, wait: float = ..., covered: bool = ..., timeout: float | None = ...) -> Progress: ...
+
+
+class RunWait:
+    """Waits for one run."""
+
+    def __init__(self, run: Awaited) -> None:
+        self._run = run
+
+    @property
+    def elements(self) -> Iterable[Any] | None:
+        """The input, if it was mapped in this process."""
+        return None if self._run.submitter is None else self._run.submitter.elements
+
+    def interruptible(self) -> AbstractContextManager[None]:
+        """Say on Ctrl-C that the run goes on, and how to come back to it."""
+
+        def text() -> str:
+            left = f"no longer waiting for run {self._run.name!r}, which was left as it is"
+            if self._run.handle.link.embedded and in_script():
+                return f"{left}. {ENDS_WITH_SCRIPT}"
+            # A script's variables end with it, and most notebooks name what they are connected to `lab`.
+            lab = f"dq.connect({self._run.handle.link.address!r})" if in_script() else "lab"
+            there = f"{lab}.attach({self._run.name!r})"
+            return f"{left}. {there}.wait() waits again, {there}.cancel() gives it up."
+
+        return interruptible(text)
+
+    def asked(self, deadline: Deadline, **question: Any) -> Progress:
+        """Call until all shards answer, or raise `NoAnswer` at the deadline."""
+        # One timeout proves nothing: another worker may still be opening a shard.
+        standstill = self._standstill(deadline.limit)
+        while (progress := self._tried(deadline, **question)) is None:
+            standstill.unanswered(self._run.queue)
+        return progress
+
+    def _tried(self, deadline: Deadline, **question: Any) -> Progress | None:
+        """Call once, and return None if a shard does not answer and time is left."""
+        try:
+            return self._run._progress(**question, timeout=deadline.patience)
+        except CallTimeout as error:
+            if deadline.over:
+                raise self._no_answer(deadline) from error
+            return None
+
+    def _no_answer(self, deadline: Deadline) -> NoAnswer:
+        return NoAnswer(run=self._run.name, queue=self._run.queue, seconds=deadline.limit)
+
+    def _standstill(self, limit: float | None) -> Standstill:
+        return Standstill(f"run {self._run.name!r}", limit)
+
+    def settled(self, deadline: Deadline, judge: Callable[[Progress | None], None]) -> Progress:
+        """Wait until every submitted document has an outcome, unless `judge` raises a reason to end the wait early."""
+        standstill = self._standstill(deadline.limit)
+        while True:
+            judge(None)
+            # Read this before the shards answer, one by one: a submission that ends meanwhile may have added documents
+            # to a shard that has already answered.
+            ended = self._run.submitter is None or self._run.submitter.finished.is_set()
+            # A long call only while nothing else needs a look: no shard reports a submission that fails here.
+            parked = deadline.within(PARK if ended and not standstill.begun else LOOK_EVERY)
+            progress = self._tried(deadline, wait=parked)
+            if progress is None:
+                standstill.unanswered(self._run.queue)
+                continue
+            if (progress.done and ended) or progress.given_up or self._never_ends(progress):
+                judge(progress)
+                self._run.at_end = progress
+                return progress
+            if progress.done and self._run.submitter is not None:
+                self._run.submitter.finished.wait(deadline.within(AT_ONCE))
+            self._watch(progress, standstill)
+            if deadline.over:
+                raise self._out_of_time(progress, deadline.limit)
+
+    def _watch(self, progress: Progress, standstill: Standstill) -> None:
+        """Warn when a pause or a disk has stopped the run for a while, or raise why it does not go on by itself."""
+        self._raise_stopped(progress)
+        counts, link = progress.counts, self._run.handle.link
+        rests = progress.paused and counts.left and not counts.leased
+        why = (self._what_pauses(progress) if rests else "") + _what_blocks(progress)
+        alone = bool(counts.left) and not (progress.consumers or progress.paused)
+        lonely = standstill.look(why, alone=alone)
+        if lonely and not link.sync(expects_workers(link)):
+            raise RunStalled(run=self._run.name, queue=self._run.queue, waiting=counts.left, seconds=round(lonely))
+
+    def _out_of_time(self, progress: Progress, limit: float | None) -> WaitTimeout:
+        why = self._what_pauses(progress) + _what_blocks(progress)
+        return WaitTimeout(run=self._run.name, seconds=limit, left=progress.counts.left, why=why)
+
+    def _what_pauses(self, progress: Progress) -> str:
+        """Return in words whether the input is still read, which pauses stop the run, and how to end them."""
+        reads = "" if progress.sealed else " Its input is not read to its end, so more come."
+        paused = {"run_paused": progress.run_paused, "queue_paused": progress.queue_paused}
+        return reads + name_pause(self._run.name, self._run.queue, **paused)
+
+    def completed(self, limit: float | None, wait: Wait) -> Generator[tuple[Any, Any], None, Progress]:
+        """Yield (key, value) as documents finish, and return what the run was at its end."""
+        self.raise_other_input()
+        streams = Streams(self._run.handle, self._run.id, lambda patience: self._run.reader(timeout=patience))
+        deadline, over, looked = Deadline(limit), False, time.monotonic()
+        given_up, error, standstill = False, None, self._standstill(limit)
+        keys = Keys(self._run.name)
+        while not (over and streams.done):
+            came = False
+            try:
+                # Before the pages are read: only then is it certain that they have everything.
+                over = over or (streams.done and self._is_over(deadline))
+                for page in streams.pages(deadline.within(1.0), deadline.patience):
+                    wait.give()  # no display of a wait while the caller's loop body runs, and its time does not count
+                    for stretch in page:
+                        keys.look(stretch)
+                        yield from stretch.items()
+                    wait.take()
+                    deadline, came = Deadline(limit), True
+                if came or over:
+                    given_up, error = False, None
+                    standstill.look("")
+                elif (given_up or error is not None) and not streams.more:
+                    break
+                elif deadline.over or time.monotonic() > looked + LOOK_EVERY:
+                    try:
+                        given_up = self._watch_idle(deadline, standstill)
+                        looked = time.monotonic()
+                    except (AllFailed, DocumentsRefused, ResultsFull, RunStalled) as ended:
+                        error = ended  # raised later: results may have arrived since the pages were read
+            except CallTimeout as silent:  # a shard is being recreated
+                if deadline.over and not came:
+                    raise self._no_answer(deadline) from silent
+                standstill.unanswered(self._run.queue)
+            self.raise_other_input()
+            if deadline.over and not came and not (over and streams.done):
+                raise error or self._out_of_time(self.asked(deadline), limit)
+        if error is not None:
+            raise error
+        deadline = Deadline(limit)
+        progress = self.settled(deadline, self.raise_submission)
+        self._raise_given_up(progress, deadline)
+        streams.check_readable()
+        return progress
+
+    def _watch_idle(self, deadline: Deadline, standstill: Standstill) -> bool:
+        """Return whether no more results will arrive."""
+        progress = self._tried(deadline)
+        if progress is None:
+            return False
+        self._watch(progress, standstill)
+        rests = progress.paused and not progress.counts.leased and self._has_broken(progress)
+        return rests or progress.given_up or self._never_ends(progress)
+
+    def _has_broken(self, progress: Progress) -> bool:
+        """Return whether the input has ended early."""
+        submitter = self._run.submitter
+        if submitter is None:
+            return progress.cut_off(self._run.name) is not None
+        return submitter.finished.is_set() and submitter.error is not None
+
+    def _never_ends(self, progress: Progress) -> bool:
+        """Return whether nothing is left of a run whose input ended early without its shards knowing of it."""
+        return not progress.sealed and not progress.counts.left and self._has_broken(progress)
+
+    def _is_over(self, deadline: Deadline) -> bool:
+        """Return whether a run whose shards are done has no more results, after a short wait for its submission."""
+        if self._run.submitter is not None and not self._run.submitter.finished.wait(deadline.within(AT_ONCE)):
+            return False
+        progress = self._tried(deadline)
+        return progress is not None and progress.done
+
+    def _raise_stopped(self, progress: Progress) -> None:
+        """Raise the reason why the run has paused itself, if it has."""
+        if progress.halted:
+            counts = progress.counts
+            now = _parts(counts, so_far=not progress.sealed)
+            if progress.halted.startswith(UNREAD):
+                raise DocumentsRefused(run=self._run.name, why=progress.halted, now=now)
+            fix = AllFailed.fix_of(self._run.name, self._first_error())
+            raise AllFailed(
+                run=self._run.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead, fix=fix
+            )
+        for shard in progress.shards:
+            if shard.lane.stopped:
+                raise ResultsFull(run=self._run.name, used=shard.stored, limit=shard.results_maxsize)
+
+    def _first_error(self) -> str:
+        """Return the class of the first failure, or "" if no shard answers or the document is not to blame."""
+        with suppress(CallTimeout, StopIteration):
+            return _blamed(next(iter(self._run.failures())))
+        return ""
+
+    def raise_submission(self, progress: Progress | None = None) -> None:
+        """Raise why the input ended early, as this process knows it, else as the queue does if `progress` is given."""
+        self.raise_other_input()
+        error = self._run.submitter.error if self._run.submitter is not None else None
+        if error is None:
+            cut_off = progress.cut_off(self._run.name) if progress is not None else None
+            if cut_off is not None:
+                raise cut_off
+            return
+        if self._run.submitter is not None and self._run.submitter.unsent:
+            position, reason = self._run.submitter.count, in_words(error)
+            raise SubmissionIncomplete(run=self._run.name, position=position, reason=reason) from error
+        raise error
+
+    def raise_other_input(self, progress: Progress | None = None) -> None:
+        """Raise while the run has other code or other documents than were mapped."""
+        self._raise_doubt()
+        submitter = self._run.submitter
+        error = submitter.error if submitter is not None and not submitter.unsent else None
+        if isinstance(error, RunExists):
+            raise error
+
+    def raise_other_documents(self) -> None:
+        """Raise, after a short wait for the comparison, if an order may be meant for other documents than the run's."""
+        submitter = self._run.submitter
+        if submitter is None or not submitter.verifies:
+            return
+        submitter.join(COMPARED)
+        if isinstance(submitter.error, RunExists):
+            raise copy(submitter.error)
+        if submitter.undecided:
+            steps = f"Wait for that with run.wait(), or name the run as it is: lab.attach({self._run.name!r})."
+            raise RunExists(run=self._run.name, difference="documents that these are still compared with", steps=steps)
+
+    def _raise_doubt(self) -> None:
+        """Raise while the run does not have the requested code."""
+        if self._run.doubt is not None:
+            hash, error = self._run.doubt
+            if all(code["hash"] != hash for code in self._run._progress().record.codes):
+                raise copy(error)  # the same object would keep the tracebacks of earlier cells
+            self._run.doubt = None
+
+    def cancelled(self, progress: Progress) -> RunCancelled:
+        """Return the error of a run of which documents were cancelled."""
+        counts, unsent = progress.counts, ""
+        if progress.incomplete == CANCELLED:
+            unsent = f" Its input was still being read: nothing behind the first {counts.all:,} was submitted."
+        given_up = counts.cancelled
+        return RunCancelled(run=self._run.name, cancelled=given_up, total=counts.all, acked=counts.acked, unsent=unsent)
+
+    def raise_gone(self) -> None:
+        """Raise why results that existed are missing, if that is known."""
+        deadline = Deadline(None)
+        self.raise_lost(self.asked(deadline, covered=True), deadline)
+
+    def raise_lost(self, progress: Progress, deadline: Deadline) -> None:
+        """Raise `DocumentsLost` if documents are lost and the run was not cancelled."""
+        self._raise_sums(progress, deadline)
+        counts = progress.counts
+        if not counts.lost or progress.cancelled:
+            return
+        lost = tuple(self.asked(deadline, covered=True).lost)
+        keys, left = first_keys(lost, self.elements, NAMED), sum(hi - lo for lo, hi in lost)
+        more = f" and {left - len(keys):,} more" if left > len(keys) else ""
+        first = f"The first: {', '.join(map(repr, keys))}{more}." if keys else ""
+        how = progress.how_lost(self._run.queue)
+        raise DocumentsLost(run=self._run.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost)
+
+    def _raise_sums(self, progress: Progress, deadline: Deadline) -> None:
+        """Raise `ResultsMissing` if acked documents have no result, or if the states do not add up to the input."""
+        if progress.unaccounted:
+            first, total = f"no shard of queue {self._run.queue!r} has them in any state", progress.total
+            raise ResultsMissing(run=self._run.name, missing=progress.unaccounted, acked=total, first=first, ranges=[])
+        if not progress.missing:
+            return
+        progress = self.asked(deadline, covered=True)
+        ranges = [span for shard in progress.shards for span in shard.missing_ordinals]
+        known = ", ".join(map(repr, first_keys(ranges, self.elements, NAMED)))
+        at = ", ".join(str(lo) if hi - lo == 1 else f"{lo} to {hi - 1}" for lo, hi in ranges[:NAMED])
+        more = ", ..." if len(ranges) > NAMED else ""
+        first = f"those at position {at}{more} of its input" + (f", the first {known}" if known else "")
+        acked = progress.counts.acked
+        raise ResultsMissing(run=self._run.name, missing=progress.missing, acked=acked, first=first, ranges=ranges)
+
+    def _raise_given_up(self, progress: Progress, deadline: Deadline) -> None:
+        """Raise why documents that did not fail have no result, if there are any."""
+        self._raise_sums(progress, deadline)
+        if progress.counts.cancelled or progress.cancelled:
+            raise self.cancelled(progress)
+        self.raise_lost(progress, deadline)
+
+    def raise_missing(self, progress: Progress, deadline: Deadline) -> None:
+        """Raise why documents have no result, if there are any."""
+        counts = progress.counts
+        self._raise_given_up(progress, deadline)
+        if counts.dead:
+            first = next(iter(self._run.failures()))
+            said = f": {one_line(first.message, 300)}" if first.message else ""
+            what = f"{first.error} at document {first.key!r}{said}"
+            others = RunFailed.OTHERS if counts.acked else ""
+            fix = RunFailed.fix_of(_blamed(first))
+            raise RunFailed(run=self._run.name, dead=counts.dead, total=counts.all, first=what, others=others, fix=fix)
+
+
+def _what_blocks(progress: Progress) -> str:
+    """Return as a sentence why nothing can be confirmed, or "" if all is well."""
+    return f" Blocked by: {progress.blocked}" if progress.blocked else ""
+
+
+def _parts(counts: Counts, *, so_far: bool) -> str:
+    """Format how many documents are in each state at one instant."""
+    # All states, from one answer: users add these numbers up and compare the sum with the first number.
+    amounts = {
+        "have failed": counts.dead,
+        "were processed": counts.acked,
+        "were cancelled": counts.cancelled,
+        "are lost": counts.lost,
+        "wait": counts.left,
+    }
+    parts = [f"{amount:,} {state}" for state, amount in amounts.items() if amount]
+    return f"of {many(counts.all, 'document')}{' so far' if so_far else ''} {', '.join(parts)}"
+
+
+def _blamed(letter: DeadLetter) -> str:
+    """Return the class of a failure, or "" if it is about a file that is not the document."""
+    named = _PATH.findall(letter.message)
+    if letter.error not in OF_DOCUMENTS or not named:
+        return letter.error
+    with suppress(Exception):  # unpickling runs code of classes that this process may not have
+        argument = letter.argument
+        known = argument.where if isinstance(argument, Document) else repr(argument)
+        return letter.error if any(PurePath(path).name in known for path in named) else ""
+    return letter.error
