@@ -116,7 +116,7 @@ class Refusals:
                     paused = True
             else:
                 closed = False
-                if reason == "" and chunk.process is not None:
+                if reason == "" and chunk.lease.process is not None:
                     self.renewed = time.monotonic()  # its process may have the credentials of before
             if closed:
                 again |= {each.position for each in refused}

@@ -287,8 +287,8 @@ class Sinks:
 
     async def keep(self, chunk: Chunk, shards: dict[int, Any]) -> None:
         """Write the rows of a chunk's finished messages, if its run has a sink."""
-        if chunk.sink and (taken := chunk.pending()):
-            chunk.refer(await (await self.of(chunk.run, shards, chunk.shard)).keep(chunk, taken))
+        if chunk.lease.sink and (taken := chunk.pending()):
+            chunk.refer(await (await self.of(chunk.run, shards, chunk.lease.shard)).keep(chunk, taken))
 
     def piece(self, run: bytes) -> int:
         """Return how many messages of a run to run as one chunk, as many as a part of it has rows now."""

@@ -24,7 +24,7 @@ from typing import Any
 
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.coroutines import CoroutineThread
 from dqlab.cluster.consumer.running.execution import (
     Flight,
@@ -118,7 +118,7 @@ class Begun:
             return None
         since, chunk, index = min(running, key=lambda each: each[0])
         document = as_name(chunk.name_of(index))
-        return RunningMessage(chunk.shard, chunk.run, chunk.id_at(index), document, now - since)
+        return RunningMessage(chunk.lease.shard, chunk.run, chunk.id_at(index), document, now - since)
 
 
 logger = logging.getLogger("dqlab.consumer")
@@ -220,7 +220,7 @@ class Slot:
         *parking, working = self._tasks
         await asyncio.wait([working, *self._settling], timeout=max(LAST_MESSAGE_S, patience))
         if self._running is not None:
-            logger.info("event=thread_left slot=%s lease=%s", self.name, self._running.lease)
+            logger.info("event=thread_left slot=%s lease=%s", self.name, self._running.lease.id)
         for task in parking:
             task.cancel()
         await asyncio.wait([*parking, *self._settling], timeout=LAST_SETTLEMENT_S)
@@ -267,7 +267,7 @@ class Slot:
         # A chunk of coroutines that has begun all its messages does not count: the next ones begin beside them.
         chunks = [chunk for chunk in self._chunks if chunk.todo or (chunk is self._running and not chunk.finished)]
         # Leases and not chunks: a lease of a run with a sink is cut into many chunks.
-        leases = {(chunk.shard, chunk.lease) for chunk in chunks}
+        leases = {(chunk.lease.shard, chunk.lease.id) for chunk in chunks}
         here = sum(of == shard for of, _ in leases)
         limit = IN_HAND if len(leases) < IN_HAND else 1
         return self.options.batch if here < limit and not self._stopping else 0
@@ -312,35 +312,31 @@ class Slot:
         for chunk in self._held_of(shard):
             if ids := chunk.unsettled():
                 age = time.monotonic() - chunk.leased_at
-                new = calls.HeldBySlot(self.name, chunk.lease, chunk.run, [], age, early=False)
-                before = found.get(chunk.lease, new)
-                found[chunk.lease] = replace(before, ids=[*before.ids, *ids], early=before.early or chunk.early)
+                new = calls.HeldBySlot(self.name, chunk.lease.id, chunk.run, [], age, early=False)
+                before = found.get(chunk.lease.id, new)
+                found[chunk.lease.id] = replace(before, ids=[*before.ids, *ids], early=before.early or chunk.early)
         return list(found.values())
 
     def _receive(self, shard: int, lease: calls.Delivery, epoch: int, parts: list[memoryview]) -> None:
         """Put a lease into the inbox, as one chunk for each function in it, or as several for a run with a sink."""
         frames = zip(lease.firsts, (Frame.decode(bytes(part)) for part in parts), strict=True)
+        held = Lease(
+            shard,
+            lease.id,
+            epoch,
+            lease.timeout,
+            process=lease.process,
+            sink=lease.sink,
+            suspect=lease.suspect,
+            consumer=self.options.origin.consumer,
+            attempts=dict(lease.attempts),
+            paged=not lease.unit,
+        )
         for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
             firsts, cuts = zip(*group, strict=True)
             self.chunk = sum(frame.count for frame in cuts)
             portions = portions_of(firsts, cuts, self._sinks.piece(cuts[0].run)) if lease.sink else [(firsts, cuts)]
-            for ids, portion in portions:
-                self._inbox.append(
-                    Chunk(
-                        shard,
-                        lease.id,
-                        epoch,
-                        lease.timeout,
-                        ids,
-                        portion,
-                        lease.process,
-                        sink=lease.sink,
-                        suspect=lease.suspect,
-                        consumer=self.options.origin.consumer,
-                        attempts=dict(lease.attempts),
-                        paged=not lease.unit,
-                    )
-                )
+            self._inbox += [Chunk(held, ids, portion) for ids, portion in portions]
         self._look_ahead()
         if shard not in self._renewing:
             work = self._renew(shard)
@@ -352,7 +348,7 @@ class Slot:
 
     async def _obey(self, order: SlotOrder) -> None:
         left = order.n
-        for chunk in [chunk for chunk in reversed(self._chunks) if chunk.lease == order.lease]:
+        for chunk in [chunk for chunk in reversed(self._chunks) if chunk.lease.id == order.lease]:
             if order.op is Do.CANCEL:
                 chunk.cancel(order.ids)
             else:
@@ -402,17 +398,17 @@ class Slot:
                 self._touched()
 
     async def _run(self, chunk: Chunk) -> None:
-        if chunk.sink:
-            await (await self._sinks.of(chunk.run, self._shards, chunk.shard)).room(chunk)
+        if chunk.lease.sink:
+            await (await self._sinks.of(chunk.run, self._shards, chunk.lease.shard)).room(chunk)
         if self.options.early:
-            answer, _ = await calls.BeginCall(chunk.lease).ask(partial(self._insist, chunk))
+            answer, _ = await calls.BeginCall(chunk.lease.id).ask(partial(self._insist, chunk))
             if not answer.begun:
                 self._end(chunk)
                 return
             chunk.early = True
         loop = asyncio.get_running_loop()
         blobs = await self._fetch(chunk)
-        if chunk.suspect and not self.options.early and not await self._place(chunk, blobs):
+        if chunk.lease.suspect and not self.options.early and not await self._place(chunk, blobs):
             self._end(chunk)
             return
         running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
@@ -426,7 +422,7 @@ class Slot:
         if flight is None:
             ended = self._end(chunk)
             # The next chunk starts while this one's outcomes travel, unless its death would be blamed on this one.
-            if chunk in self._turns and not chunk.sink:
+            if chunk in self._turns and not chunk.lease.sink:
                 await asyncio.wait((ended,))
         else:
             self._flying.append(chunk)
@@ -443,16 +439,17 @@ class Slot:
     async def _fetch(self, chunk: Chunk) -> dict[bytes, bytes | None]:
         """Return the functions of a chunk by hash, None for one that its queue has lost."""
         hashes = {frame.function for frame in chunk.frames if frame.function != NO_ID}
-        return {hash: await self._functions.fetch(self._shards[chunk.shard], hash) for hash in hashes}
+        return {hash: await self._functions.fetch(self._shards[chunk.lease.shard], hash) for hash in hashes}
 
     async def _place(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> bool:
         """Choose the process in which a suspect runs, and return whether it is still to run."""
-        if chunk.process is not None and self.options.calls is None:
+        if chunk.lease.process is not None and self.options.calls is None:
             return True
         loop, raised, this = asyncio.get_running_loop(), needs_worker(), (chunk.run, chunk.id_at(0))
         if this not in raised and await loop.run_in_executor(self._thread, self._fits_child, chunk, blobs):
             # If it kills that process, it alone is the reason, and nothing else is lost.
-            chunk.process, chunk.apart = Isolation(memory=self.options.memory).record(), raised
+            chunk.lease = replace(chunk.lease, process=Isolation(memory=self.options.memory).record())
+            chunk.apart = raised
             return True
         raised.discard(this)
         turn, until = turn_of_suspects(), time.monotonic() + TURN_WITHIN
@@ -467,7 +464,7 @@ class Slot:
                 self._turns[chunk] = turn
         try:
             async with asyncio.timeout(TOLD_IN):
-                answer, _ = await calls.IsolateCall(chunk.lease).ask(partial(self._insist, chunk))
+                answer, _ = await calls.IsolateCall(chunk.lease.id).ask(partial(self._insist, chunk))
         except TimeoutError:
             return True  # it runs all the same; its death counts only if the shard has noted it
         return answer.held
@@ -530,7 +527,7 @@ class Slot:
         self.last_error = f"{name} still runs after its cancellation; its thread was abandoned"
         words = "event=thread_abandoned slot=%s lease=%s message=%s threads=%d"
         logger.info(
-            words, self.name, chunk.lease, name, len(self._abandoned)
+            words, self.name, chunk.lease.id, name, len(self._abandoned)
         )  # no warning: views and the doctor name it
         self._touched()
 
@@ -586,9 +583,9 @@ class Slot:
         """Log why a lease ends without all its outcomes, so that its messages are delivered again."""
         self.last_error = f"{type(error).__name__}: {error}"
         if isinstance(error, DqlabError):
-            logger.warning("event=chunk_lost slot=%s lease=%s %s", self.name, chunk.lease, error)
+            logger.warning("event=chunk_lost slot=%s lease=%s %s", self.name, chunk.lease.id, error)
         else:
-            logger.error("event=chunk_failed slot=%s lease=%s", self.name, chunk.lease, exc_info=error)
+            logger.error("event=chunk_failed slot=%s lease=%s", self.name, chunk.lease.id, exc_info=error)
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         # In a set until it ends: the event loop holds only a weak reference to a task.
@@ -612,7 +609,7 @@ class Slot:
                 blob = blobs[frame.function]
                 if blob is None:
                     raise FunctionLost()
-                if chunk.process is not None and self.options.calls is None:
+                if chunk.lease.process is not None and self.options.calls is None:
                     self._at_least = 1
                     self.process.renewed = self._refusals.renewed
                     self.process.run(chunk, blob)
@@ -620,7 +617,7 @@ class Slot:
                 work = self._functions.open(frame.function, blob)
                 if self.options.calls is not None:
                     work = self.options.calls(work, chunk)
-                if chunk.sink:
+                if chunk.lease.sink:
                     work = replace(work, rows=True)
         except BaseException as error:  # noqa: BLE001 - users' imports run here; each message reports the failure
             fail_all(chunk, error, self.options.origin)
@@ -655,13 +652,13 @@ class Slot:
     async def _settle_last(self, chunk: Chunk) -> None:
         """Settle the rest of a chunk that has ended, and send its shard a new credit where that has changed."""
         try:
-            if not chunk.sink:
+            if not chunk.lease.sink:
                 await self._settle(chunk)
             await self._note_run(chunk)
             # Before the rows of a sink are written, which may take a second: the shard may send a lease meanwhile.
-            if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):
+            if not self._stopping and self._told[chunk.lease.shard][1] != self._want(chunk.lease.shard):
                 await self._send(chunk, chunk.nothing())
-            if chunk.sink:
+            if chunk.lease.sink:
                 await self._settle(chunk)
         except Exception as error:  # noqa: BLE001 - the lease ends by itself, and the messages are delivered again
             self._lost(chunk, error)
@@ -674,8 +671,8 @@ class Slot:
         """Note at the shard that a suspect of a run with a sink has run, and let the next one begin."""
         # Its row still waits for others. A killed consumer of a fast function leaves thousands of suspects: if each
         # waited for its outcome, each would become a part of its own.
-        if chunk.sink and chunk.suspect:
-            await calls.RanCall(chunk.lease).ask(partial(self._insist, chunk))
+        if chunk.lease.sink and chunk.lease.suspect:
+            await calls.RanCall(chunk.lease.id).ask(partial(self._insist, chunk))
             self._leave(chunk)
 
     def _settle_meanwhile(self, chunk: Chunk) -> None:
@@ -714,7 +711,7 @@ class Slot:
         self, chunk: Chunk, settlement: bytes | memoryview, sending: Callable[[], None] | None = None
     ) -> None:
         """Send a settlement with a new credit, and call `sending` before each try."""
-        credit = self._credit(chunk.shard)
+        credit = self._credit(chunk.lease.shard)
         call = calls.SettleCall(self.name, credit)
         body = call.pack_apart(settlement)
 
@@ -726,7 +723,7 @@ class Slot:
             return body
 
         await self._insist(chunk, call.method, packed)
-        self._note_told(chunk.shard, credit)
+        self._note_told(chunk.lease.shard, credit)
         self._touched()
 
     async def _insist(self, chunk: Chunk, call: str, body: Packed | Callable[[], Packed]) -> Packed:
@@ -734,13 +731,13 @@ class Slot:
         # Safe to repeat: an outcome that is settled twice counts once.
         while True:
             try:
-                return await self._shards[chunk.shard].call(call, body)
+                return await self._shards[chunk.lease.shard].call(call, body)
             except CallTimeout:
-                logger.warning("event=%s_again slot=%s lease=%s", call, self.name, chunk.lease)
+                logger.warning("event=%s_again slot=%s lease=%s", call, self.name, chunk.lease.id)
             except RecordTooLarge:  # a `LogError` too, but the same call can never succeed
                 raise
             except LogError as error:
-                logger.warning("event=%s_refused slot=%s lease=%s %s", call, self.name, chunk.lease, error)
+                logger.warning("event=%s_refused slot=%s lease=%s %s", call, self.name, chunk.lease.id, error)
                 await asyncio.sleep(REFUSED_AGAIN)
 
     async def _renew(self, shard: int) -> None:
@@ -748,9 +745,9 @@ class Slot:
         # A task for each shard: neither a slow settlement nor another shard that hangs may let these leases expire.
         try:
             while held := self._held_of(shard):
-                every = min(chunk.timeout for chunk in held) / 3
+                every = min(chunk.lease.timeout for chunk in held) / 3
                 await asyncio.sleep(every)
-                if leases := sorted({chunk.lease for chunk in self._held_of(shard)}):
+                if leases := sorted({chunk.lease.id for chunk in self._held_of(shard)}):
                     await self._send_renewal(shard, leases, max(every, RENEW_FOR))
         finally:
             del self._renewing[shard]
@@ -770,7 +767,7 @@ class Slot:
         # A chunk moves from `_inbox` to `_running`, and on to `_flying` or `_ending`, without an await in between. Were
         # it missing here for a moment, its renewals would end and its lease expire, and a recreated shard would deliver
         # its messages to others.
-        return [chunk for chunk in (*self._ending, *self._chunks) if chunk.shard == shard]
+        return [chunk for chunk in (*self._ending, *self._chunks) if chunk.lease.shard == shard]
 
 
 def portions_of(firsts: Sequence[int], frames: Sequence[Frame], about: int) -> Iterator[tuple[list[int], list[Frame]]]:

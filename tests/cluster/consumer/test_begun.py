@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.slot import SAY_AFTER, SAY_EVERY, Begun
 from dqlab.frame import Frame, Kind
 
 
 def chunk_at(ordinal: int) -> Chunk:
     frame = Frame.decode(Frame.encode([b"x"] * 4, kind=Kind.ELEMENT, ordinal=ordinal))
-    return Chunk(0, 1, 0, 60.0, [ordinal], [frame])
+    return Chunk(Lease(0, 1, 0, 60.0), [ordinal], [frame])
 
 
 def test_the_oldest_of_several_chunks_is_named_however_they_are_looked_at() -> None:

@@ -15,7 +15,7 @@ from dqlab.cluster.consumer.process import child
 from dqlab.cluster.consumer.process.child import Turns
 from dqlab.cluster.consumer.process.pipes import TURN, Records, Say, record
 from dqlab.cluster.consumer.process.slot_process import SlotProcess, _Passage
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.wire import pack
@@ -231,7 +231,7 @@ class _Child:
 def test_a_slot_announces_only_what_comes_behind_the_message_that_it_gives() -> None:
     """What was given earlier has run when the process takes the announcement in: it would be fetched once more."""
     frame = Frame.decode(Frame.encode([b"%d" % n for n in range(9)], kind=Kind.ELEMENT, run=RUN, ordinal=0))
-    chunk = Chunk(0, 1, 1, 60.0, [0], [frame], Isolation().record())
+    chunk = Chunk(Lease(0, 1, 1, 60.0, Isolation().record()), [0], [frame])
     slot, process = SlotProcess(Origin("c", "w", 1 << 20)), _Child()
     slot.child, slot.ahead = process, 4  # type: ignore[assignment]
     passage = _Passage(slot, chunk, b"", Isolation())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Coroutines, Flight, Origin, Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
@@ -135,7 +135,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 def chunk_of(n: int) -> Chunk:
     frame = Frame.decode(Frame.encode([seal_value(i) for i in range(n)], kind=Kind.VALUE))
-    return Chunk(0, 1, 1, 60.0, [0], [frame])
+    return Chunk(Lease(0, 1, 1, 60.0), [0], [frame])
 
 
 def outcomes(chunk: Chunk) -> dict[int, Outcome]:

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
 from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.failures.failure import Failure
@@ -104,7 +104,7 @@ def test_each_message_has_the_one_outcome_of_a_plain_loop(acts: list[Any]) -> No
     payloads = [pickle.dumps([at])[:-2] if act == "torn" else seal_value([at]) for at, act in enumerate(acts)]
     frame = Frame.decode(Frame.encode(payloads, kind=Kind.ELEMENT, run=RUN, ordinal=0))
     play = Play(acts)
-    play.chunk = chunk = Chunk(0, 1, 1, 60.0, [FIRST], [frame])
+    play.chunk = chunk = Chunk(Lease(0, 1, 1, 60.0), [FIRST], [frame])
 
     run_calls(chunk, Work(play.run), Origin("c", "w", LIMIT))
     play.keep(chunk.collect())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.cluster.consumer.process.child import Turns
 from dqlab.cluster.consumer.process.pipes import LastWords, Record, Records, Say
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
 from dqlab.cluster.shard.pages import page
 from dqlab.cluster.transport.sealed import open_value, seal_value
@@ -45,7 +45,7 @@ def chunk_of(*sizes: int) -> Chunk:
     frames = [
         Frame.decode(Frame.encode([b"x"] * n, kind=Kind.VALUE, ordinal=10_000 * (at + 1))) for at, n in enumerate(sizes)
     ]
-    return Chunk(0, 1, 1, TIMEOUT, [1000 * (at + 1) for at in range(len(sizes))], frames)
+    return Chunk(Lease(0, 1, 1, TIMEOUT), [1000 * (at + 1) for at in range(len(sizes))], frames)
 
 
 def told(settlement: bytes | None) -> dict[int, tuple[int, Outcome, bytes, str | None]]:
@@ -155,7 +155,7 @@ def test_settlements_are_cut_by_bytes_and_hold_one_message_at_least() -> None:
 def test_what_is_known_of_results_counts_when_a_settlement_is_cut_by_bytes() -> None:
     """Four thousand versions of a kilobyte each are four megabytes, beside results of a few bytes."""
     frame = Frame.decode(Frame.encode([b"x"] * 4, kind=Kind.ELEMENT, run=b"r" * 16))
-    chunk = Chunk(0, 1, 1, TIMEOUT, [0], [frame])
+    chunk = Chunk(Lease(0, 1, 1, TIMEOUT), [0], [frame])
     for done in [(index, Outcome.ACK, bytes(10), None) for index in range(4)]:
         chunk.done.append(done)
     chunk.versions |= {0: "v" * 20, 1: "v" * 80, 2: "v" * 7}
@@ -169,7 +169,7 @@ def test_what_is_known_of_results_counts_when_a_settlement_is_cut_by_bytes() -> 
 def test_results_that_waited_for_their_settlement_have_a_time_each() -> None:
     """A shard that is away for a minute does not make a minute of work of one moment."""
     frame = Frame.decode(Frame.encode([b"x"] * 6, kind=Kind.ELEMENT, run=b"r" * 16))
-    chunk = Chunk(0, 1, 1, TIMEOUT, [0], [frame], consumer="c")
+    chunk = Chunk(Lease(0, 1, 1, TIMEOUT, consumer="c"), [0], [frame])
     now, wall = time.perf_counter(), time.time()
     chunk.done.append((5, Outcome.FAIL, Failure.from_exception(ValueError(1), when=0.0, seconds=0.0).to_bytes(), None))
     for age, index in zip((60, 30, 0.15, 0.1), (1, 0, 3, 4), strict=True):
@@ -231,7 +231,7 @@ def test_when_a_message_ended_is_known_before_its_outcome_is_there(error: BaseEx
 
     ends: list[float] = []
     frame = Frame.decode(Frame.encode([seal_value(at) for at in range(4)], kind=Kind.ELEMENT, ordinal=0))
-    chunk = Chunk(0, 1, 1, TIMEOUT, [0], [frame])
+    chunk = Chunk(Lease(0, 1, 1, TIMEOUT), [0], [frame])
     chunk.done.payloads = Seen()
 
     run_calls(chunk, Work(fails), Origin("c", "w", 1 << 20))
@@ -296,7 +296,7 @@ class Town:
                 for piece in lease.pieces
             ]
             firsts = [piece.frame + piece.lo for piece in lease.pieces]
-            chunk = Chunk(0, lease.id, 1, TIMEOUT, firsts, [Frame.decode(cut) for cut in cuts])
+            chunk = Chunk(Lease(0, lease.id, 1, TIMEOUT), firsts, [Frame.decode(cut) for cut in cuts])
             self.chunks.append(chunk)
             self.running[id(chunk)] = []
 
@@ -439,7 +439,7 @@ def test_shard_refuses_a_settlement_out_of_order_before_it_changes_anything() ->
 def test_what_is_in_a_sink_is_not_written_again_when_its_settlement_is_cut() -> None:
     """Tracebacks of many failures fill a settlement: the rest of its references comes with the next one."""
     frame = Frame.decode(Frame.encode([b"x"] * 500, kind=Kind.ELEMENT, ordinal=0))
-    chunk = Chunk(0, 1, 1, TIMEOUT, [1], [frame], sink=True)
+    chunk = Chunk(Lease(0, 1, 1, TIMEOUT, sink=True), [1], [frame])
     failed = Failure.from_exception(
         ValueError("x" * 30_000), key=None, code="c", consumer="c", worker="w", when=0.0, seconds=0.0
     ).to_bytes()
@@ -482,7 +482,7 @@ def test_a_message_has_taken_its_own_seconds_whatever_ran_before_it(most: int, m
         Frame.decode(Frame.encode([seal_value(n) for n in part], kind=Kind.ELEMENT, run=b"r" * 16))
         for part in (each[:3], each[3:])
     ]
-    chunk = Chunk(0, 1, 1, TIMEOUT, [0, 100], frames)
+    chunk = Chunk(Lease(0, 1, 1, TIMEOUT), [0, 100], frames)
     chunk.cancelled = {2, 6}
     run_calls(chunk, Work(takes), Origin("c", "w", 1000))
 
@@ -533,9 +533,8 @@ def test_a_message_in_a_process_has_not_taken_the_time_that_it_was_waited_for(mo
 
 def test_seconds_that_no_function_takes_do_not_keep_a_settlement_back() -> None:
     """A process reports them, and its functions may write to its pipes: the settlement would come again for ever."""
-    chunk = Chunk(
-        0, 1, 1, TIMEOUT, [0], [Frame.decode(Frame.encode([b"x"] * 3, kind=Kind.ELEMENT, run=b"r" * 16))], consumer="c"
-    )
+    frame = Frame.decode(Frame.encode([b"x"] * 3, kind=Kind.ELEMENT, run=b"r" * 16))
+    chunk = Chunk(Lease(0, 1, 1, TIMEOUT, consumer="c"), [0], [frame])
     for index, seconds in enumerate((1e300, float("inf"), 2.0)):
         chunk.took[index] = seconds
         chunk.done.append((index, Outcome.ACK, b"", None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import dqlab as dq
 from dqlab.cluster.consumer import refusals as module
 from dqlab.cluster.consumer.refusals import Refusals
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
@@ -83,7 +84,7 @@ class Bench:
         sent = [Labelled(f"paper {each.key}", each) if labelled else each for each in documents]
         payloads = [pickle.dumps(each, 5) for each in sent]
         frame = Frame.decode(Frame.encode(payloads, kind=Kind.ELEMENT, run=run, ordinal=0))
-        chunk = Chunk(0, 1, 1, 60.0, [first], [frame], {"timeout": None} if process else None)
+        chunk = Chunk(Lease(0, 1, 1, 60.0, {"timeout": None} if process else None), [first], [frame])
         chunk.early = early
         run_calls(chunk, Work(fn), ORIGIN)
         return chunk
@@ -269,7 +270,7 @@ def test_what_is_not_decided_yet_is_never_settled(monkeypatch: pytest.MonkeyPatc
 
     async def scenario(bench: Bench) -> None:
         chunk = bench.chunk()
-        chunk.sink = sink
+        chunk.lease = replace(chunk.lease, sink=sink)
         chunk.done.replace(0, [(0, Outcome.ACK, b"result", "0.txt")])
 
         if sink:
@@ -303,7 +304,7 @@ def test_documents_of_a_run_with_a_sink_are_decided_while_it_goes_on(monkeypatch
         options = SlotOptions(batch=1, early=False, concurrency=1, origin=ORIGIN, values=None)
         slot = Slot("c#0", shards, options, FunctionCache(), lambda: None, refusals=bench.refusals)
         chunk = bench.chunk()
-        chunk.sink = True
+        chunk.lease = replace(chunk.lease, sink=True)
 
         slot._settle_meanwhile(chunk)
 

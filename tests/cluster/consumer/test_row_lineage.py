@@ -61,7 +61,7 @@ class Noting(Scene):
         chunk.took[index], chunk.ended[index] = float(self.turns), self.now
         if ordinal % 3:
             chunk.versions[index] = f"v{ordinal // 4}"
-        return {"took": self.turns, "at": self.since + self.now, "attempt": attempt, "consumer": chunk.consumer}
+        return {"took": self.turns, "at": self.since + self.now, "attempt": attempt, "consumer": chunk.lease.consumer}
 
     def _written(self, chunk: Chunk) -> bytes | None:
         if self.sink is not None:

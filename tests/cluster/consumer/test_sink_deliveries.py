@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.sink_rows import opened_rows, settled_rows
 from dqlab.cluster.transport.sealed import seal_value
@@ -74,7 +74,7 @@ class Scene:
         frames = [Frame.decode(bytes(part)) for part in parts]
         about = {"consumer": consumer.partition("#")[0], "attempts": dict(lease.get("attempts", ()))}
         receipt = 0, lease["id"], answer["epoch"], 60.0
-        chunk = Chunk(*receipt, lease["firsts"], frames, sink=self.sink is not None, **about)
+        chunk = Chunk(Lease(*receipt, sink=self.sink is not None, **about), lease["firsts"], frames)
         self.chunks.append((consumer, chunk))
 
     def _chunk(self) -> tuple[str, Chunk] | None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.cluster.consumer import sink_writing
-from dqlab.cluster.consumer.running.chunk import Chunk, Done
+from dqlab.cluster.consumer.running.chunk import Chunk, Done, Lease
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.sink_writing import EARLY, FEWEST, SHARE, Gathering
 from dqlab.cluster.consumer.slot import portions_of
@@ -63,7 +63,7 @@ class Bench:
 
     def chunk(self, n: int) -> tuple[Chunk, list[Done]]:
         frame = Frame.decode(Frame.encode([b"x"] * n, kind=Kind.ELEMENT, ordinal=100))
-        chunk = Chunk(0, 1, 1, 60.0, [1], [frame], sink=True)
+        chunk = Chunk(Lease(0, 1, 1, 60.0, sink=True), [1], [frame])
         return chunk, [(at, Outcome.ACK, seal_value(at), None) for at in range(n)]
 
     async def keep(self, n: int) -> list[Done]:

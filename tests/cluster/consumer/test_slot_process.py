@@ -20,7 +20,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.consumer.process.slot_process import FRUITLESS, SlotProcess
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.sealed import blob_hash, open_value, pack_function, seal_function, seal_value
@@ -51,7 +51,7 @@ def slot() -> Iterator[SlotProcess]:
 def chunk_of(values: Any, function: bytes = b"", **limits: Any) -> Chunk:
     payloads = [seal_value(value) for value in values]
     frame = Frame.decode(Frame.encode(payloads, kind=Kind.ELEMENT, function=blob_hash(function)))
-    return Chunk(0, 1, 1, 60.0, [0], [frame], Isolation(**limits).record())
+    return Chunk(Lease(0, 1, 1, 60.0, Isolation(**limits).record()), [0], [frame])
 
 
 def packed(function: Callable[..., Any]) -> bytes:

@@ -67,7 +67,7 @@ class SlotProcess:
 
     def run(self, chunk: Chunk, blob: bytes) -> None:
         """Run the messages left in a chunk with a function that `pack_function` has packed."""
-        limits = Isolation.of(chunk.process) or Isolation()
+        limits = Isolation.of(chunk.lease.process) or Isolation()
         child = self.child
         if child is not None and (
             child.started < self.renewed or not (child.alive and self._has_memory(child, limits))
@@ -133,7 +133,6 @@ class _Passage:
         if self._slot.child is None:
             self._slot.child = Child(self._slot.origin)
             self._time(running=False)
-        self._chunk.process_began = self._slot.child.started
         return self._slot.child
 
     def _time(self, *, running: bool) -> None:
@@ -164,7 +163,7 @@ class _Passage:
             child = self._child
             if not turns and child.reads_of is not None:  # after `_next`: it announces what follows that message
                 self._announce(child, child.reads_of)
-            child.run(self._chunk.frames[0].function, self._chunk.kind, self._blob, rows=self._chunk.sink)
+            child.run(self._chunk.frames[0].function, self._chunk.kind, self._blob, rows=self._chunk.lease.sink)
             turns.append(slot.next_turn())
             child.give(turns[-1], self._messages[index])
             given.append((turns[-1], index))

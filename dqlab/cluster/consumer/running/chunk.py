@@ -10,6 +10,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import itemgetter, sub
 from typing import Any
@@ -22,7 +23,7 @@ from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
 
-__all__ = ["Chunk", "Done"]
+__all__ = ["Chunk", "Done", "Lease"]
 
 
 SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
@@ -37,6 +38,29 @@ _HELD_BYTES = 1 << 20
 """Bytes of confirmed outcomes above which a chunk releases them before it ends."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a shard lends its consumer some messages for."""
+
+    shard: int
+    id: int
+    epoch: int
+    timeout: float
+    """Seconds until it expires, unless it is renewed."""
+    process: dict[str, Any] | None = None
+    """The record of the run's `Isolation`; None: no process."""
+    sink: bool = False
+    """Results are written to the run's sink, and settled as references."""
+    suspect: bool = False
+    """Its one message was lost with a consumer."""
+    paged: bool = True
+    """Weights of messages are pages."""
+    consumer: str = ""
+    """As the results name it."""
+    attempts: Mapping[int, int] = field(default_factory=dict)
+    """Number of this delivery, by id, where earlier ones count."""
+
+
 class Chunk:
     """Messages of one lease, all of one run and one function."""
 
@@ -45,29 +69,17 @@ class Chunk:
 
     def __init__(
         self,
-        shard: int,
-        lease: int,
-        epoch: int,
-        timeout: float,
+        lease: Lease,
         firsts: Sequence[int],  # the id of the first message of each frame
         frames: Sequence[Frame],  # cuts of the stored frames, with the ordinals that the settlement repeats
-        process: dict[str, Any] | None = None,  # the record of the run's `Isolation`; None: no process
-        *,
-        suspect: bool = False,  # its one message was lost with a consumer
-        sink: bool = False,  # results are written to the run's sink, and settled as references
-        consumer: str = "",  # as the results name it
-        attempts: Mapping[int, int] | None = None,  # number of this delivery, by id, where earlier ones count
-        paged: bool = True,
     ):
-        self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
+        self.lease = lease
         self.run = frames[0].run
-        self.frames, self.process = frames, process
-        self.suspect = suspect
+        self.frames = frames
         self.apart: set[tuple[bytes, int]] | None = None
         """Set if it runs in a process of the slot only because it is a suspect: where to note that it raised there."""
-        self.sink, self.consumer, self.code = sink, consumer, ""  # `code`: short code version, as the results name it
-        self.process_began = 0.0
-        """When the process that runs its messages began, seconds of `time.monotonic`."""
+        self.code = ""
+        """Short code version, as the results name it."""
         self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
         self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
         self.count = self._starts[-1]
@@ -81,7 +93,7 @@ class Chunk:
         self.versions: dict[int, str] = {}
         """Versions of documents, by position."""
         self._made_bytes = 0 if self.run == NO_ID else _MADE_BYTES
-        self._attempts = self._by_position(attempts) if attempts else {}
+        self._attempts = self._by_position(lease.attempts) if lease.attempts else {}
         self.todo: deque[int] = deque(self._positions)
         self.done = Outcomes()
         # Positions, not ids. Change it in place and only add: see `cancel`; `Slot._place` and `give_up` count on it.
@@ -98,7 +110,8 @@ class Chunk:
         self.settling = asyncio.Lock()
         """Held by the one settlement that is on its way."""
         self.acked = self.failed = self.units = 0
-        self._paged = paged and frames[0].weights is not None  # `units` counts pages, the weights, and not messages
+        # `units` counts pages, the weights, and not messages.
+        self._paged = lease.paged and frames[0].weights is not None
         self.last_error: str | None = None
         self._confirmed = self._sent = self._collected = self._referred = 0
         """Prefixes of `done`, by length: acknowledged by the shard, sent to it, taken by `collect`, and, with a sink,
@@ -303,7 +316,7 @@ class Chunk:
     def collect(self, most: int = SETTLE_MOST, most_bytes: int = SETTLE_BYTES) -> bytes | memoryview | None:
         """Return a settlement of up to `most` outcomes before the first undecided one, or None when there are none."""
         start = self._collected
-        stop = self.done.decided(start, min(start + most, self._referred) if self.sink else start + most)
+        stop = self.done.decided(start, min(start + most, self._referred) if self.lease.sink else start + most)
         if stop == start:
             return None
         done = self.done.columns(start, stop)
@@ -348,7 +361,7 @@ class Chunk:
     @property
     def _next(self) -> int:
         """The place in `done` of the next outcome to settle or to write."""
-        return self._referred if self.sink else self._collected
+        return self._referred if self.lease.sink else self._collected
 
     def refer(self, done: Sequence[Done]) -> None:
         """Replace the outcomes that `pending` returned by those that refer to the sink."""
@@ -370,7 +383,7 @@ class Chunk:
 
     def nothing(self) -> bytes | memoryview:
         """Return an empty settlement."""
-        return Settlement.encode([], b"", [], run=self.run, epoch=self.epoch, lease=self.lease)
+        return Settlement.encode([], b"", [], run=self.run, epoch=self.lease.epoch, lease=self.lease.id)
 
     def _size(self, done: Columns) -> int:
         """Return the bytes of some outcomes in a settlement."""
@@ -404,8 +417,8 @@ class Chunk:
             bytes(n) if acked == n else bytes(done.outcomes),  # ACK is 0
             done.payloads,
             run=self.run,
-            epoch=self.epoch,
-            lease=self.lease,
+            epoch=self.lease.epoch,
+            lease=self.lease.id,
             busy_s=busy_s,
             keys=None if done.keys.count(None) == n else [key or "" for key in done.keys],
             made=made,
@@ -424,7 +437,7 @@ class Chunk:
             ages = [last - (self.ended[index] or last) for index in indexes]
             first = last
         at = time.time() - now + (first + last) / 2
-        return Making(self.consumer, self.code, at, seconds, ages, attempts, versions)
+        return Making(self.lease.consumer, self.code, at, seconds, ages, attempts, versions)
 
     def _pieces(self, indexes: tuple[int, ...]) -> list[Piece]:
         """Join neighbouring positions of one frame into pieces, or raise FrameCorrupt if they do not ascend."""

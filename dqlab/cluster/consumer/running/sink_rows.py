@@ -66,7 +66,7 @@ def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[Sin
         [code] * n,
         chunk.seconds_at(indexes),
         chunk.attempts_at(indexes),
-        [chunk.consumer] * n,
+        [chunk.lease.consumer] * n,
         [since + (ended or now) for ended in chunk.ended_at(indexes)],
     )
     return SinkRows(columns), others
