@@ -223,20 +223,11 @@ class Chunk:
         """Return the positions in the run's input of the messages at some positions."""
         if len(self.pieces) > 1:
             return [self.ordinal_at(index) for index in indexes]
-        ordinal, span = self.pieces[0].ordinal, self._span_of(indexes)
-        return (
-            [ordinal + index for index in indexes] if span is None else [*range(ordinal + span[0], ordinal + span[1])]
-        )
+        return list(map(self.pieces[0].ordinal.__add__, indexes))
 
     def ended_at(self, indexes: Sequence[int]) -> list[float]:
         """Return when the messages at some positions ended, as in `ended`."""
-        span = self._span_of(indexes)
-        return [self.ended[index] for index in indexes] if span is None else self.ended[span[0] : span[1]]
-
-    def _span_of(self, indexes: Sequence[int]) -> tuple[int, int] | None:
-        """Return positions as (first, last + 1) if they ascend without a gap, else None."""
-        first, n = indexes[0], len(indexes)
-        return (first, first + n) if tuple(indexes) == self._positions[first : first + n] else None
+        return list(map(self.ended.__getitem__, indexes))
 
     def seconds_at(self, indexes: Sequence[int]) -> list[float]:
         """Return how many seconds the messages at some ascending positions took, NaN where that is unknown."""
@@ -277,8 +268,7 @@ class Chunk:
         document = self.document
         if document is not None and document[0] == index:
             return document[1]
-        at = bisect_right(self._starts, index) - 1
-        return f"#{self.pieces[at].ordinal + index - self._starts[at]}"
+        return f"#{self.ordinal_at(index)}"
 
     def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Cancel messages by ranges of ids, so that those that have not begun are skipped."""

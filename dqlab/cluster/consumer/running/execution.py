@@ -238,18 +238,19 @@ def run_chunk(chunk: Chunk, work: Work, origin: Origin) -> None:
 
 def fail_all(chunk: Queued, error: BaseException, origin: Origin) -> None:
     """Fail every message left in the chunk, for example when its function cannot be opened."""
-    messages, is_element = chunk.messages(), chunk.kind is Kind.ELEMENT
     while (index := _take(chunk)) is not None:
-        key = sealed_key(messages[index]) if is_element else None
-        chunk.done.append(failed(index, error, origin, "", key, 0.0))
+        _fail(chunk, index, error, origin)
 
 
 def fail_taken(chunk: Chunk, error: BaseException, origin: Origin) -> None:
     """Fail the messages that have begun and will get no outcome."""
-    messages, is_element = chunk.messages(), chunk.kind is Kind.ELEMENT
     for index in chunk.taken():
-        key = sealed_key(messages[index]) if is_element else None
-        chunk.done.append(failed(index, error, origin, "", key, 0.0))
+        _fail(chunk, index, error, origin)
+
+
+def _fail(chunk: Queued, index: int, error: BaseException, origin: Origin) -> None:
+    key = sealed_key(chunk.messages()[index]) if chunk.kind is Kind.ELEMENT else None
+    chunk.done.append(failed(index, error, origin, "", key, 0.0))
 
 
 def _take(chunk: Queued) -> int | None:
