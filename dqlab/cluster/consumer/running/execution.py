@@ -133,35 +133,39 @@ class Queued(Protocol):
     began: float
     """When the first message began, seconds of `time.perf_counter`."""
 
-    # Taking a message may wait for it, and that wait is not part of the message's time.
     @property
-    def waits(self) -> bool: ...  # noqa: D102
-
-    @property
-    def kind(self) -> Kind: ...  # noqa: D102
-
-    # Called before the function of a document behind a URL: the documents that follow may be read meanwhile.
-    def read_on(self, document: Document) -> None: ...  # noqa: D102
-
-    # Called when no message is left.
-    def rest(self) -> None: ...  # noqa: D102
+    def waits(self) -> bool:
+        """Whether taking a message may wait for it, which is not part of the message's time."""
 
     @property
-    def todo(self) -> _Left: ...  # noqa: D102
+    def kind(self) -> Kind:
+        """What the payloads are."""
+
+    def read_on(self, document: Document) -> None:
+        """Note that the function of a document behind a URL begins: those that follow may be read meanwhile."""
+
+    def rest(self) -> None:
+        """Note that no message is left."""
 
     @property
-    def done(self) -> _Ended: ...  # noqa: D102
-
-    # A message's `ended` and `versions` are written before its outcome is put into `done`: another thread reads all
-    # three as soon as the outcome is there.
-    @property
-    def ended(self) -> _Numbers: ...  # noqa: D102
+    def todo(self) -> _Left:
+        """The messages to run."""
 
     @property
-    def versions(self) -> _Texts: ...  # noqa: D102
+    def done(self) -> _Ended:
+        """The outcomes."""
 
     @property
-    def cancelled(self) -> Collection[int | None]: ...  # noqa: D102
+    def ended(self) -> _Numbers:
+        """When each message ended; written before its outcome is in `done`, which another thread reads."""
+
+    @property
+    def versions(self) -> _Texts:
+        """The versions of documents, written before their outcomes too."""
+
+    @property
+    def cancelled(self) -> Collection[int | None]:
+        """The messages that are not to run, or whose results are dropped."""
 
     def messages(self) -> _Payloads:
         """Return the bytes of each message."""
