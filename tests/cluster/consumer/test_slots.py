@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Flight, Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.wire import pack
+from dqlab.frame import Frame, Kind, Outcome
+from dqlab.log import RecordTooLarge
 from dqlab.rules.states import State
 from tests.cluster.consumer.test_coroutines import ORIGIN, Bench, NearRef
 from tests.cluster.transport.test_parking import DeskActor, options
@@ -68,3 +70,50 @@ def test_shard_gets_the_end_of_a_chunk_that_has_nothing_left_to_settle(cancelled
         return [here.counts()[State.ACKED] for here in benches]
 
     assert asyncio.run(scenario()) == [3, 1, 1]
+
+
+def test_settlements_of_a_chunk_leave_one_after_another_and_a_refused_one_stops_no_other() -> None:
+    """What is confirmed is all that was collected, so an ack on its way must not stand behind another's answer."""
+
+    class SlowShard:
+        def __init__(self) -> None:
+            self.here = self.most = 0
+            self.settled: list[tuple[int, int]] = []
+
+        async def call(self, method: str, body: Any) -> bytes:
+            packed = body()
+            self.here += 1
+            self.most = max(self.most, self.here)
+            held = chunk.unsettled()
+            await asyncio.sleep(0.01)
+            self.here -= 1
+            if not self.settled:
+                self.settled.append((0, 0))
+                raise RecordTooLarge(size=2, limit=1)
+            assert chunk.unsettled() == held
+            self.settled.append((len(packed), chunk.settled))
+            return b""
+
+    frame = Frame.decode(Frame.encode([b"x"] * 3, kind=Kind.VALUE, ordinal=0))
+    chunk, shard = Chunk(Lease(0, 1, 1, 60.0), [1], [frame]), SlowShard()
+
+    async def scenario() -> list[str | None]:
+        refs: dict[int, Any] = {0: shard}
+        options = SlotOptions(batch=1, early=False, concurrency=1, origin=ORIGIN, values=None)
+        slot, errors = Slot("c#0", refs, options, FunctionCache(), lambda: None), list[str | None]()
+        for index in range(3):
+            chunk.done.append((chunk.todo.popleft(), Outcome.ACK, b"%d" % index, None))
+            for _ in range(3):
+                slot._settle_meanwhile(chunk)
+            await asyncio.sleep(0)  # the settlement of the message before is still on its way
+            if not index:
+                await asyncio.wait(slot._settling)
+                errors.append(slot.last_error)
+        await slot._settle(chunk)
+        return errors
+
+    [error] = asyncio.run(scenario())
+    assert error is not None
+    assert error.startswith("RecordTooLarge")
+    assert (shard.most, chunk.settled, chunk.unsettled()) == (1, 3, [])
+    assert len(shard.settled) == 3
