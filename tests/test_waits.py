@@ -284,7 +284,7 @@ CLASSES = (
     *(ShardView, Consumer, Failures, MergedResults, RunTable),
 )
 ASK_NOBODY = (
-    "AbsentDocument CancelledDocument DeadLetter Durability Lost LostDocument Moment Timeline Unacked UnackedLeases "
+    "AbsentDocument CancelledDocument DeadLetter Durability LostDocument Moment Timeline Unacked UnackedLeases "
     "Captured "
     "Explanation ConsumerBaseClass DummyConsumer GeneralConsumer"
 )
@@ -292,7 +292,7 @@ ASK_NOBODY = (
 NOT_HELD = (
     "RunBook PoolLike Claim Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
     "Labels OpenedStretch Streams Session StaysHere Digest Submitter Entry PutSender "
-    "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget Changed RunTables EvenRows "
+    "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget Changed RunTables RunWait FrameRows "
     "ResultRows"
 )
 """Classes that users do not hold."""
