@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from numbers import Real
 from operator import index
-from typing import Any, BinaryIO, Literal, TextIO, cast, overload
+from typing import Any, BinaryIO, Literal, NamedTuple, TextIO, cast, overload
 
 from dqlab.config import nbytes, option
 from dqlab.documents import lines, parquet, pdf
@@ -62,7 +62,16 @@ from dqlab.documents.unreadable import Torn, unreadable
 from dqlab.errors import BadOption, DocumentChanged, RowTooLarge, WrongKind
 from dqlab.keywords import SuggestsAttributes, meant
 
-__all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "reading_ahead", "sealed_document", "sealed_key"]
+__all__ = [
+    "LINES_PER_PAGE",
+    "Document",
+    "RowAt",
+    "largest_row",
+    "made",
+    "reading_ahead",
+    "sealed_document",
+    "sealed_key",
+]
 
 LINES_PER_PAGE = 60
 """Lines that count as one page of plain text."""
@@ -733,7 +742,7 @@ def largest_row() -> int:
 # --- pickles ---
 
 
-# Logs of queues contain references by the names of the next five functions, of the classes in `parts`, and of
+# Logs of queues contain references by the names of the next six functions, of the classes in `parts`, and of
 # `storage.stored` and `storage.named`; `labelled` finds keys by these names. Renaming or moving one, or changing the
 # order of its arguments, makes messages unreadable that were put before.
 def _revive(
@@ -768,6 +777,30 @@ def _row(key: str | int, where: str, version: str, *part: Any) -> Document:
     return made(key, where, version, None, _tuple(Row, part if len(part) > 3 else (*part, ())))
 
 
+def _row_at(name: str, where: str, version: str, before: int, *part: Any) -> Document:
+    group, columns, added, at = part
+    return made(f"{name}:{before + at}", where, version, None, _tuple(Row, (group, at, columns, added)))
+
+
+class RowAt(NamedTuple):
+    """Pickles a row of a Parquet file that is named by its position, so that two rows of a group differ in a number."""
+
+    name: str
+    where: str
+    version: str
+    before: int
+    """Rows of the file before its row group."""
+    row: Row
+
+    def document(self) -> Document:
+        """Return the row."""
+        return made(f"{self.name}:{self.before + self.row.at}", self.where, self.version, None, self.row)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        group, at, columns, added = self.row
+        return _row_at, (self.name, self.where, self.version, self.before, group, columns, added, at)
+
+
 def _line(key: str | int, where: str, version: str, *part: Any) -> Document:
     return made(key, where, version, part[1], _tuple(Line, part))
 
@@ -780,7 +813,7 @@ def _numbered(key: int, where: str, version: str, size: int | None, n_pages: int
     return Document(key, version, where, size, n_pages, part)
 
 
-_REVIVED = {each.__name__: each for each in (_revive, _row, _line, _inline, _numbered)}
+_REVIVED = {each.__name__: each for each in (_revive, _row, _row_at, _line, _inline, _numbered)}
 _OPENED: dict[tuple[str, str], Any] = {(each.__module__, each.__qualname__): each for each in PARTS}
 _OPENED |= {(__name__, name): revived for name, revived in _REVIVED.items()}
 _OPENED |= {(each.__module__, each.__qualname__): each for each in (stored, named, Labelled)}

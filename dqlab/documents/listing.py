@@ -624,6 +624,11 @@ class Documents(SuggestsAttributes):
         """List the documents; those deleted before they are examined are left out."""
         return self._source.documents()
 
+    def _spans(self) -> Iterator[Any]:
+        """List the documents, with a `Span` in place of those that one message can stand for."""
+        spans: Callable[[], Iterator[Any]] = getattr(self._source, "spans", self._source.documents)
+        return spans()
+
     def why_none(self) -> str:
         """Return why there are no documents: a condition of `where` that none meets, or CSV without rows; else "".
 

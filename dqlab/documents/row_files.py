@@ -31,6 +31,7 @@ from dqlab.documents.lines import (
 )
 from dqlab.documents.parquet import ParquetTable, values_of
 from dqlab.documents.parts import Line, Row
+from dqlab.documents.spans import Rows
 from dqlab.documents.storage import stamp_of
 from dqlab.documents.unreadable import Partly
 from dqlab.errors import BadOption, DocumentChanged, DqlabWarning, KeysRepeat, KeyUnusable
@@ -93,22 +94,31 @@ class ParquetRows:
 
     def documents(self) -> Iterator[Document]:
         """List the rows from the files' footers, with one file open at a time."""
-        keys = Keys(self._keys) if self._key is not None else None
+        if self._key is None:
+            yield from chain.from_iterable(self._groups())
+            return
+        keys = Keys(self._keys)
+        for file, table, rows in self._opened():
+            for at, key in enumerate(self._keys_of_group(file, table, rows.group, rows.before)):
+                keys.add(key)
+                yield made(key, rows.where, rows.version, None, _tuple(Row, (rows.group, at, rows.columns, rows.added)))
+
+    def spans(self) -> Iterator[Any]:
+        """List the rows, by row groups where their positions are their names."""
+        return self._groups() if self._key is None else self.documents()
+
+    def _groups(self) -> Iterator[Rows]:
+        return (rows for _, _, rows in self._opened() if len(rows))
+
+    def _opened(self) -> Iterator[tuple[ListedFile, ParquetTable, Rows]]:
+        """List the row groups."""
         for file in self._files:
             table = self._open(file)
-            name, where, version = file
             try:
                 mask, added, before = self._mask(table), self._added(file, table), 0
-                for group, rows in enumerate(table.group_rows):
-                    if keys is None:
-                        for at in range(rows):
-                            part = _tuple(Row, (group, at, mask, added))
-                            yield made(f"{name}:{before + at}", where, version, None, part)
-                    else:
-                        for at, key in enumerate(self._keys_of_group(file, table, group, before)):
-                            keys.add(key)
-                            yield made(key, where, version, None, _tuple(Row, (group, at, mask, added)))
-                    before += rows
+                for group, count in enumerate(table.group_rows):
+                    yield file, table, Rows(*file, before, group, count, mask, added)
+                    before += count
             finally:
                 table.close()
 

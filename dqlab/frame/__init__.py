@@ -7,6 +7,7 @@ All integers are little-endian. Decoding checks every length, so malformed bytes
 ::
 
     Frame       72 B header | u32 lengths[count] | u32 weights[count]? | payload
+                (numbered: u32 size of the prefix, u32 first number | prefix | suffix, for all messages)
     Settlement  48 B header | u64 (first, ordinal, n)[pieces] | u8 outcomes[count], padded to 4
                 | u32 lengths[count] | u32 key lengths[count]? | payload | keys | made?
 
@@ -15,7 +16,7 @@ change of either layout needs a new `VERSION`, and code that reads the old one.
 """
 
 from dqlab.frame.lineage import Made, Making
-from dqlab.frame.messages import NO_ID, Frame, Kind
+from dqlab.frame.messages import NO_ID, Frame, Kind, Numbered
 from dqlab.frame.settlement import Outcome, Piece, Settlement
 
-__all__ = ["NO_ID", "Frame", "Kind", "Made", "Making", "Outcome", "Piece", "Settlement"]
+__all__ = ["NO_ID", "Frame", "Kind", "Made", "Making", "Numbered", "Outcome", "Piece", "Settlement"]

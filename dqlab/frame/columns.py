@@ -24,7 +24,10 @@ class Flag:
     """A frame of messages has their weights."""
     MADE: Final = 0x10
     """A settlement records how its results were made."""
+    NUMBERED: Final = 0x20
+    """Messages of a frame differ in one number, and one of them stands for all."""
     KEYED: Final = 0x20
+    """A settlement has the keys of its documents."""
     EQUAL: Final = 0x40
     """All lengths are equal: one number replaces their column."""
     OPENS: Final = 0x80

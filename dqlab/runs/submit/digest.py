@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,7 +42,11 @@ class Digest:
         if type(element) is Document:
             # Without a version, only the place tells two documents with the same key apart.
             payload = kept(f"{element.key}\0{element.version or element.where}\n")
-        self._pending.append(payload)
+        self.extend((payload,))
+
+    def extend(self, payloads: Sequence[bytes]) -> None:
+        """Add the next elements by what identifies them."""
+        self._pending.extend(payloads)
         if len(self._pending) > BLOCK:
             with self._lock:
                 self._fold()

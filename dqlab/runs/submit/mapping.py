@@ -19,6 +19,7 @@ from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_expla
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
 from dqlab.documents.named_rows import sealer_for
+from dqlab.documents.spans import Numbers, Rows, Span, spans_of
 from dqlab.documents.storage import naming
 from dqlab.errors import (
     CallTimeout,
@@ -45,6 +46,8 @@ NOTE_EVERY = 1.0
 """Seconds between two records of how much of the input the queue holds."""
 LOOK_EVERY = 0.2
 """Seconds between two looks whether an earlier submission has ended."""
+AT_ONCE = 1000
+"""Elements of a span that are handed over at once."""
 INPUT_PATIENCE = 0.5
 """Seconds that a stopped input may take to give its next element before it is abandoned."""
 ENDING = 5.0
@@ -226,6 +229,9 @@ class Submitter:
                 if time.monotonic() > self._looked + NOTE_EVERY:
                     self._look_up()
                 if type(element) is not kind:  # inline rather than a function: it runs for each element
+                    if isinstance(element, Rows | Numbers):
+                        self._submit_span(element, plain)
+                        continue
                     kind = type(element)
                     seal = sealer_for(kind, plain)
                 try:
@@ -251,6 +257,19 @@ class Submitter:
         self.by_input = False
         self._check_end()
 
+    def _submit_span(self, span: Span, seal: Callable[[object], bytes]) -> None:
+        """Put elements that one message stands for."""
+        messages, first = span.messages(seal), next(iter(span))
+        if messages.length > self._limit:
+            raise MessageTooLarge(position=self.count, size=messages.length, limit=self._limit)
+        for lo in range(0, len(span), AT_ONCE):
+            hi = min(lo + AT_ONCE, len(span))
+            self.digest.extend(span.digested(lo, hi, seal))
+            self.count += hi - lo
+            self.sender.extend(first, messages.cut(lo, hi - lo))
+            if time.monotonic() > self._looked + NOTE_EVERY:
+                self._look_up()
+
     def _wait_for_earlier(self) -> None:
         """Wait for the end of the submission that this input is compared with."""
         while self._earlier is not None:
@@ -267,7 +286,22 @@ class Submitter:
 
     def reading(self) -> Iterable[Any]:
         """Return the input to iterate, which raises UsageError if its length changed since it was mapped."""
-        return watched(self.elements, self._had)
+        spans = spans_of(self.elements)
+        return watched(spans, self._had) if spans is self.elements else self._apart(spans)
+
+    def _apart(self, spans: Iterable[Any]) -> Iterator[Any]:
+        """Yield spans where all their elements are new, else their elements."""
+        for each in spans:
+            if isinstance(each, Rows | Numbers) and not self._takes_spans:
+                yield from each
+            else:
+                yield each
+
+    @property
+    def _takes_spans(self) -> bool:
+        """Whether no element to come has to be compared with what the queue has."""
+        before = self._before
+        return not (self.verifies or self._reopen or before.beyond) and self.count >= before.through
 
     def _check_end(self) -> None:
         """Raise if the input ended earlier than the first time."""

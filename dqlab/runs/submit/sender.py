@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, repeat
 from typing import Any
 
 from dqlab.cluster.transport import calls
@@ -39,7 +39,7 @@ from dqlab.errors import (
     RunCancelled,
     in_words,
 )
-from dqlab.frame import NO_ID, Frame, Kind
+from dqlab.frame import NO_ID, Frame, Kind, Numbered
 from dqlab.log import DiskFull
 from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.states import Verdict
@@ -136,7 +136,7 @@ class UnsentFrame:
     """A frame without bytes, which are encoded when it is sent."""
 
     entry: Entry
-    payloads: list[bytes] = field(default_factory=list)
+    payloads: list[bytes] | Numbered = field(default_factory=list)
     weights: list[int] | None = None
     tickets: list[Ticket] = field(default_factory=list)
     shard: int = 0
@@ -209,8 +209,13 @@ class Sender:
         # Read without the lock, for speed: `_run` looks at the buffer again after it clears the flag.
         if not self.awake:
             self._wake()
-        if len(self.buffer) > BUFFER_MESSAGES or self.buffered_bytes > BUFFER_BYTES:
+        if self.buffered > BUFFER_MESSAGES or self.buffered_bytes > BUFFER_BYTES:
             self._wait_for_room()
+
+    @property
+    def buffered(self) -> int:
+        """Messages in the buffer."""
+        return len(self.buffer)
 
     @property
     def buffered_bytes(self) -> int:
@@ -219,7 +224,7 @@ class Sender:
 
     def _has_room(self) -> bool:
         # Half, so that the waiting thread then fills a good part of the buffer, rather than waking for every frame.
-        return len(self.buffer) <= BUFFER_MESSAGES // 2 and self.buffered_bytes <= BUFFER_BYTES // 2
+        return self.buffered <= BUFFER_MESSAGES // 2 and self.buffered_bytes <= BUFFER_BYTES // 2
 
     def flush(self, timeout: float | None) -> None:
         """Wait until all is confirmed, or raise PutTimeout, why the sender gave up, or an unread refusal."""
@@ -229,7 +234,7 @@ class Sender:
                 # At most 0.2 s at a time: nothing notifies `_room` when the scheduler is gone.
                 left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
                 if left <= 0:  # what is in flight may still be confirmed
-                    raise PutTimeout(queue=self.handle.name, count=len(self.buffer), seconds=timeout)
+                    raise PutTimeout(queue=self.handle.name, count=self.buffered, seconds=timeout)
                 self._room.wait(left)
                 self.handle.link.check_scheduler()
         if self.failure is not None:
@@ -283,7 +288,7 @@ class Sender:
             while self._has_more() and self.failure is None:
                 if len(self._flying) >= (WINDOW if self.patient else 1):
                     await asyncio.wait(self._flying, return_when=asyncio.FIRST_COMPLETED)
-                elif self._flying and len(self.buffer) < self.frame_messages:
+                elif self._flying and self.buffered < self.frame_messages:
                     await asyncio.wait(self._flying, timeout=LINGER, return_when=asyncio.FIRST_COMPLETED)
                     if self._has_more() and self.failure is None:  # a refused number must not go to another frame
                         self._send(self._parcel())
@@ -311,7 +316,9 @@ class Sender:
         """Take the frames of one call, which are several while the buffer holds whole ones."""
         self.shard = shard = self.choose()
         parcel = [self._number(self.gather(), shard)]
-        while len(parcel) < self.frames_per_call and len(self.buffer) >= self.frame_messages:
+        more = self.frames_per_call - 1
+        most, most_bytes = self.sent + more * self.frame_messages, self.taken_bytes + more * self.frame_bytes
+        while self.buffered >= self.frame_messages and self.sent < most and self.taken_bytes < most_bytes:
             parcel.append(self._number(self.gather(), shard))
         if self._has_room():
             with self._room:
@@ -378,7 +385,7 @@ class Sender:
         link = self.handle.link
         if link.closed:
             return link.closed_error()
-        count = len(self.buffer) + sum(len(batch.payloads) for batches in self._numbered for batch in batches)
+        count = self.buffered + sum(len(batch.payloads) for batches in self._numbered for batch in batches)
         failure = PutFailed(queue=self.handle.name, count=count, reason=in_words(error))
         failure.__cause__ = error
         logger.error("event=put_failed queue=%s", self.handle.name, exc_info=error)
@@ -486,7 +493,7 @@ class Sender:
                 for ticket in self.gather().tickets:
                     ticket.fail(error)
         except Exception:  # callers must get the first failure, and this one must not replace it
-            logger.exception("event=buffer_abandoned sender=%s left=%d", self.handle.name, len(self.buffer))
+            logger.exception("event=buffer_abandoned sender=%s left=%d", self.handle.name, self.buffered)
             self.buffer.clear()
 
 
@@ -512,15 +519,15 @@ class PutSender(Sender):
 
     def gather(self) -> UnsentFrame:
         """Take neighbouring messages with the same function."""
-        buffer, size = self.buffer, 0
-        batch = UnsentFrame(buffer[0][0])
-        while buffer and len(batch.payloads) < self.frame_messages:
+        buffer, size, payloads = self.buffer, 0, list[bytes]()
+        batch = UnsentFrame(buffer[0][0], payloads)
+        while buffer and len(payloads) < self.frame_messages:
             entry, payload, ticket = buffer[0]
             full = size + len(payload) > self.frame_bytes or not entry.joins(batch.entry)
-            if batch.payloads and (full or ticket.refused):
+            if payloads and (full or ticket.refused):
                 break
             buffer.popleft()
-            batch.payloads.append(payload)
+            payloads.append(payload)
             batch.tickets.append(ticket)
             size += len(payload)
         self.taken_bytes += size
@@ -555,7 +562,7 @@ class PutSender(Sender):
 class RunSender(Sender):
     """Sends the documents of one run, which have one function and no tickets."""
 
-    buffer: deque[bytes]
+    buffer: deque[bytes | Numbered]
     opening: Open
 
     def __init__(self, handle: Handle, entry: Entry, **options: Any) -> None:
@@ -587,18 +594,31 @@ class RunSender(Sender):
 
     def append(self, element: Any, payload: bytes) -> None:
         """Hand over one element with its pickle, and wait while the buffer is full."""
+        self._hand(element, payload, 1, len(payload))
+
+    def extend(self, first: Any, messages: Numbered) -> None:
+        """Hand over neighbours, given the first of them, and wait while the buffer is full."""
+        self._hand(first, messages, len(messages), messages.length)
+
+    def _hand(self, element: Any, payload: bytes | Numbered, n: int, size: int) -> None:
         if not self._weighs:
             unit = "" if self.opening is None else self.opening.record.get("unit", "")
             self._weight, self._weighs = weigher(unit, element), True
         if self._weight is not None:
-            self._weights.append(self._weight(element))
+            self._weights.extend(repeat(self._weight(element), n))
         if self._grouped is None:
             self._grouped = type(element) is Document and type(element.part) is Row
         if self._grouped:
             self._note_group(element)
         self.buffer.append(payload)
-        self.handed_bytes += len(payload)
+        self._appended += n
+        self.handed_bytes += size
         self.hand_over()
+
+    @property
+    def buffered(self) -> int:
+        """Messages in the buffer."""
+        return self._appended - self._gathered
 
     def _note_group(self, element: Any) -> None:
         """Note the border of a row group, before its first row is in the buffer."""
@@ -609,7 +629,6 @@ class RunSender(Sender):
             if self._appended - self._opened_at >= self.frame_messages:
                 self._opened_at = self._appended
                 self._borders.append(self._appended)
-        self._appended += 1
 
     def go_on(self, here: Sequence[int], held: Iterable[tuple[int, int]]) -> None:
         """Continue a run, given how many documents each shard holds, and which ordinals the queue holds."""
@@ -626,11 +645,9 @@ class RunSender(Sender):
 
     def gather(self) -> UnsentFrame:
         """Take as many messages as fit a frame."""
-        buffer, batch = self.buffer, UnsentFrame(self.entry)
-        mean = self.buffered_bytes / max(1, len(buffer))
+        batch = UnsentFrame(self.entry)
         self.sent, stop = self._gaps.popleft()
-        # First about as many as fit by their mean size, which costs no look at each; below, no more than really fit.
-        n = max(1, min(len(buffer), self.frame_messages, int(self.frame_bytes / max(1.0, mean)), stop - self.sent))
+        n = min(self.frame_messages, stop - self.sent)
         if self._borders and self._borders[0] == self._gathered:
             self._borders.popleft()
             self._begun += 1
@@ -638,13 +655,8 @@ class RunSender(Sender):
         self._begun_in[self.shard] = self._begun
         if self._borders:
             n = min(n, self._borders[0] - self._gathered)
-        payloads = [buffer.popleft() for _ in range(n)]
-        size = sum(map(len, payloads))
-        if size > self.frame_bytes and n > 1:
-            n = max(1, bisect_right(list(accumulate(map(len, payloads))), self.frame_bytes))
-            buffer.extendleft(reversed(payloads[n:]))
-            del payloads[n:]
-            size = sum(map(len, payloads))
+        payloads, size = self._taken(n)
+        n = len(payloads)
         if self.sent + n < stop:
             self._gaps.appendleft((self.sent + n, stop))
         batch.payloads = payloads
@@ -653,6 +665,30 @@ class RunSender(Sender):
             batch.weights = [self._weights.popleft() for _ in range(n)]
         self.taken_bytes += size
         return batch
+
+    def _taken(self, n: int) -> tuple[list[bytes] | Numbered, int]:
+        """Take up to `n` messages that share a frame out of the buffer, and return them with the bytes it is rid of."""
+        buffer, first = self.buffer, self.buffer[0]
+        if isinstance(first, Numbered):
+            buffer.popleft()
+            if n >= len(first):
+                return first, first.length
+            buffer.appendleft(first.cut(n, len(first) - n))
+            return first.cut(0, n), 0
+        # First about as many as fit by their mean size, which costs no look at each; then no more than really fit.
+        mean = self.buffered_bytes / len(buffer)
+        n = max(1, min(n, len(buffer), int(self.frame_bytes / max(1.0, mean))))
+        payloads: list[bytes] = []
+        while len(payloads) < n and not isinstance(message := buffer[0], Numbered):
+            payloads.append(message)
+            buffer.popleft()
+        size = sum(map(len, payloads))
+        if size > self.frame_bytes and n > 1:
+            n = max(1, bisect_right(list(accumulate(map(len, payloads))), self.frame_bytes))
+            buffer.extendleft(reversed(payloads[n:]))
+            del payloads[n:]
+            size = sum(map(len, payloads))
+        return payloads, size
 
     def _confirmed(self, batch: UnsentFrame, first: int | None) -> None:
         super()._confirmed(batch, first)

@@ -1,0 +1,72 @@
+"""Neighbours that one message stands for are, message by message, those that are listed one by one."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dqlab.documents.document import sealed_document, sealed_key
+from dqlab.documents.parts import Row
+from dqlab.documents.spans import Numbers, Rows, Span, spans_of
+from dqlab.runs.submit.digest import Digest
+
+seal = pickle.dumps
+texts = st.text(max_size=9)
+rows = st.builds(
+    Rows, texts, st.just("/data/a.parquet"), texts, st.integers(0, 1 << 40), st.integers(0, 300), st.integers(1, 400)
+)
+numbers = st.builds(
+    lambda first, n: Numbers(range(first, first + n)), st.integers(0, (1 << 31) - 401), st.integers(1, 400)
+)
+spans = rows | numbers
+
+
+@given(spans)
+def test_messages_of_a_span_open_as_its_elements(span: Span) -> None:
+    assert [pickle.loads(message) for message in span.messages(seal)] == list(span)
+
+
+@given(spans, st.data())
+def test_the_digest_of_a_span_is_that_of_its_elements(span: Span, data: st.DataObject) -> None:
+    """Else a run whose submission was cut off could not go on with the same input."""
+    through = data.draw(st.integers(0, len(span)))
+    one_by_one, at_once = Digest(lambda: 0), Digest(lambda: 0)
+    for element in span:
+        one_by_one.update(element, seal(element))
+
+    at_once.extend(span.digested(0, through, seal))
+    at_once.extend(span.digested(through, len(span), seal))
+
+    assert at_once.at(through) == one_by_one.at(through)
+    assert at_once.at(len(span)) == one_by_one.at(len(span))
+
+
+@given(rows)
+def test_rows_of_a_span_are_named_without_running_code_of_users(span: Rows) -> None:
+    """Views and dead letters name a document by its message alone."""
+    first = next(iter(span.messages(seal)))
+
+    assert sealed_document(first) == next(iter(span))
+    assert sealed_key(first) == f"{span.name}:{span.before}"
+
+
+def test_a_range_becomes_spans_only_where_one_pickle_stands_for_all() -> None:
+    def listed(elements: Any) -> list[int]:
+        return [x for each in spans_of(elements) for x in (each if isinstance(each, Numbers) else (each,))]
+
+    for given_range in (range(0), range(3), range(70_000), range(-2, 3), range(5, 0, -1), range(2**31 - 2, 2**31 + 2)):
+        assert listed(given_range) == list(given_range)
+    assert all(isinstance(each, Numbers) for each in spans_of(range(3)))
+    assert not any(isinstance(each, Numbers) for each in spans_of(range(-2, 3)))
+
+
+def test_a_row_of_a_span_keeps_its_columns_and_those_of_its_folder() -> None:
+    added = (("year", 2024),)
+    span = Rows("year=2024/a.parquet", "/data/year=2024/a.parquet", "v", 10, 2, 3, 5, added)
+
+    second = pickle.loads(list(span.messages(seal))[1])
+
+    assert (second.key, second.part) == ("year=2024/a.parquet:11", Row(2, 1, 5, added))
