@@ -14,6 +14,7 @@ fsspec is imported only for URLs.
     kept_open  what a process keeps open         folders    patterns, and the files that match them
     refusals   credentials that expired          labelled   elements of a Series
                                                  keys       keys of rows, names of columns
+                                                 spans      neighbours that one message stands for
 
 Logs of queues contain names of `document`, `parts`, `storage` and `labelled`, so these must not be renamed or moved.
 """
