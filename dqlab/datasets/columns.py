@@ -151,9 +151,13 @@ def _parts(value: Any) -> Iterable[Any]:
 
 def _at_once(values: Sequence[Any], kind: Kind | None) -> Any:
     """Return values as an array, of a type if one is given, or None unless each comes back equal."""
-    arrays = _are_arrays(values)
     try:
-        if not arrays and not _is_safe(values):
+        if _are_arrays(values):
+            made = pa.array(values)
+            if kind is None or made.type.equals(kind):
+                return made
+            values = list(map(deep, values))
+        if not _is_safe(values):
             return None
         made = pa.array(values, kind)
         stored = _stored(made.type)
@@ -161,7 +165,7 @@ def _at_once(values: Sequence[Any], kind: Kind | None) -> Any:
             return None
         if not stored.equals(made.type):
             made = pa.array(values, stored)
-        its = arrays or _is_exact(values, stored) or all(map(_same, made.to_pylist(), values))
+        its = _is_exact(values, stored) or all(map(_same, made.to_pylist(), values))
     except Exception:  # noqa: BLE001 - values of users may raise anything
         return None
     return made if its else None

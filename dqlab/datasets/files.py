@@ -1,7 +1,7 @@
 """Rows of a run as Parquet files: whole under their final name, or not there at all.
 
-Files are written under another name beside the target, synced, and put in its place by one system call. What a killed
-process leaves behind is removed by the next one that writes to the same target.
+Files are written under another name beside the target, synced, and put in its place by one system call. A killed
+process leaves them there, hidden.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -196,10 +195,9 @@ class _File:
 def staging(target: Path, run: Identity) -> Iterator[Path]:
     """Yield a temporary folder beside the target, and turn errors of the disk into `TargetUnwritable`."""
     before = "what stood there is as it was" if target.exists() else "nothing stands under that name"
-    folder = target.parent / f".{target.name}{_WRITING}{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    folder = target.parent / f".{target.name}{_WRITING}{uuid.uuid4().hex[:8]}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(target)
         folder.mkdir(mode=0o777)
         yield folder
     except OSError as error:
@@ -269,29 +267,3 @@ def check_free(target: Path, run: Identity, *, single: bool = False, beside: str
         if found is not None and found.id != run.id:
             what = f"rows of run {found.name!r}" if found.name != run.name else "rows of another run of that name"
             raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps)
-
-
-def _host() -> str:
-    return "".join(each if each.isalnum() else "_" for each in socket.gethostname())[:40]
-
-
-def _sweep(target: Path) -> None:
-    """Remove what dead processes of this machine have left beside a target."""
-    # Only this machine's: the process id of another machine says nothing here.
-    prefix = f".{target.name}{_WRITING}{_host()}-"
-    for left in target.parent.iterdir():
-        if not left.name.startswith(prefix):
-            continue
-        pid = left.name.removeprefix(prefix).partition("-")[0]
-        if pid.isdecimal() and not _lives(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

@@ -141,14 +141,7 @@ class RunTable:
             Maximum number of rows.
         """
         n = max(0, n)
-        shape, batches = self._first(n) if self._learns else (self.shape().copied(), None)
-        if batches is None:
-            batches, left = list[Any](), n
-            for rows in self._source.rows(left) if left else ():
-                batches += shape.batches(rows.cut(0, left), widen=True)
-                left -= min(left, len(rows))
-                if not left:
-                    break
+        shape, batches = self._first(n)
         return pa.Table.from_batches([shape.recast(batch) for batch in batches], shape.schema).slice(0, n)
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:

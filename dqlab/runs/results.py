@@ -476,7 +476,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         return check_readable(stretch) if self._instead is None else stretch
 
     def to_frame(self, columns: Sequence[Any] | None = None) -> pd.DataFrame:
-        """Return a pandas DataFrame indexed by key; if values are dicts, their items become its columns.
+        """Return a pandas DataFrame indexed by key; the items of dicts become its columns, others are in ``value``.
 
         Rows of None values are then empty, and so are the rows of documents without a result, which `errors="return"`
         lists with the reason in a column ``error``. Rows that all have the same columns, each of integers, floats,
