@@ -45,6 +45,7 @@ _EXACT: dict[int, set[type]] = {
     pa.binary().id: {bytes, _NONE},
 }
 """Python types, by Arrow type, whose values Arrow converts unchanged or refuses."""
+_SIMPLE = frozenset({_NONE, bool, int, float, str, bytes})
 _SCALARS = {
     each.id
     for each in (
@@ -64,14 +65,19 @@ def fitted(values: Any, kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int
         if made is not None:
             return made, wider, []
         values = values.to_pylist()
-    values = _familiar(values)
-    made = _at_once(values, None if widen else kind)
-    wider = kind if made is None else joined(kind, made.type)
-    if made is not None and wider is not None and not made.type.equals(wider):
-        made = _at_once(values, wider)
-    if made is not None and wider is not None:
-        return made, wider, []
-    return _one_by_one(values, kind, widen=widen)
+    for form in (list, _deepened):  # as they are, then without the classes of libraries and users
+        plain = form(values)
+        made = _at_once(plain, None if widen else kind)
+        wider = None if made is None else joined(kind, made.type)
+        if made is not None and wider is not None and not made.type.equals(wider):
+            made = _at_once(plain, wider)
+        if made is not None and wider is not None:
+            return made, wider, []
+    return _one_by_one(plain, kind, widen=widen)
+
+
+def _deepened(values: Sequence[Any]) -> list[Any]:
+    return list(map(deep, values))
 
 
 def recast(array: Any, kind: Kind) -> Any:
@@ -114,13 +120,6 @@ def joined(one: Kind, other: Kind) -> Kind | None:
     return pa.int64() if all(map(types.is_integer, numbers)) else _DOUBLE
 
 
-def _familiar(values: Sequence[Any]) -> Sequence[Any]:
-    """Return values without the classes of libraries and users, as far as plain Python can hold them exactly."""
-    if set(map(type, values)) <= _FAMILIAR or _are_arrays(values):
-        return values
-    return list(map(deep, values))
-
-
 def _are_arrays(values: Sequence[Any]) -> bool:
     """Return whether all values are numpy arrays that Arrow takes without an object for each number."""
     numpy = loaded("numpy")
@@ -152,11 +151,15 @@ def _parts(value: Any) -> Iterable[Any]:
 def _at_once(values: Sequence[Any], kind: Kind | None) -> Any:
     """Return values as an array, of a type if one is given, or None unless each comes back equal."""
     try:
+        kinds = set(map(type, values))
+        if kinds <= _SIMPLE:
+            made = pa.array(values, kind)
+            return made if kinds <= _EXACT.get(made.type.id, {_NONE}) else None
         if _are_arrays(values):
             made = pa.array(values)
             if kind is None or made.type.equals(kind):
                 return made
-            values = list(map(deep, values))
+            values = _deepened(values)
         if not _is_safe(values):
             return None
         made = pa.array(values, kind)
@@ -217,7 +220,6 @@ def _same(came: Any, went: Any) -> bool:
 
 def _one_by_one(values: Sequence[Any], kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int]]:
     """Do as `fitted`, where a value or two of a column do not fit it."""
-    values = list(map(deep, values))
     if widen:
         for value in values:
             single = None if value is None else _at_once([value], None)

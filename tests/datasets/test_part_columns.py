@@ -83,7 +83,13 @@ def there(row: Any) -> Any:
     return {name: value for name, value in row.items() if value is not None} if isinstance(row, dict) else row
 
 
-LEAVES = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=3)
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=3)
+)
 NUMBERS = st.lists(st.integers(0, 9), min_size=1, max_size=3)
 NESTED = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xy"), inner, max_size=2)

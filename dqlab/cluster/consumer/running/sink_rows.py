@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any
@@ -40,7 +41,12 @@ def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[Sin
     # A result that cannot be opened here becomes a failure of its message.
     code, acked = chunk.code, Outcome.ACK
     kept, values, others = list[Done](), list[Any](), list[Done | None]()
-    for each in done:
+    if _all_acked(done):
+        # All at once, as nearly always; a value that cannot be opened is found below.
+        with suppress(Exception):
+            values = [open_value(payload) for _, _, payload, _ in done]
+            kept, others = list(done), [None] * len(done)
+    for each in () if kept else done:
         index, outcome, payload, key = each
         other: Done | None = None if outcome is acked else each
         if other is None:
