@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -150,7 +151,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 def _at_once(values: Sequence[Any], kind: Kind | None) -> Any:
     """Return values as an array, of a type if one is given, or None unless each comes back equal."""
-    try:
+    with suppress(Exception):  # values of users may raise anything
         kinds = set(map(type, values))
         if kinds <= _SIMPLE:
             made = pa.array(values, kind)
@@ -169,9 +170,8 @@ def _at_once(values: Sequence[Any], kind: Kind | None) -> Any:
         if not stored.equals(made.type):
             made = pa.array(values, stored)
         its = _is_exact(values, stored) or all(map(_same, made.to_pylist(), values))
-    except Exception:  # noqa: BLE001 - values of users may raise anything
-        return None
-    return made if its else None
+        return made if its else None
+    return None
 
 
 def _stored(kind: Kind, deepest: int = _DEEPEST) -> Kind | None:

@@ -17,6 +17,7 @@ import uuid
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import PurePath
 from typing import Any
@@ -64,11 +65,9 @@ def row_of(value: Any) -> dict[Any, Any] | None:
     if type(value) is dict:
         return value
     if isinstance(value, Mapping | tuple) or dataclasses.is_dataclass(value):
-        try:
+        with suppress(Exception):  # a user's class may raise anything, and is then no row
             made = plain(value)
-        except Exception:  # noqa: BLE001 - a user's class may raise anything, and is then no row
-            return None
-        return made if type(made) is dict else None
+            return made if type(made) is dict else None
     return None
 
 
@@ -126,10 +125,9 @@ def plain(value: Any) -> Any:  # noqa: C901 - one line for each kind of value
 
 def deep(value: Any) -> Any:
     """Return a value whose parts at all levels are plain as well, or unchanged if it is no plain data."""
-    try:
+    with suppress(Exception):  # reading a value runs users' code, and circles end in a RecursionError
         return _deep(value)
-    except Exception:  # noqa: BLE001 - reading a value runs users' code, and circles end in a RecursionError
-        return value
+    return value
 
 
 def _deep(value: Any) -> Any:
@@ -169,10 +167,8 @@ def parted(values: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     """Return values by name as JSON, "" if there is none, and by name the class of those that it cannot represent."""
     # Times are ISO 8601, `Decimal` its digits, NaN and the infinities "NaN", "Infinity" and "-Infinity", bytes
     # ``{"base64": ...}``. Users' files have these forms: keep them.
-    try:
+    with suppress(Exception):  # find out below which value is not finite, too deep, or no plain data
         return _encoded({name: _jsonable(value) for name, value in values.items()}), {}
-    except Exception:  # noqa: BLE001, S110 - find out below which value is not finite, too deep, or no plain data
-        pass
     made, opaque = dict[str, Any](), dict[str, str]()
     for name, value in values.items():
         try:

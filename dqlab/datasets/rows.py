@@ -170,7 +170,9 @@ class Shape:
         if self.reasoned:
             reasons = [reason and shown(reason) for reason in rows.reasons or ()]
             made[ERROR] = _array(reasons or None, _TEXT, len(rows))
-        told = self._told(rest)
+        for its in rest.values() if rows.rest is not None else ():
+            its.pop(KEY, None)  # a part has it in its rest already
+        told = self._told({at: its for at, its in rest.items() if its})
         made[REST] = _array(rows.rest, _TEXT, len(rows))
         self._count(made[REST])
         if told:

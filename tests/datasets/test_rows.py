@@ -348,6 +348,15 @@ def test_a_key_that_is_no_text_as_it_is_stands_in_the_rest_exactly() -> None:
     assert json.loads(batch["_rest"][0].as_py()) == {"_key": "\udce9.txt"}
 
 
+def test_a_key_that_a_part_of_a_sink_has_in_its_rest_is_not_there_twice() -> None:
+    rest = pa.array(['{"_key":"\\udce9.txt"}'])
+    rows = module.Rows(range(1), ["\udce9.txt"], [], columns={"n": pa.array([1])}, rest=rest)
+
+    (batch,) = Shape().batches(rows, widen=True)
+
+    assert batch["_rest"].equals(rest)
+
+
 # --- beyond the first values ---------------------------------------------------------------------
 
 
