@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from dqlab.documents.kept_open import let_go
 from dqlab.documents.servers import ServerBusy, ServerSilent, causes, is_named
-from dqlab.documents.storage import local_path, located, open_binary, storage_of, without_secrets
+from dqlab.documents.storage import local_path, open_binary, storage_of, without_secrets
 from dqlab.errors import DqlabError, in_words
 from dqlab.texts import one_line
 
@@ -22,8 +22,8 @@ __all__ = [
     "connected",
     "is_of_server",
     "is_refusal",
-    "last_read",
     "note_read",
+    "read_before",
     "reconnect",
     "refuses",
     "root_of",
@@ -106,16 +106,14 @@ def note_read(where: str) -> None:
     _read[root] = where
 
 
-def last_read() -> dict[str, list[str]]:
-    """Return the URL that this process read last from each storage, and the name of its options."""
-    return {root: [str(where), storage_of(where)] for root, where in list(_read.items())}
+def read_before(where: str) -> list[str]:
+    """Return the URL of the file that this process read last from the storage of another, and its options' name."""
+    before = _read.get(root_of(where))
+    return [] if before is None else [str(before), storage_of(before)]
 
 
-def refuses(url: str, storage: str = "") -> str:
+def refuses(where: str) -> str:
     """Return why a storage refuses a file now, or "" if it gives its first byte or fails for another reason."""
-    where = located(url, storage)
-    if local_path(url) is not None:
-        return ""
     try:
         reconnect(where)  # open connections and files may hold credentials that were renewed meanwhile
         with open_binary(where) as stream:

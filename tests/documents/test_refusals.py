@@ -16,7 +16,7 @@ import pytest
 import dqlab as dq
 from dqlab.documents import archives, lines, parquet, refusals, storage
 from dqlab.documents.kept_open import let_go
-from dqlab.documents.refusals import is_refusal, last_read, note_read, refuses, root_of
+from dqlab.documents.refusals import is_refusal, note_read, refuses, root_of
 from tests.documents.test_storage import SECRET, Vault, options
 from tests.kit.http_server import serving
 
@@ -89,9 +89,8 @@ def test_the_file_that_was_read_last_is_known_of_a_few_storages(monkeypatch: pyt
         note_read(f"s3://b{at}/first.txt")
         note_read(f"s3://b{at}/last.txt")
 
-    known = last_read()
-    assert len(known) == refusals.ROOTS
-    assert known[root_of(f"s3://b{at}/x")] == [f"s3://b{at}/last.txt", ""]
+    assert len(refusals._read) == refusals.ROOTS
+    assert refusals._read[root_of(f"s3://b{at}/x")] == f"s3://b{at}/last.txt"
 
 
 def test_a_reason_has_no_secret_and_ends_with_the_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,15 +101,14 @@ def test_a_reason_has_no_secret_and_ends_with_the_refusal(tmp_path: Path, monkey
     (tmp_path / "a.txt").write_text("here")
     name = storage.check_options(options(tmp_path))
 
-    reason = refuses("vault://a.txt", name)
+    reason = refuses(storage.located("vault://a.txt", name))
 
     assert "PermissionError: password '***' is wrong" in reason
     assert SECRET not in reason
     monkeypatch.setitem(os.environ, "DQ_TEST_RIGHT", SECRET)
-    assert refuses("vault://a.txt", name) == ""
-    assert refuses("vault://gone.txt", name) == ""
-    assert refuses("vault://a.txt", "unknown") == ""
-    assert refuses(str(tmp_path / "a.txt")) == ""
+    assert refuses(storage.located("vault://a.txt", name)) == ""
+    assert refuses(storage.located("vault://gone.txt", name)) == ""
+    assert refuses(storage.located("vault://a.txt", "unknown")) == ""
 
 
 def test_reading_a_document_behind_a_url_notes_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,9 +119,9 @@ def test_reading_a_document_behind_a_url_notes_its_file(tmp_path: Path, monkeypa
     (tmp_path / "b.txt").write_text("local")
 
     dq.Documents(["memory://notes/a.txt", str(tmp_path / "b.txt")])[1].text()
-    assert last_read() == {}
+    assert refusals._read == {}
     dq.Documents(["memory://notes/a.txt"])[0].text()
-    assert last_read() == {" memory://notes": ["memory://notes/a.txt", ""]}
+    assert refusals._read == {" memory://notes": "memory://notes/a.txt"}
 
 
 def test_files_are_opened_again_after_a_refusal(tmp_path: Path) -> None:
@@ -190,9 +188,9 @@ def test_a_file_counts_as_read_once_it_has_given_something(read: Callable[[dq.Do
             pass
         with pytest.raises(Exception, match="403"):
             read(bad)
-        assert root_of(bad.where) not in last_read()
+        assert root_of(bad.where) not in refusals._read
         read(good)
-        assert last_read()[root_of(bad.where)][0] == good.where
+        assert refusals._read[root_of(bad.where)] == good.where
         with pytest.raises(Exception, match="403"):
             read(bad)
-        assert last_read()[root_of(bad.where)][0] == good.where
+        assert refusals._read[root_of(bad.where)] == good.where

@@ -64,9 +64,9 @@ class Bench:
         monkeypatch.setattr(reading, "_read", {})
         monkeypatch.setattr(reading, "_latest", "")
 
-    def _refuses(self, url: str, storage: str) -> str:
-        self.tried.append(url)
-        return "403 Forbidden" if url in self.closed else ""
+    def _refuses(self, where: str) -> str:
+        self.tried.append(where)
+        return "403 Forbidden" if where in self.closed else ""
 
     def chunk(
         self,
@@ -218,37 +218,6 @@ def test_local_files_and_other_errors_are_not_asked_about(monkeypatch: pytest.Mo
     played(monkeypatch, scenario)
 
 
-def test_a_storage_that_does_not_answer_has_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is met where the file is read, with its own error."""
-
-    async def scenario(bench: Bench) -> None:
-        asked = asyncio.Event()
-        monkeypatch.setattr(module, "TRY_S", 0.05)
-        loop = asyncio.get_running_loop()
-        monkeypatch.setattr(module, "refuses", lambda *_: asyncio.run_coroutine_threadsafe(asked.wait(), loop).result())
-        note_read(GOOD)
-
-        assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
-        asked.set()
-
-    played(monkeypatch, scenario)
-
-
-def test_each_storage_of_a_chunk_is_decided_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last document is forbidden by itself, and the credentials of another storage have expired."""
-
-    async def scenario(bench: Bench) -> None:
-        for place in (GOOD, "s3://c/good.txt", "s3://d/good.txt"):
-            note_read(place)
-        bench.closed |= {"s3://b/0.txt", "s3://c/3.txt"}
-        chunk = bench.chunk(where=["s3://b", "s3://d", "/data", "s3://c"])
-
-        assert await bench.decided(chunk) == [Outcome.RETURN, *[Outcome.FAIL] * 3]
-        assert bench.shard.reasons[0].startswith("its documents cannot be read: s3://b refuses")
-
-    played(monkeypatch, scenario)
-
-
 def test_what_cannot_be_decided_fails_with_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undecided it would be held until its lease ends, and delivered again for ever."""
 
@@ -256,8 +225,7 @@ def test_what_cannot_be_decided_fails_with_its_own_error(monkeypatch: pytest.Mon
         raise RuntimeError("not decided")
 
     async def scenario(bench: Bench) -> None:
-        monkeypatch.setattr(module, "refuses", broken)
-        assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
+        note_read(GOOD)
         monkeypatch.setattr(module, "root_of", broken)
         assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
 

@@ -24,9 +24,10 @@ from dqlab.cluster.transport.isolation import is_coroutine
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.cluster.transport.wire import pack
 from dqlab.documents import Document, Labelled, key_text, label_of
-from dqlab.documents.document import sealed_key
-from dqlab.documents.refusals import is_refusal, last_read
+from dqlab.documents.document import sealed_document, sealed_key
+from dqlab.documents.refusals import is_refusal, read_before
 from dqlab.documents.servers import ServerBusy
+from dqlab.documents.storage import local_path
 from dqlab.errors import NotACall, NotAwaited, NotCalled, ResultNotPicklable, ResultTooLarge
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
@@ -525,10 +526,12 @@ def failed(index: int, error: BaseException, origin: Origin, code: str, key: str
             return index, Outcome.NACK, repr(error.fields["seconds"]).encode(), key
         failure = describe(error)
         outcome = Outcome.FAIL if retryable(error) else Outcome.REJECT
-        # A storage may have refused the document: `consumer.refusals` decides the outcome. It tries the files that were
+        # A storage may have refused the document: `consumer.refusals` decides the outcome. It tries the file that was
         # read last, which only the process that ran the function knows.
-        if key is not None and is_refusal(error) and running.get() is not None:
-            return index, UNDECIDED, pack({"outcome": outcome, "read": last_read()}, failure.to_bytes()), key
+        if key is not None and is_refusal(error) and (here := running.get()) is not None:
+            refused = sealed_document(here[0].messages()[index])
+            if refused is not None and local_path(refused.where) is None:
+                return index, UNDECIDED, pack({"before": read_before(refused.where)}, failure.to_bytes()), key
     except BaseException as defect:  # noqa: BLE001 - describing an exception runs its code, which may raise anything
         # Raised from here, it would end the chunk, and the message would stay leased without an outcome.
         why = type(defect).__name__
