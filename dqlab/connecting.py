@@ -33,7 +33,6 @@ from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, find_any, keeper_of, way_to
 from dqlab.config import check_directory, seconds
-from dqlab.documents.probing import note_labs
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
@@ -379,9 +378,6 @@ def _open_labs() -> list[Lab]:
     with _lock:
         labs = {id(lab): lab for lab in _open.values()}
     return [lab for lab in labs.values() if not lab.ended]
-
-
-note_labs(_open_labs)
 
 
 def _open_lab(key: tuple[Any, ...]) -> Lab | None:

@@ -29,11 +29,10 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
+from dqlab.documents.decoding import head_of, kind_of
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.parts import Member, Reference, file_name
-from dqlab.documents.refusals import note_read
-from dqlab.documents.signatures import head_of, kind_of
-from dqlab.documents.storage import Guarded, Stamp, local_path, local_stamp, open_binary, place_of, stamp_of
+from dqlab.documents.storage import Guarded, Stamp, local_path, local_stamp, note_read, open_binary, place_of, stamp_of
 from dqlab.errors import (
     ArchiveUnreadable,
     DocumentChanged,

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import heapq
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import chain, islice, pairwise
 from operator import index
-from typing import SupportsIndex, cast
+from typing import Any, Protocol, SupportsIndex, TypeAlias, cast
 
 from dqlab.conditions import Condition, Fields, condition_of
-from dqlab.documents import pdf
 from dqlab.documents.archives import RECENT, reads_forward
 from dqlab.documents.document import Document
 from dqlab.documents.parts import Inline, Member, PageRange
+from dqlab.documents.pdf import count_pages, is_pdf_here
 from dqlab.documents.sources import Source
-from dqlab.errors import BadOption, DqlabWarning
+from dqlab.errors import BadOption, DqlabWarning, RunExists
 from dqlab.numbers import many
 from dqlab.texts import kept, one_line
 from dqlab.user_frames import level_of_user
 
-__all__ = ["FIELDS", "LongestFirst", "Sample", "Split", "Where"]
+__all__ = ["FIELDS", "LongestFirst", "Probed", "ProbingLab", "Sample", "Split", "Where", "counted", "lacks_pages"]
 
 EXAMINED = 10_000
 """Documents that are examined, at most, to explain why none meets a condition."""
@@ -183,10 +183,10 @@ class Split:
         return chain.from_iterable(map(self._parts, self.source.documents()))
 
     def _parts(self, document: Document) -> Iterator[Document]:
-        if not pdf.is_pdf_here(document):
+        if not is_pdf_here(document):
             yield document
             return
-        count = document.page_count or pdf.count_pages(document)
+        count = document.page_count or count_pages(document)
         if count is None:
             yield document  # the function that reads it gets the error
             return
@@ -204,3 +204,58 @@ class Split:
             yield replace(
                 document, key=f"{name}#p{lo + 1}-{hi}of{pages}", n_pages=hi - lo, part=PageRange(lo, hi, within, pages)
             )
+
+
+# --- pages that are counted where functions run ---
+
+
+_Name: TypeAlias = tuple[str, str, str, int]
+
+
+class ProbingLab(Protocol):
+    """What can count pages, which is a `Lab` or a `QueuePool`."""
+
+    def map(self, fn: Callable[[Any], Any], documents: Iterable[Any], *, name: str, on_existing: Any) -> Any:
+        """Start a run, or attach to the one of that name."""
+        ...
+
+
+class Probed:
+    """A source whose PDFs get the page counts of an earlier run, unless they have changed since."""
+
+    def __init__(self, source: Source, pages: Mapping[_Name, int]) -> None:
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.probe()"
+        self._pages = pages
+
+    def documents(self) -> Iterator[Document]:
+        """List the documents of the source with their pages."""
+        for document in self.source.documents():
+            pages = self._pages.get(_name(document)) if lacks_pages(document) else None
+            yield document if pages is None else replace(document, n_pages=pages)
+
+
+def _name(document: Document) -> _Name:
+    """Return what distinguishes a document from all others."""
+    # With the offset: in a tar, members of one name have the same version, which is their archive's.
+    part = document.part
+    return str(document.key), document.version, document.where, part.offset if isinstance(part, Member) else -1
+
+
+def lacks_pages(document: Document) -> bool:
+    """Return whether a document is a PDF whose number of pages is unknown."""
+    return document.n_pages is None and not isinstance(document.part, PageRange) and is_pdf_here(document)
+
+
+def counted(lab: ProbingLab, documents: Iterable[Document], label: str) -> dict[_Name, int]:
+    """Count pages in a run over PDFs, or take the counts of an earlier run with this label if nothing has changed."""
+    name = f"count-pages-{blake2b(kept(label), digest_size=4).hexdigest()}"
+    try:
+        # Skip errors: a PDF that cannot be opened, or kills its process, gives its reason when a function reads it.
+        found = lab.map(_pages, documents, name=name, on_existing="attach").results(errors="skip")
+    except RunExists:  # files were added, changed or removed, or dqlab was updated
+        found = lab.map(_pages, documents, name=name, on_existing="new").results(errors="skip")
+    return {name: pages for name, pages in found if pages is not None}
+
+
+def _pages(document: Document) -> tuple[_Name, int | None]:
+    return _name(document), count_pages(document)

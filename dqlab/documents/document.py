@@ -24,7 +24,16 @@ from dqlab.config import nbytes, option
 from dqlab.documents import lines, parquet, pdf
 from dqlab.documents.ahead import ReadAhead, taken
 from dqlab.documents.archives import find_member, open_member, read_member, unpacked
-from dqlab.documents.decoding import decode_html, decoded, shown, source_encoding, text_of_html
+from dqlab.documents.decoding import (
+    binary_kind,
+    decode_html,
+    decoded,
+    head_of,
+    kind_of,
+    shown,
+    source_encoding,
+    text_of_html,
+)
 from dqlab.documents.keys import check_column
 from dqlab.documents.labelled import Labelled, key_text
 from dqlab.documents.parts import (
@@ -40,8 +49,6 @@ from dqlab.documents.parts import (
     is_pdf,
     is_whole_file,
 )
-from dqlab.documents.refusals import note_read
-from dqlab.documents.signatures import binary_kind, head_of, kind_of
 from dqlab.documents.storage import (
     Guarded,
     asked,
@@ -50,6 +57,7 @@ from dqlab.documents.storage import (
     has_etag,
     local_path,
     named,
+    note_read,
     open_binary,
     redacted,
     remote,

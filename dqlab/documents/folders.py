@@ -21,18 +21,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from dqlab.documents.refusals import connected, reconnect, words_of_server
 from dqlab.documents.servers import is_cut_off
 from dqlab.documents.storage import (
     Stamp,
     asked,
+    connected,
     local_path,
     local_stamp,
     located,
     place_of,
+    reconnect,
     remote,
     remote_stamp,
     stamp_of,
+    words_of_server,
 )
 from dqlab.errors import BadOption, DqlabError, FileUnreadable, FolderUnreadable, NoFiles, in_words
 

@@ -23,13 +23,11 @@ from hashlib import blake2b
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from dqlab.documents.archives import compression_in, decompressor, is_damage
-from dqlab.documents.decoding import marked
+from dqlab.documents.decoding import binary_kind, head_of, marked
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Line
-from dqlab.documents.refusals import is_of_server, note_read, words_of_server
-from dqlab.documents.signatures import binary_kind, head_of
-from dqlab.documents.storage import local_path, open_binary, place_of
+from dqlab.documents.storage import is_of_server, local_path, note_read, open_binary, place_of, words_of_server
 from dqlab.errors import DocumentChanged, FileUnreadable, RecordInvalid, in_words
 from dqlab.numbers import many
 

@@ -13,12 +13,11 @@ from itertools import islice
 from operator import index as as_index
 from typing import Any, Literal, overload
 
-from dqlab.documents.choosing import LongestFirst, Sample, Split, Where
+from dqlab.documents.choosing import LongestFirst, Probed, ProbingLab, Sample, Split, Where, counted, lacks_pages
 from dqlab.documents.document import Document
 from dqlab.documents.folders import parse
 from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_of_hf
 from dqlab.documents.pdf import is_pdf_here
-from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages, the_lab
 from dqlab.documents.row_files import ParquetRows, Records, csv_form
 from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window, stdlib
 from dqlab.documents.storage import check_options, spelled_out, storage_of
@@ -308,15 +307,15 @@ class Documents(SuggestsAttributes):
         """
         return self._of(Split(self._source, pages))
 
-    def probe(self, lab: ProbingLab | None = None) -> Documents:
+    def probe(self, lab: ProbingLab) -> Documents:
         """Count the pages of PDFs on the consumers, and return a listing with the counts.
 
         Parameters
         ----------
-        lab : Lab, QueuePool or None
-            Where to count them; None: on the only lab that is open here. A run counts them, under a name that begins
-            with "count-pages-". It shows its progress, and stays where the lab keeps its runs: in the store, if there
-            is one. The same listing reuses the counts, unless a file was added, changed or removed since.
+        lab : Lab or QueuePool
+            Where to count them. A run counts them, under a name that begins with "count-pages-". It shows its progress,
+            and stays where the lab keeps its runs: in the store, if there is one. The same listing reuses the counts,
+            unless a file was added, changed or removed since.
 
         Returns
         -------
@@ -327,8 +326,6 @@ class Documents(SuggestsAttributes):
         ------
         LengthUnknown
             The documents come from an iterator, which counting would exhaust.
-        UsageError
-            There are PDFs to count, `lab` is omitted, and not exactly one lab is open here.
         KeyboardInterrupt
             Ctrl-C stops waiting; the run continues, and another `probe` waits for the rest.
 
@@ -344,7 +341,7 @@ class Documents(SuggestsAttributes):
         pages = {}
         if first is not None:
             # All lists have the same label, so add the first place to name the run.
-            pages = counted(the_lab() if lab is None else lab, unknown, f"{self._source.label}\0{first.where}")
+            pages = counted(lab, unknown, f"{self._source.label}\0{first.where}")
         return self._of(Probed(self._source, pages))
 
     @classmethod

@@ -19,9 +19,8 @@ from typing import Any
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Row
-from dqlab.documents.refusals import note_read
 from dqlab.documents.servers import ServerBusy
-from dqlab.documents.storage import local_path, open_binary, place_of, stamp_of
+from dqlab.documents.storage import local_path, note_read, open_binary, place_of, stamp_of
 from dqlab.documents.unreadable import CannotRead, Partly, are_unreadable, converted, unreadable
 from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
 from dqlab.imports import import_whole

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from dqlab.documents.decoding import head_of, kind_of
 from dqlab.documents.parts import PageRange, Reference, is_pdf, is_whole_file
-from dqlab.documents.signatures import head_of, kind_of
 from dqlab.documents.storage import local_path
 from dqlab.errors import (
     BadOption,

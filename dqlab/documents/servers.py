@@ -1,4 +1,4 @@
-"""What an error of a server means: it has no such file, is busy or silent, or ended a transfer early.
+"""What an error of a server means: it has no such file, refuses it, is busy or silent, or ended a transfer early.
 
 Owns the statuses of HTTP that pass, and the errors for files that a retry may give. Knows classes of
 other libraries by their names, to import none of them.
@@ -16,7 +16,7 @@ from typing import Any
 from dqlab.errors import in_words
 from dqlab.texts import one_line
 
-__all__ = ["ServerBusy", "ServerSilent", "answered", "causes", "is_cut_off", "is_named"]
+__all__ = ["ServerBusy", "ServerSilent", "answered", "causes", "is_cut_off", "is_refusal", "refusal_in"]
 
 LONGEST_WAIT = 6 * 3600.0
 """Seconds, at most, that a server may ask to wait; the same as in urllib3."""
@@ -26,6 +26,9 @@ _CUT_OFF = re.compile(
     "ServiceResponseError|TimeoutError"
 )
 """Errors of aiohttp, botocore, urllib3, requests and azure-core when a transfer ends early."""
+
+_CLASSES = re.compile(r"\w*(Auth|Credential|Refresh|Token)\w*Error")
+"""Errors of the packages of services when they cannot get credentials, by name to avoid importing these."""
 
 
 class ServerBusy(OSError):
@@ -114,3 +117,28 @@ def causes(error: BaseException) -> list[BaseException]:
         seen.append(at)
         at = at.__cause__ or at.__context__
     return seen
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether an error, or one of its causes, means that the right to read was refused."""
+    try:
+        return refusal_in(error) is not None
+    except Exception:  # noqa: BLE001 - attributes of foreign exceptions may be properties that raise
+        return False
+
+
+def refusal_in(error: BaseException) -> BaseException | None:
+    """Return the error, or the cause of it, that means a refusal."""
+    for at in causes(error):
+        if isinstance(at, PermissionError) or is_named(at, _CLASSES):
+            return at
+        if any(_is_status(getattr(at, name, None)) for name in ("status", "status_code", "code")):
+            return at
+        answer = getattr(at, "response", None)  # of botocore, which s3fs does not translate whole
+        if isinstance(answer, dict) and _is_status((answer.get("ResponseMetadata") or {}).get("HTTPStatusCode")):
+            return at
+    return None
+
+
+def _is_status(value: object) -> bool:
+    return isinstance(value, int | str) and str(value) in {"401", "403"}

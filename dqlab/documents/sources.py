@@ -17,9 +17,18 @@ from typing import Any, Protocol
 from dqlab.documents.archives import FoundMember, members
 from dqlab.documents.document import LINES_PER_PAGE, Document
 from dqlab.documents.folders import Folder, LocalFolder, Pattern, has_wildcards, parse, parse_file
-from dqlab.documents.refusals import is_of_server, root_of, words_of_server
 from dqlab.documents.servers import ServerSilent, is_cut_off
-from dqlab.documents.storage import UNKNOWN, Stamp, local_path, located, stamp_of, storage_of
+from dqlab.documents.storage import (
+    UNKNOWN,
+    Stamp,
+    is_of_server,
+    local_path,
+    located,
+    root_of,
+    stamp_of,
+    storage_of,
+    words_of_server,
+)
 from dqlab.errors import (
     ArchiveNotFound,
     ArchiveUnreadable,

@@ -1,9 +1,10 @@
 """Where documents are stored: on this machine, or behind fsspec with the options that users give for it.
 
-Owns how a path or URL is opened, what identifies a version of a file, and `StoredAt`, a URL that carries the name of
-its options. Only a URL makes it import fsspec. Options travel once with the function of a run, whose references have
-only their name (`naming`, `learn`), and with each reference that travels otherwise. They contain no secrets: they name
-the environment variable, or the entry of Dask's config, that holds a secret where a document is opened.
+Owns how a path or URL is opened, what identifies a version of a file, which file of each storage was read last, and
+`StoredAt`, a URL that carries the name of its options. Only a URL makes it import fsspec. Options travel once with the
+function of a run, whose references have only their name (`naming`, `learn`), and with each reference that travels
+otherwise. They contain no secrets: they name the environment variable, or the entry of Dask's config, that holds a
+secret where a document is opened.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from dqlab.config import entry
+from dqlab.documents.kept_open import let_go
 from dqlab.documents.parts import Reference
-from dqlab.documents.servers import answered, causes
+from dqlab.documents.servers import ServerBusy, ServerSilent, answered, causes, is_refusal, refusal_in
 from dqlab.errors import (
     BadOption,
     DocumentChanged,
@@ -41,6 +43,7 @@ from dqlab.errors import (
     in_words,
 )
 from dqlab.imports import import_whole
+from dqlab.texts import one_line
 
 __all__ = [
     "UNKNOWN",
@@ -51,26 +54,36 @@ __all__ = [
     "check_options",
     "check_stamp",
     "check_url",
+    "connected",
     "has_etag",
+    "is_of_server",
     "learn",
     "local_path",
     "local_stamp",
     "located",
     "named",
     "naming",
+    "note_read",
     "open_binary",
     "place_of",
+    "read_before",
+    "reconnect",
     "redacted",
+    "refuses",
     "remote",
     "remote_stamp",
+    "root_of",
     "spelled_out",
     "stamp_of",
     "stamp_of_open",
     "storage_of",
     "stored",
     "without_secrets",
+    "words_of_refusal",
+    "words_of_server",
 ]
 
+T = TypeVar("T")
 _ENDLESS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 IN_MEMORY = 16 << 20
 """Bytes; a larger file of unknown length is kept in a temporary file instead of memory."""
@@ -615,3 +628,98 @@ def check_stamp(reference: Reference, now: str) -> None:
         return
     if re.fullmatch(rf"{reference.size}-(-?\d+)", was) or (has_etag(reference) and _ETAG.fullmatch(now)):
         raise DocumentChanged(document=reference.key, was=was, now=now)
+
+
+# --- storage that refuses ---
+
+
+ROOTS = 16
+"""Storages, at most, whose last file is remembered."""
+_QUERY = re.compile(r"\?[^\s'\"]+")
+"""The query of a URL, which may contain a signature."""
+_ROOT = re.compile(r"[^:/]+://[^/?#]*")
+
+_read: dict[str, str] = {}
+"""The file that was read last, by storage."""
+_latest = ""
+
+
+def is_of_server(error: BaseException, where: str) -> bool:
+    """Return whether reading a file fails due to its server or the network, and not because it is refused or gone."""
+    if local_path(where) is not None or is_refusal(error):
+        return False
+    mine = DqlabError, MemoryError, ImportError, IsADirectoryError
+    return not isinstance(error, (*mine, FileNotFoundError))
+
+
+_WRAPPERS = (FileNotFoundError, TimeoutError, ServerBusy, ServerSilent)
+"""Errors that wrap the error of a server, and say less than it does."""
+
+
+def words_of_server(error: BaseException) -> str:
+    """Return the text of a server's error, without secrets."""
+    found = next((each for each in causes(error) if type(each) not in _WRAPPERS), error)
+    return one_line(without_secrets(in_words(found)), 200)
+
+
+def root_of(where: str) -> str:
+    """Return what identifies the storage of a URL, its scheme, its host or bucket, and the name of its options."""
+    found = _ROOT.match(where.rpartition("::")[2])
+    return f"{storage_of(where)} {found[0] if found else where}"
+
+
+def note_read(where: str) -> None:
+    """Note that a file behind a URL was read here just now."""
+    global _latest
+    if where is _latest:  # `is`, which is fast, and because the same URL of another store is equal
+        return
+    _latest, root = where, root_of(where)
+    if root not in _read and len(_read) >= ROOTS:
+        with suppress(StopIteration, KeyError, RuntimeError):  # without a lock: another thread may change it meanwhile
+            del _read[next(iter(_read))]
+    _read[root] = where
+
+
+def read_before(where: str) -> list[str]:
+    """Return the URL of the file that this process read last from the storage of another, and its options' name."""
+    before = _read.get(root_of(where))
+    return [] if before is None else [str(before), storage_of(before)]
+
+
+def refuses(where: str) -> str:
+    """Return why a storage refuses a file now, or "" if it gives its first byte or fails for another reason."""
+    try:
+        reconnect(where)  # open connections and files may hold credentials that were renewed meanwhile
+        with open_binary(where) as stream:
+            stream.read(1)
+    except Exception as error:  # noqa: BLE001 - reading the file raises any other error
+        return words_of_refusal(error)
+    return ""
+
+
+def words_of_refusal(error: BaseException) -> str:
+    """Return why a storage refuses something, without secrets, or "" if the error has another reason."""
+    found = refusal_in(error)
+    return "" if found is None else one_line(_QUERY.sub("?...", without_secrets(in_words(found))), 200)
+
+
+def connected(where: str, ask: Callable[[], T]) -> T:
+    """Return a storage's answer, and ask once more over a new connection if it refuses."""
+    try:
+        return ask()
+    except Exception as error:
+        if local_path(where) is not None or not is_refusal(error):
+            raise
+    # fsspec keeps connections for the life of a process, with the credentials that they began with.
+    reconnect(where)
+    return ask()
+
+
+def reconnect(where: str) -> None:
+    """Drop everything that is open here, and the connections to the storage of a URL, so that new credentials apply."""
+    import fsspec
+
+    let_go()
+    for part in where.split("::"):  # each URL of a chain, because the last one has the credentials
+        with suppress(ImportError, ValueError):  # opening it raises the same error
+            fsspec.get_filesystem_class(part.partition("://")[0]).clear_instance_cache()

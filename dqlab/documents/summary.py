@@ -25,7 +25,7 @@ PATIENCE = 2.0
 """Seconds until what was counted so far is shown."""
 SHOWN = 5
 NAMED = 3
-"""Keys of unreadable documents, and of links, that a summary names."""
+"""Keys of unreadable documents that a summary names."""
 
 
 @dataclass(slots=True)
@@ -50,10 +50,6 @@ class Summary:
     """Documents that this process cannot examine or read."""
     named: list[str | int] = field(default_factory=list)
     """Keys of the first of these."""
-    linked: int = 0
-    """Documents whose file was counted before under another name, through a link."""
-    links: list[str | int] = field(default_factory=list)
-    """Keys of the first of these."""
     whole: bool = False
     """Whether everything was counted."""
     repeats: bool = True
@@ -62,7 +58,6 @@ class Summary:
     """The error that ended the listing."""
     none: str = ""
     """Why there are no documents; see `Documents.why_none`."""
-    _files: set[tuple[int, int]] = field(default_factory=set, repr=False)
     _places: set[int] = field(default_factory=set, repr=False)
 
     def add(self, document: Document) -> None:
@@ -80,10 +75,6 @@ class Summary:
             self.unreadable += 1
             if len(self.named) < NAMED:
                 self.named.append(document.key)
-        if self._is_there(document):
-            self.linked += 1
-            if len(self.links) < NAMED:
-                self.links.append(document.key)
         self.count += 1
 
     def _is_first(self, document: Document) -> bool:
@@ -94,20 +85,6 @@ class Summary:
         known = place in self._places
         self._places.add(place)
         return not known
-
-    def _is_there(self, document: Document) -> bool:
-        """Note a document's file, and return whether it was noted before under another name."""
-        path = local_path(document.where) if document.part is None else None
-        try:
-            about = None if path is None else os.stat(path)
-        except OSError:
-            return False
-        if about is None or not about.st_ino:  # some file systems number no files
-            return False
-        file = about.st_dev, about.st_ino
-        known = file in self._files
-        self._files.add(file)
-        return known
 
 
 def summarize(documents: Documents, patience: float = PATIENCE) -> Summary:

@@ -105,12 +105,6 @@ def _notes(summary: Summary) -> list[str]:
         named = ", ".join(one_line(key, 80) for key in summary.named)
         more = ", …" if summary.unreadable > len(summary.named) else ""
         notes.append(f"{many(summary.unreadable, 'document')} cannot be read from here: {named}{more}")
-    if summary.linked:
-        named = ", ".join(one_line(key, 80) for key in summary.links)
-        more = ", …" if summary.linked > len(summary.links) else ""
-        are = "is a file" if summary.linked == 1 else "are files"
-        linked = f"{many(summary.linked, 'document')} {are} listed already under another name, by links"
-        notes.append(f"{linked}: {named}{more}")
     if summary.error:
         notes.append(f"the listing ends there: {one_line(summary.error, 600)}")
     elif not summary.whole:

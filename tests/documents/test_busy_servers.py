@@ -15,8 +15,8 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.consumer.running.execution import Origin, failed
-from dqlab.documents.refusals import reconnect
 from dqlab.documents.servers import LONGEST_WAIT, ServerBusy
+from dqlab.documents.storage import reconnect
 from dqlab.errors import ArchiveUnreadable, FileUnreadable
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Outcome

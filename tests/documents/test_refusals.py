@@ -14,9 +14,10 @@ import fsspec
 import pytest
 
 import dqlab as dq
-from dqlab.documents import archives, lines, parquet, refusals, storage
+from dqlab.documents import archives, lines, parquet, storage
 from dqlab.documents.kept_open import let_go
-from dqlab.documents.refusals import is_refusal, note_read, refuses, root_of
+from dqlab.documents.servers import is_refusal
+from dqlab.documents.storage import note_read, refuses, root_of
 from tests.documents.test_storage import SECRET, Vault, options
 from tests.kit.http_server import serving
 
@@ -82,15 +83,15 @@ def test_storages_are_told_apart_by_host_or_bucket_and_by_options() -> None:
 
 
 def test_the_file_that_was_read_last_is_known_of_a_few_storages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "_read", {})
-    monkeypatch.setattr(refusals, "_latest", "")
+    monkeypatch.setattr(storage, "_read", {})
+    monkeypatch.setattr(storage, "_latest", "")
 
-    for at in range(3 * refusals.ROOTS):
+    for at in range(3 * storage.ROOTS):
         note_read(f"s3://b{at}/first.txt")
         note_read(f"s3://b{at}/last.txt")
 
-    assert len(refusals._read) == refusals.ROOTS
-    assert refusals._read[root_of(f"s3://b{at}/x")] == f"s3://b{at}/last.txt"
+    assert len(storage._read) == storage.ROOTS
+    assert storage._read[root_of(f"s3://b{at}/x")] == f"s3://b{at}/last.txt"
 
 
 def test_a_reason_has_no_secret_and_ends_with_the_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,16 +113,16 @@ def test_a_reason_has_no_secret_and_ends_with_the_refusal(tmp_path: Path, monkey
 
 
 def test_reading_a_document_behind_a_url_notes_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "_read", {})
-    monkeypatch.setattr(refusals, "_latest", "")
+    monkeypatch.setattr(storage, "_read", {})
+    monkeypatch.setattr(storage, "_latest", "")
     with fsspec.open("memory://notes/a.txt", "wb") as stream:
         stream.write(b"here")
     (tmp_path / "b.txt").write_text("local")
 
     dq.Documents(["memory://notes/a.txt", str(tmp_path / "b.txt")])[1].text()
-    assert refusals._read == {}
+    assert storage._read == {}
     dq.Documents(["memory://notes/a.txt"])[0].text()
-    assert refusals._read == {" memory://notes": "memory://notes/a.txt"}
+    assert storage._read == {" memory://notes": "memory://notes/a.txt"}
 
 
 def test_files_are_opened_again_after_a_refusal(tmp_path: Path) -> None:
@@ -188,9 +189,9 @@ def test_a_file_counts_as_read_once_it_has_given_something(read: Callable[[dq.Do
             pass
         with pytest.raises(Exception, match="403"):
             read(bad)
-        assert root_of(bad.where) not in refusals._read
+        assert root_of(bad.where) not in storage._read
         read(good)
-        assert refusals._read[root_of(bad.where)] == good.where
+        assert storage._read[root_of(bad.where)] == good.where
         with pytest.raises(Exception, match="403"):
             read(bad)
-        assert refusals._read[root_of(bad.where)] == good.where
+        assert storage._read[root_of(bad.where)] == good.where

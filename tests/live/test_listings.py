@@ -81,19 +81,6 @@ def test_formats_that_cannot_be_read_without_an_extra_are_named_before_anything_
     assert f"1 {kind}: need the extra documents: {sys.executable} -m pip install 'dqlab[documents]'" in text
 
 
-def test_files_that_links_list_again_are_counted_and_named(tmp_path: Path) -> None:
-    """4,497 files became 6,280 documents without a word."""
-    (tmp_path / "real").mkdir()
-    for name in ("a.txt", "b.txt"):
-        (tmp_path / "real" / name).write_text(name)
-    (tmp_path / "same").symlink_to(tmp_path / "real")
-    (tmp_path / "z.txt").hardlink_to(tmp_path / "real" / "a.txt")
-
-    text = "".join(table_text(listing_table(Documents.from_glob(tmp_path / "**/*.txt"))).split())
-
-    assert "3documentsarefileslistedalreadyunderanothername,bylinks:same/a.txt,same/b.txt,z.txt" in text
-
-
 def test_parts_of_a_pdf_count_its_bytes_once(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(data := make_pdf(*"123456789"))
     found = summarize(Documents.from_glob(tmp_path / "*").split(pages=2))

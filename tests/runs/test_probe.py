@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab import connecting
-from dqlab.errors import LengthUnknown, UsageError
+from dqlab.errors import LengthUnknown
 from tests.kit.pdfs import encrypted_pdf, make_pdf
 
 pytestmark = pytest.mark.cluster
@@ -90,22 +89,3 @@ def test_nothing_to_count_makes_no_run_and_iterators_are_refused(queue: dq.Queue
     assert text.page_count is None
     with pytest.raises(LengthUnknown):
         dq.Documents(iter([f"{folder}/a.pdf"])).probe(queue)
-
-
-def test_without_a_lab_the_only_open_one_counts(lab: dq.Lab, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the line that people remember is written; with none or several open, it says what to write."""
-    documents = dq.Documents.from_glob(f"{folder}/*.pdf")
-    monkeypatch.setattr(connecting, "_open", {1: lab, 2: lab})
-
-    assert pages_of(documents.probe())["a.pdf"] == 3
-
-    class Other:
-        name, ended = "other", False
-
-    monkeypatch.setattr(connecting, "_open", {1: lab, 2: Other()})
-    with pytest.raises(UsageError, match=rf"2 are open here: {lab.name!r}, 'other'.*docs.probe\(lab\)"):
-        documents.probe()
-    monkeypatch.setattr(connecting, "_open", {})
-    with pytest.raises(UsageError, match=r"none is open here. Nothing was done. Write lab = dq.connect\(\)"):
-        documents.probe()
-    assert len(dq.Documents.from_glob(f"{folder}/*.txt").probe()) == 1

@@ -2,7 +2,7 @@
 
 A document that is forbidden by itself fails as usual. Where the storage also refuses the file that the same process
 read last, credentials have expired: the messages are given back, uncounted, and the run pauses itself until a user
-resumes it. This module knows neither how a file is read (`documents.refusals`) nor how an outcome is settled (`slot`).
+resumes it. This module knows neither how a file is read (`documents.storage`) nor how an outcome is settled (`slot`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Protocol
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.transport.calls import ControlCall, WatchCall
 from dqlab.cluster.transport.wire import Packed, unpack
-from dqlab.documents.refusals import reconnect, refuses, root_of
-from dqlab.documents.storage import located
+from dqlab.documents.storage import located, reconnect, refuses, root_of
 from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.journal import Op
 from dqlab.stats.runs import UNREAD

@@ -20,8 +20,8 @@ from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.documents import Labelled
-from dqlab.documents import refusals as reading
-from dqlab.documents.refusals import note_read
+from dqlab.documents import storage as reading
+from dqlab.documents.storage import note_read
 from dqlab.frame import Frame, Kind, Outcome, Settlement
 from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State

@@ -25,9 +25,8 @@ from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, s
 from dqlab.cluster.transport.wire import pack
 from dqlab.documents import Document, Labelled, key_text, label_of
 from dqlab.documents.document import sealed_document, sealed_key
-from dqlab.documents.refusals import is_refusal, read_before
-from dqlab.documents.servers import ServerBusy
-from dqlab.documents.storage import local_path
+from dqlab.documents.servers import ServerBusy, is_refusal
+from dqlab.documents.storage import local_path, read_before
 from dqlab.errors import NotACall, NotAwaited, NotCalled, ResultNotPicklable, ResultTooLarge
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
