@@ -11,7 +11,6 @@ import bz2
 import gzip
 import io
 import lzma
-import os
 import re
 import shutil
 import stat
@@ -32,7 +31,16 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 from dqlab.documents.decoding import head_of, kind_of
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.parts import Member, Reference, file_name
-from dqlab.documents.storage import Guarded, Stamp, local_path, local_stamp, note_read, open_binary, place_of, stamp_of
+from dqlab.documents.storage import (
+    Guarded,
+    Stamp,
+    local_path,
+    note_read,
+    open_binary,
+    place_of,
+    stamp_of,
+    stamp_of_open,
+)
 from dqlab.errors import (
     ArchiveUnreadable,
     DocumentChanged,
@@ -435,15 +443,7 @@ def _warn_of(where: str, left_out: list[str]) -> None:
 # --- archives that this process keeps open ---
 
 
-class _OpenArchive(NamedTuple):
-    """An open archive."""
-
-    archive: _Archive
-    identity: tuple[int, ...] | None
-    """Identity, size and time of the file at its path when it was opened; None for a URL."""
-
-
-_kept: KeptOpen[_OpenArchive] = KeptOpen(KEPT)
+_kept: KeptOpen[_Archive] = KeptOpen(KEPT)
 
 
 @at_let_go
@@ -455,21 +455,20 @@ def _opened(where: str) -> _Archive:
     """Return an archive with its directory, opened once per process, and again if another file is now at its path."""
     place = place_of(where)
     found = _kept.get(place, lambda: _open(where))
-    if found.identity is not None and found.identity != _identity(os.stat(local_path(where) or "")):
+    if local_path(where) is not None and found.stamp != stamp_of(where):
         _kept.forget(place)
         found = _kept.get(place, lambda: _open(where))
-    return found.archive
+    return found
 
 
-def _open(where: str) -> _OpenArchive:
+def _open(where: str) -> _Archive:
     stream = open_binary(where)
     try:
-        if local_path(where) is not None:
-            status = os.fstat(stream.fileno())
-            return _OpenArchive(_archive(where, stream, local_stamp(status)), _identity(status))
-        archive = _archive(where, stream, stamp_of(where))
-        note_read(where)
-        return _OpenArchive(archive, None)
+        is_local = local_path(where) is not None
+        archive = _archive(where, stream, stamp_of_open(where, stream) if is_local else stamp_of(where))
+        if not is_local:
+            note_read(where)
+        return archive
     except BaseException:
         stream.close()
         raise
@@ -495,10 +494,6 @@ def _archive(where: str, stream: BinaryIO, stamp: Stamp) -> _Archive:
         reason = f"it is {found}, neither a zip nor a tar"
         hint = ArchiveUnreadable.HINTS.get(kind, ArchiveUnreadable.LIST)
         raise ArchiveUnreadable(archive=where, reason=reason, listed=0, hint=hint) from None
-
-
-def _identity(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def reads_forward(where: str) -> bool:
