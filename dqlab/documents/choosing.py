@@ -63,24 +63,18 @@ class Where:
     def why_none(self) -> str:
         """Explain why none of the first documents meets the condition, or return "" if one does or there are none."""
         # Only for sources that repeat: this pass would use up an iterator.
-        first, examined, pages = None, 0, False
+        examined = 0
         for document in islice(self.source.documents(), EXAMINED):
             if self._meets(document):
                 return ""
-            first = document if first is None else first
             examined += 1
-            pages = pages or document.page_count is not None
-        if first is None:
+        if not examined:
             return ""
-        of = f"the first {many(examined, 'document')}" if examined == EXAMINED else many(examined, "document")
+        of = f"{'the first ' if examined == EXAMINED else ''}{many(examined, 'document')}"
         if not isinstance(self._meets, Condition):
             return f"none of {of} matches the function of where()."
-        said = f"none of {of} matches {one_line(self._meets.text, 200)}."
-        if self._meets.names:
-            said += f" Of the first, {self._meets.values(first)}."
-        if "pages" in self._meets.names and not pages:
-            said += " docs.probe(lab) counts the pages of PDFs."
-        return said
+        hint = " docs.probe(lab) counts the pages of PDFs." if "pages" in self._meets.names else ""
+        return f"none of {of} matches {one_line(self._meets.text, 200)}.{hint}"
 
 
 def _lengths(documents: Sequence[Document]) -> list[float]:

@@ -627,20 +627,18 @@ class Documents(SuggestsAttributes):
         return spans()
 
     def why_none(self) -> str:
-        """Return why there are no documents: a condition of `where` that none meets, or CSV without rows; else "".
+        """Return why there are no documents: a condition of `where` that none meets; else "".
 
         Examines at most the first 10,000 documents of each condition.
 
         Examples
         --------
         >>> dq.Documents(['a', 'b']).where("key == 'c'").why_none()
-        "none of 2 documents matches key == 'c'. Of the first, key is 'a'."
+        "none of 2 documents matches key == 'c'."
         """
-        found = ""
-        for each in self._conditions() if self.repeats else ():
-            found = each.why_none() or found  # the innermost reason: it leaves nothing for the conditions around it
-        innermost = self._innermost()
-        return innermost.why_none() if isinstance(innermost, Records) and not found else found
+        # The innermost reason comes last: it leaves nothing for the conditions around it.
+        reasons = [each.why_none() for each in self._conditions()] if self.repeats else []
+        return next(filter(None, reversed(reasons)), "")
 
     def _innermost(self) -> Any:
         """Return the source that the other sources are made from."""

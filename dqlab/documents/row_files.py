@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import json
 import re
-import warnings
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, BinaryIO
@@ -34,10 +33,7 @@ from dqlab.documents.parts import Line, Row
 from dqlab.documents.spans import Rows
 from dqlab.documents.storage import stamp_of
 from dqlab.documents.unreadable import Partly
-from dqlab.errors import BadOption, DocumentChanged, DqlabWarning, KeysRepeat, KeyUnusable
-from dqlab.numbers import few_of
-from dqlab.texts import one_line
-from dqlab.user_frames import level_of_user
+from dqlab.errors import BadOption, DocumentChanged, KeysRepeat, KeyUnusable
 
 __all__ = ["ParquetRows", "Records", "csv_form"]
 
@@ -241,30 +237,7 @@ class Records:
         where = self._files.first.where
         # Read the header of the first file now, to find a wrong name before records are submitted.
         with listed(where, called(form)), open_lines(where, form) as stream:
-            header = self._header(stream, self._files.first)
-        self._warn_of_delimiter(header, self._files.first.where)
-
-    def _warn_of_delimiter(self, header: Header, where: str) -> None:
-        """Warn if all columns seem to be one, because another delimiter is in its name."""
-        if len(header.names) != 1 or self._key is not None:  # a wrong delimiter would have raised for a missing key
-            return
-        other = next((each for each in ",;\t|" if each != header.form[0] and each in header.names[0]), None)
-        if other is not None:
-            said = (
-                f"rows of {where!r} have one column, {one_line(header.names[0], 100)!r}, no {header.form[0]!r} is in "
-                f"its first line. Its columns seem to be separated by {other!r}: pass delimiter={other!r}."
-            )
-            warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
-
-    def why_none(self) -> str:
-        """Explain why CSV files have no records, or return "" if there are records, or the form is JSON."""
-        if not self._form or next(self.documents(), None) is not None or self._files.first is None:
-            return ""
-        where = self._files.first.where
-        with listed(where, called(self._form)), open_lines(where, self._form) as stream:
-            header = header_of(stream, self._form, self._files.first.where)
-        names = few_of([repr(name) for name in header.names], _NAMED)
-        return f"{self._files.first.where!r} has a first line, which names the columns ({names}), and no rows below it."
+            self._header(stream, self._files.first)
 
     def documents(self) -> Iterator[Document]:
         """List the records, with one file open at a time."""

@@ -31,12 +31,10 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.documents import lines
-from dqlab.documents.summary import summarize
 from dqlab.errors import (
     BadOption,
     ColumnNotFound,
     DocumentChanged,
-    DqlabWarning,
     ExtraMissing,
     FileUnreadable,
     KeyMissing,
@@ -839,28 +837,6 @@ def test_the_delimiter_that_a_file_names_for_excel_is_its_own(
     assert [each.row for each in found[:2]] == expected
     assert [each[name] for each in found[:2] for name in names] == [row[name] for row in expected for name in names]
     assert found[2].row == {"id": "3", "a;b": "sep=;"}
-
-
-def test_a_delimiter_that_makes_one_column_of_all_is_warned_of(tmp_path: Path) -> None:
-    """Rows had one column, named after all, without a word."""
-    path = tmp_path / "rows.csv"
-    path.write_text("id,title\na,On trees\n")
-
-    with pytest.warns(DqlabWarning, match=r"pass delimiter=','"):
-        dq.Documents.from_csv(path, delimiter=";")
-
-    path.write_text('title\n"One, two"\n')  # one column, rightly
-    assert [each.row for each in dq.Documents.from_csv(path)] == [{"title": "One, two"}]
-
-
-def test_a_csv_file_with_its_first_line_alone_is_named_as_such(tmp_path: Path) -> None:
-    """ "Check the path or pattern" sent its reader to what was right."""
-    path = tmp_path / "rows.csv"
-    path.write_text("id,title\n")
-
-    for documents in (dq.Documents.from_csv(path), dq.Documents.from_csv(path).longest_first()):
-        assert "has a first line, which names the columns ('id', 'title'), and no rows" in documents.why_none()
-        assert "no rows below it" in summarize(documents).none
 
 
 def test_a_file_in_another_encoding_names_the_option(tmp_path: Path) -> None:
