@@ -65,7 +65,6 @@ __all__ = [
     "members",
     "open_member",
     "read_member",
-    "reads_forward",
     "unpacked",
 ]
 
@@ -494,14 +493,6 @@ def _archive(where: str, stream: BinaryIO, stamp: Stamp) -> _Archive:
         reason = f"it is {found}, neither a zip nor a tar"
         hint = ArchiveUnreadable.HINTS.get(kind, ArchiveUnreadable.LIST)
         raise ArchiveUnreadable(archive=where, reason=reason, listed=0, hint=hint) from None
-
-
-def reads_forward(where: str) -> bool:
-    """Return whether an archive is a compressed tar, as far as it opens here."""
-    with suppress(Exception):  # what reads a member of it gets the error
-        found = _opened(where)
-        return isinstance(found, _Tar) and found.packed is not None
-    return False
 
 
 def members(where: str) -> Iterator[FoundMember]:

@@ -7,7 +7,6 @@ versions, so that a user can attach to a run over them. Does not know how the so
 from __future__ import annotations
 
 import heapq
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,15 +16,13 @@ from operator import index
 from typing import Any, Protocol, SupportsIndex, TypeAlias, cast
 
 from dqlab.conditions import Condition, Fields, condition_of
-from dqlab.documents.archives import RECENT, reads_forward
 from dqlab.documents.document import Document
 from dqlab.documents.parts import Inline, Member, PageRange
 from dqlab.documents.pdf import count_pages, is_pdf_here
 from dqlab.documents.sources import Source
-from dqlab.errors import BadOption, DqlabWarning, RunExists
+from dqlab.errors import BadOption, RunExists
 from dqlab.numbers import many
 from dqlab.texts import kept, one_line
-from dqlab.user_frames import level_of_user
 
 __all__ = ["FIELDS", "LongestFirst", "Probed", "ProbingLab", "Sample", "Split", "Where", "counted", "lacks_pages"]
 
@@ -108,18 +105,7 @@ class LongestFirst:
         long = _lengths(documents)
         # `reverse` keeps equally long documents in the order of the source.
         order = sorted(range(len(documents)), key=long.__getitem__, reverse=True)
-        parts = ((each.where, getattr(each.part, "within", each.part)) for each in documents)
-        far = {where for where, part in parts if isinstance(part, Member) and part.offset > RECENT}
-        if order != sorted(order) and (where := next(filter(reads_forward, sorted(far)), None)):
-            warnings.warn(_RESTARTS.format(where=where), DqlabWarning, stacklevel=level_of_user())
         return map(documents.__getitem__, order)
-
-
-_RESTARTS = (
-    "longest_first() leaves the order of {where!r}, a compressed tar, which is decompressed from "
-    "its start again each time a consumer goes back in it: all members are read, but slowly. Leave "
-    "longest_first() out, or unpack the tar and list its files with dq.Documents.from_glob."
-)
 
 
 class Sample:

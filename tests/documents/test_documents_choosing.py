@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.documents import Document, Documents, choosing, listing, parsed_natively
+from dqlab.documents import Document, Documents, listing, parsed_natively
 from dqlab.documents.parts import PageRange
 from dqlab.documents.summary import summarize
-from dqlab.errors import BadOption, DocumentChanged, DocumentEncrypted, DocumentsUsedUp, DqlabWarning, LengthUnknown
+from dqlab.errors import BadOption, DocumentChanged, DocumentEncrypted, DocumentsUsedUp, LengthUnknown
 from dqlab.runs.lost import why_empty
 from tests.documents.test_archives import pack
 from tests.kit.hugging_face import Dataset
@@ -120,21 +120,6 @@ def test_bytes_stand_for_pages_where_these_are_unknown() -> None:
 
     assert keys(Documents(documents).longest_first()) == ["twelve", "ten", "three", "nothing"]
     assert keys(Documents([documents[1], Document("b", "1", "/b", 40_000)]).longest_first()) == ["b", "ten"]
-
-
-def test_longest_first_warns_of_a_tar_that_can_only_be_read_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """600 members took 35 times as long as in order. A zip, a plain tar and a small tar do not."""
-    monkeypatch.setattr(choosing, "RECENT", 512)
-    several = {form: pack(tmp_path / f"a.{form}", ["a.txt", "deep/b.html"]) for form in ("zip", "tar", "tar.gz")}
-    for form in ("zip", "tar"):
-        assert keys(Documents.from_archive(several[form]).longest_first()) == ["deep/b.html", "a.txt"]
-    with pytest.warns(DqlabWarning, match=r"order of '.*a\.tar\.gz', a compressed tar") as caught:
-        assert keys(Documents.from_archive(several["tar.gz"]).longest_first()) == ["deep/b.html", "a.txt"]
-    assert caught[0].filename == __file__
-    monkeypatch.setattr(choosing, "RECENT", 1 << 20)
-    assert keys(Documents.from_archive(several["tar.gz"]).longest_first()) == ["deep/b.html", "a.txt"]
 
 
 @pytest.mark.parametrize("by", ["pages", "size", None])
