@@ -35,7 +35,6 @@ from dqlab.documents.storage import (
     Guarded,
     Stamp,
     local_path,
-    note_read,
     open_binary,
     place_of,
     stamp_of,
@@ -463,11 +462,7 @@ def _opened(where: str) -> _Archive:
 def _open(where: str) -> _Archive:
     stream = open_binary(where)
     try:
-        is_local = local_path(where) is not None
-        archive = _archive(where, stream, stamp_of_open(where, stream) if is_local else stamp_of(where))
-        if not is_local:
-            note_read(where)
-        return archive
+        return _archive(where, stream, stamp_of_open(where, stream) if local_path(where) else stamp_of(where))
     except BaseException:
         stream.close()
         raise

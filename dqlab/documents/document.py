@@ -12,9 +12,8 @@ import io
 import pickle
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from itertools import islice
 from numbers import Real
 from operator import index
@@ -50,7 +49,6 @@ from dqlab.documents.parts import (
     is_whole_file,
 )
 from dqlab.documents.storage import (
-    Guarded,
     asked,
     check_stamp,
     check_url,
@@ -528,11 +526,7 @@ def _open_raw(document: Document) -> BinaryIO:
     """Open the stored bytes, unchanged, or the whole file for some pages of a PDF."""
     if (data := _read_ahead(document)) is not None:
         return io.BytesIO(data)
-    stream = _open_stored(document)
-    if local_path(document.where) is not None or _member(document) is not None:
-        return stream
-    where = document.where
-    return cast(BinaryIO, Guarded(stream, nullcontext, partial(note_read, where)))
+    return _open_stored(document)
 
 
 def _read_ahead(document: Document) -> bytes | None:
@@ -569,16 +563,11 @@ def _read_stored(document: Document) -> bytes:
     member = _member(document)
     if member is not None:
         return read_member(document, member)
-    where = document.where
-    if local_path(where) is None:
-        with _open_stored(document) as stream:
-            data = stream.read()
-        note_read(where)  # not before: a store may allow opening a file, and refuse reading it
-        return data
     with _open_stored(document) as stream:
         data = stream.read()
-        # Again after reading: only now is it certain that all of the data is from the listed version.
-        check_stamp(document, stamp_of_open(where, stream).version)
+        if local_path(document.where) is not None:
+            # Again after reading: only now is it certain that all of the data is from the listed version.
+            check_stamp(document, stamp_of_open(document.where, stream).version)
     return data
 
 

@@ -27,7 +27,7 @@ from dqlab.documents.decoding import binary_kind, head_of, marked
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Line
-from dqlab.documents.storage import is_of_server, local_path, note_read, open_binary, place_of, words_of_server
+from dqlab.documents.storage import is_of_server, local_path, open_binary, place_of, words_of_server
 from dqlab.errors import DocumentChanged, FileUnreadable, RecordInvalid, in_words
 from dqlab.numbers import many
 
@@ -402,7 +402,7 @@ class _LinesFile:
     """A file whose records are read by offset, usually in order."""
 
     def __init__(self, where: str, form: str) -> None:
-        self._lock, self._where = threading.Lock(), where
+        self._lock = threading.Lock()
         stream = open_lines(where, form)
         try:
             self.header = header_of(stream, form, where)
@@ -429,9 +429,7 @@ class _LinesFile:
             return os.pread(self._stream.fileno(), length, offset)
         with self._lock:
             self._stream.seek(offset)
-            found = self._stream.read(length)
-        note_read(self._where)
-        return found
+            return self._stream.read(length)
 
     def _joined(self, forward: Forward[bytes], offset: int, length: int) -> bytes:
         parts, stop = [], offset + length

@@ -20,7 +20,7 @@ from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Row
 from dqlab.documents.servers import ServerBusy
-from dqlab.documents.storage import local_path, note_read, open_binary, place_of, stamp_of
+from dqlab.documents.storage import local_path, open_binary, place_of, stamp_of
 from dqlab.documents.unreadable import CannotRead, Partly, are_unreadable, converted, unreadable
 from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
 from dqlab.imports import import_whole
@@ -169,8 +169,6 @@ def _table(where: str, version: str) -> ParquetTable:
             _check(where, version)
             raise
         _check(where, version)
-        if "://" in where:
-            note_read(where)
         return table
 
     return _TABLES.get((place_of(where), version), opened)

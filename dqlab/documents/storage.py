@@ -459,7 +459,7 @@ def open_binary(where: str) -> BinaryIO:
         return Path(path).open("rb")
     with asked(where):
         system, path = remote(where)
-        stream = cast(BinaryIO, Guarded(system.open(path, "rb"), partial(asked, where)))
+        stream = cast(BinaryIO, Guarded(system.open(path, "rb"), partial(asked, where), partial(note_read, where)))
     details = getattr(stream, "details", None)
     if isinstance(details, Mapping) and details.get("size", 0) is None:
         return _downloaded(stream)
