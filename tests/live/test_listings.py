@@ -146,14 +146,13 @@ def test_empty_listing_says_so_and_submits_nothing(tmp_path: Path) -> None:
     assert "submit" not in text
 
 
-def test_listing_that_a_condition_leaves_empty_names_the_condition_and_what_there_is(tmp_path: Path) -> None:
+def test_listing_that_a_condition_leaves_empty_names_the_condition(tmp_path: Path) -> None:
     """Their path was right, and "check the path" sent people the wrong way."""
     (tmp_path / "a.txt").write_text("a")
     text = table_text(listing_table(Documents.from_glob(tmp_path / "*.txt").where("key == 'b.txt'")))
 
     assert "check the path" not in text
     assert "key == 'b.txt'" in text
-    assert "key is 'a.txt'" in text
 
 
 def test_odd_names_are_harmless(tmp_path: Path) -> None:
