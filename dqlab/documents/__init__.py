@@ -7,12 +7,12 @@ fsspec is imported only for URLs.
 
     where functions run                          in the client
     document   a reference, how it is read       listing    what users iterate; `summary` counts it
-    parts      where in its file it lies         choosing   fewer documents, another order; `probing` counts pages
+    parts      where in its file it lies         choosing   fewer documents, another order, counted pages
     storage    opening a path or a URL           sources    what is listed: patterns, elements, members of archives
     archives, decoding, pdf      of files        row_files  rows of Parquet, JSON lines and CSV
     parquet, lines               of rows         frames     rows of frames in memory
     kept_open  what a process keeps open         folders    patterns, and the files that match them
-    refusals   credentials that expired          labelled   elements of a Series
+    servers    what errors of servers mean       labelled   elements of a Series
                                                  keys       keys of rows, names of columns
                                                  spans      neighbours that one message stands for
 
