@@ -28,7 +28,6 @@ __all__ = [
     "ModuleDiffers",
     "Opened",
     "Reached",
-    "imported_files",
     "is_local",
     "lazy_digests",
     "lazy_imports",
@@ -130,11 +129,6 @@ def _disassembled(code: CodeType) -> list[tuple[int, str, tuple[str, ...]]]:
         for at, each in enumerate(instructions)
         if each.opname == "IMPORT_NAME"
     ]
-
-
-def imported_files(names: Iterable[str]) -> dict[str, str]:
-    """Return the files of local modules, and of the local modules that these import in turn."""
-    return {name: file for name, (file, _, _) in _files(names).items()}
 
 
 def lazy_digests(names: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -101,14 +101,6 @@ class Sources:
         except RecursionError:  # an expression of a thousand terms: the caller uses its bytecode
             return None
 
-    def file(self, filename: object) -> str | None:
-        """Return the syntax of a whole file, or None when it cannot be read."""
-        parsed = self._read(filename, None) if isinstance(filename, str) else None
-        try:
-            return ast.dump(parsed.tree) if parsed else None
-        except RecursionError:  # as above
-            return None
-
     def _read(self, filename: str, namespace: dict[str, Any] | None) -> _Parsed | None:
         if filename not in self._files:
             self._files[filename] = _parse(filename, namespace)

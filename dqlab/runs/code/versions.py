@@ -41,7 +41,7 @@ from types import (
 from typing import Any
 from uuid import UUID
 
-from dqlab.cluster.transport.local_modules import Reached, imported_files, is_local, lazy_imports, package_of
+from dqlab.cluster.transport.local_modules import Reached, is_local, lazy_digests, lazy_imports, package_of
 from dqlab.cluster.transport.sealed import SealError, captured, dispatches, global_names, seal_value
 from dqlab.imports import loaded
 from dqlab.notebook import running_cell
@@ -349,11 +349,9 @@ class _Walk:
         """Yield local modules that a function imports when it is called, with the current content of their files."""
         names = lazy_imports(function.__code__, package_of(function.__globals__))
         self.imports |= names
-        for name, file in sorted(imported_files(names).items()) if self._files else ():
-            tree = self.sources.file(file)
-            if tree is not None:
-                self._keep(f"module {name}", _pack("module", tree))
-                yield name, tree
+        for name, (digest, _) in sorted(lazy_digests(names).items()) if self._files else ():
+            self._keep(f"module {name}", _pack("module", digest))
+            yield name, digest
 
     def _module(self, module: ModuleType) -> bytes:
         """Describe all that a local module holds now, with attributes that were set after its import."""
@@ -589,10 +587,8 @@ class _Walk:
         top = module.partition(".")[0]
         release = "standard" if top in sys.stdlib_module_names else _release(top)
         if release is None:
-            tree = self.sources.file(attribute(sys.modules.get(module), "__file__"))
-            if tree is None:
-                self.uncertain.add(f"module {module} (no version, no source)")
-            return _pack("module", tree or "")
+            self.uncertain.add(f"module {module} (no version)")
+            return _pack("module", module)
         return _pack("release", release)
 
     # --- code -----------------------------------------------------------------------------------
