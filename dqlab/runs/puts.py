@@ -40,7 +40,7 @@ from dqlab.keywords import SuggestsAttributes
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
-from dqlab.runs.code.sealing import function_bytes, warn_of_changes_in_call
+from dqlab.runs.code.sealing import function_bytes, warn_of_changes
 from dqlab.runs.code.signature import check_function, check_takes, own_signature
 from dqlab.runs.failures import Failures
 from dqlab.runs.results import check_errors, check_readable, open_settlements
@@ -445,7 +445,7 @@ class Forgetting:
 
 def _entry(fn: Callable[..., Any]) -> Entry:
     pickled = function_bytes(fn)
-    warn_of_changes_in_call(fn)
+    warn_of_changes(fn)
     hash = blob_hash(pickled)
     return Entry(Kind.CALL, hash, pack_function(pickled, code=hash.hex()[:6]))
 

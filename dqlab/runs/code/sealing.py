@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
-from weakref import WeakSet
 
 from dqlab.cluster.transport.sealed import SealError, blob_hash, pack_function, seal_function, seal_value, with_options
 from dqlab.errors import DqlabWarning, FunctionTooLarge
@@ -27,7 +26,7 @@ __all__ = [
     "code_record",
     "function_bytes",
     "sealed_function",
-    "warn_of_changes_in_call",
+    "warn_of_changes",
     "warn_of_scheme",
     "warn_of_uncertain",
 ]
@@ -39,7 +38,7 @@ def sealed_function(fn: Callable[..., Any], *, options: Sequence[str] = ()) -> t
     version, values = version_and_values(fn)
     blob = pack_function(sealed, code=version.short)
     check_weight(version.name, len(blob), values)
-    warn_of_changes(version, changes(fn, (value for _, value in values)))
+    warn_of_changes(fn, (value for _, value in values))
     # The options that documents are opened with travel in the blob, so its hash covers them.
     blob = with_options(blob, options) if options else blob
     return blob_hash(blob), blob, version
@@ -67,16 +66,18 @@ class ChangesACopy(DqlabWarning):
     """The function changes a value of the notebook, but each consumer's process changes its own copy."""
 
 
-_warned: set[tuple[str, str | None]] = set()
-"""Name and source of functions that `warn_of_changes` has warned about."""
+_looked: set[CodeType] = set()
+"""Code that `warn_of_changes` has looked at. A look costs more than a single call."""
 
 
-def warn_of_changes(version: CodeVersion, changed: list[Changed]) -> None:
+def warn_of_changes(fn: Callable[..., Any], reached: Iterable[Any] = ()) -> None:
     """Warn about a function that changes values which only look shared, once until it is edited."""
-    if not changed or (version.name, version.source) in _warned:
+    code = attribute(innermost(fn), "__code__")
+    if type(code) is not CodeType or code in _looked:
         return
-    _warned.add((version.name, version.source))
-    _warn(changed)
+    _looked.add(code)
+    if found := changes(fn, reached):
+        _warn(found)
 
 
 def _warn(changed: list[Changed]) -> None:
@@ -86,21 +87,6 @@ def _warn(changed: list[Changed]) -> None:
     what = "; ".join(f"{function} changes {', '.join(names)}" for function, names in several.items())
     text = f"{what}: each consumer's process changes a copy of its own, and what is here stays as it is. {RETURN_IT}"
     warnings.warn(text, ChangesACopy, stacklevel=level_of_user())
-
-
-_looked: WeakSet[CodeType] = WeakSet()
-"""Code that `warn_of_changes_in_call` has looked at. A look costs more than the call itself."""
-
-
-def warn_of_changes_in_call(fn: Callable[..., Any]) -> None:
-    """Warn as `warn_of_changes` does, about a function that is called singly, without what it calls."""
-    inner = innermost(fn)
-    code = attribute(inner, "__code__")
-    if type(code) is not CodeType or code in _looked:
-        return
-    _looked.add(code)
-    if found := changes(fn, ()):
-        _warn(found)
 
 
 class Uncomparable(DqlabWarning):

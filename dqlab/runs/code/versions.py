@@ -23,14 +23,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, timedelta
-from decimal import Decimal
 from enum import Enum, EnumMeta
-from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
-from pathlib import PurePath
 from types import (
     CodeType,
     FunctionType,
@@ -39,7 +35,6 @@ from types import (
     ModuleType,
 )
 from typing import Any
-from uuid import UUID
 
 from dqlab.cluster.transport.local_modules import Reached, is_local, lazy_digests, lazy_imports, package_of
 from dqlab.cluster.transport.sealed import SealError, captured, dispatches, global_names, seal_value
@@ -81,7 +76,7 @@ _MANY = 64
 """Number of plain values from which on they are described all at once."""
 _KEPT_PARTS = 100
 """Parts of a version that are kept by name, at most, to report which of them changed."""
-_BY_REPR = (bool, float, complex, range, Decimal, Fraction, date, timedelta, UUID, type(None), type(...))
+_BY_REPR = (bool, float, complex, type(None), type(...))
 _OWN_ATTRIBUTES = frozenset({"__wrapped__", "__cell_lines__"})
 """Attributes of functions that only name their origin."""
 _OF_WRAPPERS = _OWN_ATTRIBUTES | {
@@ -172,15 +167,14 @@ def exact_version(function: Callable[..., Any]) -> str | None:
     """Return a name for a function and the exact bytes of all it reads, or None if they cannot be determined."""
     # For caches that outlive a run. A code version does not suffice: it ignores the order of dictionaries and parts of
     # large values, and the results may differ.
-    walk = _Walk(innermost(function), exact=True)
-    digest = walk.version(function)
-    return digest.hex() if walk.whole else None
+    digest = fingerprint([function], files=True).digest
+    return None if digest is None else digest.hex()
 
 
-def fingerprint(values: list[Any]) -> Reached:
+def fingerprint(values: list[Any], *, files: bool = False) -> Reached:
     """Return the exact version of some functions, classes and modules, and what they depend on."""
-    walk = _Walk(values, exact=True, files=False)  # the caller compares files itself, each time
-    digest = walk.version_of(values)
+    walk = _Walk(values, exact=True, files=files)  # by default the caller compares files itself, each time
+    digest = walk.version(values)
     return Reached(digest if walk.whole else None, walk.imports)
 
 
@@ -258,13 +252,9 @@ class _Walk:
         self._homes: dict[str, dict[str, Any]] = {}
         """Globals of the modules that define the functions, by name: those that annotations in quotes refer to."""
 
-    def version(self, function: Callable[..., Any]) -> bytes:
-        """Return the digest of a callable."""
-        return self._all(self._called(function))
-
-    def version_of(self, values: list[Any]) -> bytes:
-        """Return the digest of several definitions together."""
-        return self._all(_pack("them", *self._each(values, "them")))
+    def version(self, value: Any) -> bytes:
+        """Return the digest of a callable, or of several definitions together."""
+        return self._all(self._called(value))
 
     def _all(self, root: bytes) -> bytes:
         parts: list[bytes] = []
@@ -650,10 +640,6 @@ def _plain(value: Any) -> bytes | None:
         return _pack("str", value)
     if kind in (bytes, bytearray):
         return _pack(kind.__name__, value)
-    if isinstance(value, PurePath):
-        return _pack("path", kind.__name__, str(value))
-    if isinstance(value, re.Pattern):
-        return _pack("pattern", repr(value.flags), value.pattern)
     return None
 
 
