@@ -13,9 +13,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if sys.platform == "win32":
-    from dqlab.errors import UnsupportedSystem
-
-    raise UnsupportedSystem(system="Windows")
+    raise ImportError(
+        "dqlab does not run on Windows: it needs Linux or macOS. Nothing was imported. Install the Windows Subsystem "
+        "for Linux, WSL, with `wsl --install`, then install and start dqlab and Jupyter inside it."
+    )
 
 if TYPE_CHECKING:
     from dqlab.cluster.consumer.message import Message
@@ -112,7 +113,7 @@ def __getattr__(name: str) -> Any:
 
         near = nearest(name, __dir__())
         hint = f"Did you mean {near}?" if near else "dir(dqlab) lists what it has."
-        raise NoAttribute(what="dqlab", attribute=name, hint=hint)
+        raise NoAttribute(what="dqlab", attribute=name, problem="has no", hint=hint)
     globals()[name] = found  # the next access does not come here
     return found
 

@@ -27,7 +27,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from threading import Thread
 from typing import Any, TypeVar, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
@@ -75,7 +74,7 @@ KEEP_ENDED, KEEP_FOR_NOTHING = 7 * 86_400.0, 3600.0
 UNFINISHED = 60.0
 """Seconds after which a file that was being written is a leftover."""
 PATIENCE = 1.0
-"""Seconds to wait for a connection to an address, in the background."""
+"""Seconds to wait for a connection to an address, on this machine."""
 TRIES, BETWEEN = 25, 0.002
 MOST_KERNELS = 100
 """Kernels that a file names; those that were killed stay in it."""
@@ -252,14 +251,11 @@ def directory() -> Path:
 
 
 def announce(service: Announcement) -> Announcement | None:
-    """Write the file of a service and return the service with its id, or None when it is not written, or not yet."""
+    """Write the file of a service and return the service with its id, or None when it is not written."""
     place = directory()
     # The sidebar is optional, connecting is not: `connect` must not fail or wait because of an announcement.
     try:
-        written = _announce(service, place, patient=False)
-    except _Undecided:  # it takes up to `PATIENCE` to learn whether another service still holds the id
-        Thread(target=_announce_late, args=(service, place), name="dqlab-announce", daemon=True).start()
-        return None
+        written = _announce(service, place)
     except OSError as error:
         logger.info("event=not_announced directory=%s %r", place, error)
         return None
@@ -483,16 +479,7 @@ def find_any(name: str | None) -> _Written:
 # --- inside ---------------------------------------------------------------------------------
 
 
-class _Undecided(Exception):
-    """Whether a service has ended cannot be known without waiting."""
-
-
-def _announce_late(service: Announcement, place: Path) -> None:
-    with suppress(OSError):
-        _announce(service, place, patient=True)
-
-
-def _announce(service: Announcement, place: Path, *, patient: bool) -> Announcement:
+def _announce(service: Announcement, place: Path) -> Announcement:
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(place):
         there = {each.id: each for each in announced(place)}
@@ -508,7 +495,7 @@ def _announce(service: Announcement, place: Path, *, patient: bool) -> Announcem
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", service.name).strip("-_")[:60].strip("-_") or "lab"
         # The id of a service that has ended is reused, so that a restarted kernel keeps its entry in the sidebar.
         ids = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
-        id = next(id for id in ids if id not in there or _is_over(there[id], service, patient=patient))
+        id = next(id for id in ids if id not in there or _is_over(there[id], service))
         service = replace(service, id=id)
         _write(place, service)
         _remove_kernels(place, there.values(), service.kernels, stays=id)
@@ -525,28 +512,16 @@ def _remove_kernels(
             _write(place, replace(each, kernels=left))
 
 
-def _is_over(old: Announcement, new: Announcement, *, patient: bool) -> bool:
+def _is_over(old: Announcement, new: Announcement) -> bool:
     """Return whether a new service may take an old one's id, which has ended or is the same before a restart."""
     if old.ended or (old.scheduler, old.host) == (new.scheduler, new.host):
         return True
-    if old.embedded:
-        return False
-    address = urlsplit(old.scheduler)
-    by_path = address.scheme == "unix"
-    here = (by_path or address.hostname in _LOOPBACK) and old.host == new.host
-    # From here nobody can tell whether a socket or an embedded cluster of another machine lives: its id stays taken.
-    if not here and (new.embedded or by_path):
-        return False
-    if not here and not patient:
-        raise _Undecided
+    at = urlsplit(old.scheduler)
+    if old.embedded or old.host != new.host or at.hostname not in _LOOPBACK:
+        return False  # from here nobody can tell whether it lives
     try:
-        if by_path:
-            with socket.socket(socket.AF_UNIX) as asking:
-                asking.settimeout(PATIENCE)
-                asking.connect("/".join(old.scheduler.removeprefix("unix://").rsplit(":", 1)))
-        else:
-            socket.create_connection((address.hostname or "", address.port or 0), timeout=PATIENCE).close()
-    except (OSError, ValueError):
+        socket.create_connection((at.hostname, at.port or 0), timeout=PATIENCE).close()
+    except OSError:
         return True
     return False
 

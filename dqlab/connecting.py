@@ -55,9 +55,6 @@ T = TypeVar("T")
 
 __all__ = [
     "RESERVED",
-    "HostUnknown",
-    "NoAddress",
-    "NothingListens",
     "StoreHeld",
     "StoreUnusable",
     "check_store_here",
@@ -96,45 +93,6 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_CONNECTED = "not connected; what was started for it has ended. The same line connects again."
 RESERVED = "0"
 """Name of the worker that only hosts queues, in a cluster that was started here."""
-
-
-class NothingListens(ConnectFailed):
-    """The machine refuses the connection, since no process listens at that address."""
-
-    text = (
-        "nothing listens at {address!r}: the connection was refused ({reason}). Nothing was started. Check the port, "
-        "start a scheduler with `dask scheduler`, or call dq.connect() without an address for a cluster on this "
-        "machine. To wait for one that starts: timeout='30s'."
-    )
-
-
-class HostUnknown(ConnectFailed):
-    """No machine of that name is known here."""
-
-    text = (
-        "no host is known as {host!r} here{hint}. Nothing was started. Check the name in {address!r}, or call "
-        "dq.connect() without an address for a cluster on this machine. If the name will resolve soon, pass "
-        "timeout='30s'."
-    )
-
-
-class NoSocket(ConnectFailed):
-    """The address belongs to a cluster of another process on this machine, and that cluster has ended."""
-
-    text = (
-        "no scheduler is at {address!r}: {reason}. Nothing was started. print(lab) in the notebook of the cluster "
-        "names its address; dq.connect() without one starts a cluster on this machine."
-    )
-
-
-class NoAddress(ConnectFailed):
-    """A text that cannot be the address of a scheduler."""
-
-    text = (
-        "{address!r} is not an address of a scheduler{hint}. Nothing was started. An address has the form "
-        "'tcp://HOST:PORT', 'tls://HOST:PORT' or 'HOST:PORT'; 'local' stands for a cluster of `dqlab up`, and "
-        "dq.connect() without one starts a cluster on this machine."
-    )
 
 
 class StoreHeld(ConnectFailed):
@@ -198,10 +156,9 @@ def connect(
     Raises
     ------
     ConnectFailed
-        No scheduler answers there. `NothingListens`: the connection was refused; `HostUnknown`: no machine has this
-        name; both errors are raised at once, unless `timeout` is given. `NoAddress`: neither protocol nor port.
-        `NoLocalCluster`: no cluster of `dqlab up` runs. `StoreHeld`: another process of this machine
-        has `store` open on a cluster of its own; the error has the line that connects to it.
+        No scheduler answers there. Where the connection is refused, or no machine has this name, it is raised at
+        once, unless `timeout` is given. `NoLocalCluster`: no cluster of `dqlab up` runs. `StoreHeld`: another process
+        of this machine has `store` open on a cluster of its own; the error has the line that connects to it.
     SeveralLocalClusters
         "local", and more than one runs.
     VersionMismatch
@@ -493,9 +450,12 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
 
 
 def _check_form(address: str) -> None:
-    """Raise `NoAddress` for a text without protocol or port."""
+    """Raise `ConnectFailed` for a text without protocol or port."""
     if ":" not in address:
-        raise NoAddress(address=address, hint=f": did you mean {LOCAL!r}?" if nearest(address.strip(), [LOCAL]) else "")
+        reason = "that is no address, which has the form 'tcp://HOST:PORT', 'tls://HOST:PORT' or 'HOST:PORT'"
+        if nearest(address.strip(), [LOCAL]):
+            reason += f"; did you mean {LOCAL!r}, for a cluster of `dqlab up`?"
+        raise ConnectFailed(address=address, reason=reason)
 
 
 def _reach(
@@ -506,8 +466,9 @@ def _reach(
 
     register()
     gone = missing(address) if address is not None else ""
-    if gone:  # the folder of an embedded cluster has a random name, so no other cluster can appear there
-        raise NoSocket(address=address, seconds=0, reason=gone)
+    if address is not None and gone:
+        # The folder of an embedded cluster has a random name, so no other cluster can appear there.
+        raise ConnectFailed(address=address, reason=gone)
     step(
         f"waiting for the scheduler {f'that {scheduler_file} names' if scheduler_file is not None else f'at {address}'}"
     )
@@ -519,23 +480,26 @@ def _reach(
         if address is not None:
             _await_greeting(address, max(SHORTEST, until - time.monotonic()), patient=patient)
         return _client(address, timeout=max(SHORTEST, until - time.monotonic()))
-    except (OSError, TimeoutError, ValueError) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if isinstance(error, socket.gaierror) and address is not None:
-            host = _host_in(address)
-            if error.errno in _NO_HOST:
-                near = nearest(host, ["localhost", socket.gethostname()])
-                hint = f": did you mean {near!r}?" if near else ""
-                raise HostUnknown(address=address, seconds=timeout, reason=said, host=host, hint=hint) from error
-            said = f"its name could not be looked up: {error.strerror}"
-        reason = ", ".join(filter(None, (said, what)))
-        if isinstance(error, ConnectionRefusedError):
-            raise NothingListens(address=address, seconds=timeout, reason=reason) from error
-        raise ConnectFailed(address=address, seconds=timeout, reason=reason) from error
+    except (OSError, ValueError) as error:
+        reason = ", ".join(filter(None, (_why(error, address or ""), what)))
+        raise ConnectFailed(address=address, reason=f"tried for {timeout:g} s at most; {reason}") from error
 
 
-async def _await_name(address: str, *, patient: bool, unknown: list[socket.gaierror]) -> None:
-    """Return once the name of an address resolves, or raise why it does not, or with `patient` note it in `unknown`."""
+def _why(error: Exception, address: str) -> str:
+    """Return in words why no connection was made."""
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, ConnectionRefusedError):
+        return f"nothing listens there, the connection was refused ({said})"
+    if isinstance(error, socket.gaierror) and error.errno in _NO_HOST:
+        host = address.rpartition("://")[2].rpartition(":")[0]
+        near = nearest(host, ["localhost", socket.gethostname()])
+        return f"no host is known as {host!r} here" + (f": did you mean {near!r}?" if near else "")
+    return f"its name could not be looked up: {error.strerror}" if isinstance(error, socket.gaierror) else said
+
+
+async def _await_listener(address: str, refusals: list[OSError], *, patient: bool) -> None:
+    """Return once a process listens at an address, or nothing can be found out; `refusals` gets the last refusal."""
+    # Dask retries until the timeout and does not report a refusal, so a mistyped port would cost five seconds.
     from distributed.comm.addressing import parse_address, parse_host_port
 
     try:
@@ -543,64 +507,26 @@ async def _await_name(address: str, *, patient: bool, unknown: list[socket.gaier
         host, port = parse_host_port(place)
     except ValueError:
         return
-    if scheme not in ("tcp", "tls"):
-        return
-    while True:
+    while scheme in ("tcp", "tls"):
         try:
-            await asyncio.get_running_loop().getaddrinfo(host, port)
+            if scheme == "tls":  # a bare connection would be logged there as a bad handshake
+                await asyncio.get_running_loop().getaddrinfo(host, port)
+            else:
+                _, writer = await asyncio.open_connection(host, port)
+                writer.close()
         except UnicodeError:  # a label that is empty or too long
             raise socket.gaierror(socket.EAI_NONAME, "not a name of a host") from None
-        except socket.gaierror as error:
-            if error.errno in _NO_HOST and not patient:
+        except (ConnectionRefusedError, socket.gaierror) as error:
+            may_pass = isinstance(error, socket.gaierror) and error.errno not in _NO_HOST
+            if not patient and not may_pass:
                 raise
-            unknown[:] = [error]
+            refusals[:] = [error]
+        except OSError:
+            return  # several addresses that failed differently, or no route: leave it to Dask, which retries
         else:
-            unknown.clear()
+            refusals.clear()
             return
         await asyncio.sleep(LOOK_EVERY)
-
-
-def _host_in(address: str) -> str:
-    return address.rpartition("://")[2].rpartition(":")[0]
-
-
-class _Listener:
-    """Watches whether a process listens at an address."""
-
-    # Dask retries until the timeout and does not report a refusal, so a mistyped port would cost five seconds.
-    def __init__(self, host: str, port: int, *, patient: bool) -> None:
-        self._place, self._patient = (host, port), patient
-        self.refused: ConnectionRefusedError | None = None
-        """The last refusal, until a connection succeeds."""
-
-    @classmethod
-    def at(cls, address: str, *, patient: bool) -> _Listener | None:
-        """Return a listener for a TCP address, or None for others, which log a bare connection as a bad handshake."""
-        from distributed.comm.addressing import parse_address, parse_host_port
-
-        try:
-            scheme, place = parse_address(address)
-            host, port = parse_host_port(place)
-        except ValueError:
-            return None
-        return cls(host, port, patient=patient) if scheme == "tcp" else None
-
-    async def wait(self) -> None:
-        """Return once a process listens or nothing can be found out, or unless `patient` raise the refusal."""
-        while True:
-            try:
-                _, writer = await asyncio.open_connection(*self._place)
-            except ConnectionRefusedError as error:
-                self.refused = error
-                if not self._patient:
-                    raise
-            except OSError:
-                return  # several addresses that failed differently, or no route: leave it to Dask, which retries
-            else:
-                self.refused = None
-                writer.close()
-                return
-            await asyncio.sleep(LOOK_EVERY)
 
 
 def _await_greeting(address: str, timeout: float, *, patient: bool) -> None:
@@ -611,15 +537,12 @@ def _await_greeting(address: str, timeout: float, *, patient: bool) -> None:
     # A Dask client waits for the greeting without end, and Ctrl-C does not stop it. A client of 2026 dies of a
     # TypeError at a scheduler of 2025.1, and then keeps its process from ending for a minute: so versions are compared
     # first.
-    listens = _Listener.at(address, patient=patient)
-    unknown: list[socket.gaierror] = []
+    refusals: list[OSError] = []
 
     async def ask() -> None:
         try:
             async with asyncio.timeout(timeout):
-                await _await_name(address, patient=patient, unknown=unknown)
-                if listens is not None:
-                    await listens.wait()
+                await _await_listener(address, refusals, patient=patient)
                 arguments = Security().get_connection_args("client")
                 comm = await greet(address, timeout=timeout, **arguments)
                 try:
@@ -627,10 +550,8 @@ def _await_greeting(address: str, timeout: float, *, patient: bool) -> None:
                 finally:
                     comm.abort()
         except TimeoutError:
-            if unknown:
-                raise unknown[0] from None
-            if listens is not None and listens.refused is not None:
-                raise listens.refused from None
+            if refusals:
+                raise refusals[0] from None
             raise TimeoutError("a process listens there and does not answer: a stopped scheduler?") from None
         check_dask(f"the scheduler at {address}", found)
 
@@ -659,7 +580,7 @@ def _address_in(file: Path, timeout: float) -> str:
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = f"no scheduler's address can be read from that file: {error}"
         if time.monotonic() >= until:
-            raise ConnectFailed(address=str(file), seconds=timeout, reason=reason)
+            raise ConnectFailed(address=str(file), reason=reason)
         time.sleep(LOOK_EVERY)
 
 

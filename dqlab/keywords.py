@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from dqlab.errors import NoAttribute, NotSettable
+from dqlab.errors import NoAttribute
 from dqlab.user_frames import is_own
 
 __all__ = ["KeepsAttributes", "SuggestsAttributes", "documented_as", "meant", "nearest"]
@@ -57,7 +57,7 @@ class SuggestsAttributes:
                 raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
             near = nearest(name, (known for known in dir(kind) if not known.startswith("_")))
             hint = f"Did you mean {near}?" if near else "dir(...) lists what it has."
-            raise NoAttribute(what=kind.__name__, attribute=name, hint=hint)
+            raise NoAttribute(what=kind.__name__, attribute=name, problem="has no", hint=hint)
 
 
 class KeepsAttributes:
@@ -74,5 +74,6 @@ class KeepsAttributes:
             public = not name.startswith("_") and not callable(value)
             # The caller's own frame decides whose code this is: with a wrapper around this method it would be ours.
             if public and not being_made and not is_own(sys._getframe(1).f_code.co_filename):
-                raise NotSettable(what=type(self).__name__, attribute=name)
+                hint = "Nothing was changed; keep what is yours in a variable of its own."
+                raise NoAttribute(what=type(self).__name__, attribute=name, problem="lets nobody set", hint=hint)
             object.__setattr__(self, name, value)

@@ -253,7 +253,7 @@ def test_windows_is_named_with_the_way_out(tmp_path: Path) -> None:
     )
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode == 1
-    assert "UnsupportedSystem: dqlab does not run on Windows" in last
+    assert "ImportError: dqlab does not run on Windows" in last
     assert "wsl --install" in last
 
 

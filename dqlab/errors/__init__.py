@@ -6,7 +6,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 ::
 
     DqlabError
-    ├── UnsupportedSystem · WidgetNotBuilt · ConnectFailed · VersionMismatch ── DaskTooOld
+    ├── WidgetNotBuilt · ConnectFailed · VersionMismatch ── DaskTooOld
     ├── SchedulerGone · LabClosed · WorkersGone · ActorGone
     │                   CallTimeout · QueueLost · StoreFailed
     ├── SubmitFailed · JobsPending · JobsDied · StoreNotShared
@@ -25,7 +25,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset · StorageUnknown · ValueUnreadable
     └── UsageError ── BadName · BadOption · UnknownOption · NoAttribute
-                    NotSettable · PositionNotFound
+                    PositionNotFound
                     QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable
                     DocumentsUsedUp · LengthUnknown
@@ -42,112 +42,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
-from dqlab.errors.sentence import DqlabError, DqlabWarning, in_words
+from dqlab.errors.sentence import DqlabError as DqlabError
+from dqlab.errors.sentence import DqlabWarning as DqlabWarning
+from dqlab.errors.sentence import in_words as in_words
 from dqlab.numbers import many
-
-__all__ = [
-    "ActorGone",
-    "AllFailed",
-    "ArchiveNotFound",
-    "ArchiveUnreadable",
-    "BadName",
-    "BadOption",
-    "CallTimeout",
-    "CallsFailed",
-    "ClusterClosed",
-    "ColumnNotFound",
-    "ColumnRepeated",
-    "ColumnUnknown",
-    "ConnectFailed",
-    "DaskTooOld",
-    "DocumentChanged",
-    "DocumentDamaged",
-    "DocumentEncrypted",
-    "DocumentError",
-    "DocumentsLost",
-    "DocumentsNotPut",
-    "DocumentsRefused",
-    "DocumentsUsedUp",
-    "DqlabError",
-    "DqlabWarning",
-    "ExtraMissing",
-    "FileUnreadable",
-    "FolderNotFound",
-    "FolderUnreadable",
-    "FrameCorrupt",
-    "FunctionTooLarge",
-    "JobsDied",
-    "JobsPending",
-    "JoinStalled",
-    "KeyMissing",
-    "KeyUnusable",
-    "KeysRepeat",
-    "LabClosed",
-    "LengthUnknown",
-    "MemoryLimit",
-    "MessageError",
-    "MessageNotFound",
-    "MessageTimeout",
-    "MessageTooLarge",
-    "NoAnswer",
-    "NoAttribute",
-    "NoBatchSystem",
-    "NoFiles",
-    "NoPages",
-    "NotACall",
-    "NotAwaited",
-    "NotCalled",
-    "NotPicklable",
-    "NotSettable",
-    "PageFailed",
-    "PartsMissing",
-    "PasswordInURL",
-    "PositionNotFound",
-    "ProcessDied",
-    "PutError",
-    "PutFailed",
-    "PutTimeout",
-    "QueueClosed",
-    "QueueDraining",
-    "QueueFull",
-    "QueueInUse",
-    "QueueLost",
-    "QueueNotFound",
-    "RecordInvalid",
-    "Reject",
-    "ResultNotPicklable",
-    "ResultNotStorable",
-    "ResultTooLarge",
-    "ResultUnreadable",
-    "ResultsForgotten",
-    "ResultsFull",
-    "ResultsMissing",
-    "RowTooLarge",
-    "RunCancelled",
-    "RunError",
-    "RunExists",
-    "RunFailed",
-    "RunNotFound",
-    "RunStalled",
-    "SchedulerGone",
-    "StorageRefused",
-    "StorageUnknown",
-    "StorageUnset",
-    "StoreFailed",
-    "StoreNotShared",
-    "SubmissionIncomplete",
-    "SubmitFailed",
-    "UnknownOption",
-    "UnsupportedSystem",
-    "UsageError",
-    "ValueUnreadable",
-    "VersionMismatch",
-    "WaitTimeout",
-    "WidgetNotBuilt",
-    "WorkersGone",
-    "WrongKind",
-    "in_words",
-]
 
 # --- The cluster and this installation: connecting, missing parts, and processes that are gone.
 
@@ -156,17 +54,8 @@ class ConnectFailed(DqlabError):
     """No scheduler answered at the given address."""
 
     text = (
-        "no scheduler answered at {address!r} within {seconds:g} s ({reason}). Nothing was started. Check the "
+        "no scheduler answers at {address!r}: {reason}. Nothing was started. Check the "
         "address, start one with `dask scheduler`, or call dq.connect() without one for a cluster on this machine."
-    )
-
-
-class UnsupportedSystem(DqlabError, ImportError):
-    """dqlab was imported on a system that it cannot run on."""
-
-    text = (
-        "dqlab does not run on {system}: it needs Linux or macOS. Nothing was imported. Install the Windows Subsystem "
-        "for Linux, WSL, with `wsl --install`, then install and start dqlab and Jupyter inside it."
     )
 
 
@@ -537,18 +426,9 @@ class UnknownOption(UsageError, TypeError):
 
 
 class NoAttribute(UsageError, AttributeError):
-    """An object, or the module, does not have this name; an AttributeError as well, as for any object."""
+    """An object, or the module, does not have this name, or it cannot be set; an AttributeError as well."""
 
-    text = "{what} has no {attribute!r}. {hint}"
-
-
-class NotSettable(UsageError, AttributeError):
-    """An attribute of a run, a queue or a lab was set; an AttributeError as well."""
-
-    text = (
-        "{what}.{attribute} cannot be set. Nothing was changed. Options are given when a run, a queue or a lab is "
-        "made; keep what is yours in a variable of its own."
-    )
+    text = "{what} {problem} {attribute!r}. {hint}"
 
 
 class PositionNotFound(UsageError, IndexError):
@@ -1150,5 +1030,9 @@ class StoreNotShared(DqlabError):
     )
 
 
-for _kind in (DqlabError, DqlabWarning):  # tracebacks show the name that users import
+_KINDS = DqlabError, DqlabWarning
+__all__ = [name for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, _KINDS)]
+__all__ += ["in_words"]
+
+for _kind in _KINDS:  # tracebacks show the name that users import
     _kind.__module__ = __name__

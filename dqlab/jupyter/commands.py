@@ -124,12 +124,6 @@ def submit(line: Line, options: Namespace) -> Run:
         line.session.submitted(line.lab, run)
         retries = options.on_existing == "retry-failed"
         line.say(submitted(run, documents, options.over, function=options.function, retries=retries))
-        if options.meant:
-            meant = options.meant[0]
-            line.say(
-                f"{options.function}() is mapped, the last function of the cell. To map {meant}(): put it last, or "
-                f"type %dq submit {meant} --over {options.over}"
-            )
         for notice in notices:
             line.say(notice)
         if options.watch:

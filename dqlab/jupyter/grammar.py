@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Any, NoReturn
 
 from dqlab.errors import UsageError
-from dqlab.jupyter.wrapping import broken, fitted, width_here
+from dqlab.jupyter.wrapping import fitted, width_here
 from dqlab.keywords import nearest
 
 __all__ = ["COMMANDS", "Command", "Names", "find", "overview", "split"]
@@ -95,7 +95,6 @@ class Names(Enum):
     """A new variable, or free text."""
 
 
-_OPTION = re.compile(r"\[[^\]]*\]")
 WIDE = 100
 """Columns of help where no terminal has fewer."""
 SHELL = "dqlab"
@@ -174,17 +173,6 @@ class Command:
         """Its positional arguments."""
         return [action for action in self.actions if not action.option_strings]
 
-    def _check_assignments(self, words: Sequence[str]) -> None:
-        """Refuse options that are written as in Python, which argparse would take for a name or an address."""
-        bare = {flag.lstrip("-"): flag for flag in self.options}
-        for word, before in zip(words, ("", *words), strict=False):
-            name, sign, value = word.partition("=")
-            if not sign or not name.isidentifier() or before.startswith("-"):
-                continue
-            if near := nearest(name, bare):
-                written = f"an option is written {bare[near]} {value}, not {word}"
-                raise UsageError(reason=f"{self.parser.prog}: {written}. Nothing was done.")
-
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the options, or raise `UsageError` for an unknown option, or for too many or too few words."""
         # Before argparse, whose errors name no near option.
@@ -192,7 +180,6 @@ class Command:
             flag = word.partition("=")[0]
             if flag.startswith("-") and flag.replace("-", "").isidentifier() and not self._knows(flag):
                 raise UsageError(reason=f"{self.parser.prog} has no option {flag}. {_meant(flag, self.options)}")
-        self._check_assignments(words)
         options, rest = self.parser.parse_known_args(words)
         if rest:
             many = " ".join(rest)
@@ -202,30 +189,16 @@ class Command:
 
     def help(self) -> str:
         """Return how the command is written, and the call in Python that does the same."""
-        self.parser.usage = self.usage().replace("%", "%%")
         when = f"\n{fitted(self.when, width_here() or WIDE)}\n" if self.when else ""
         return f"{self.parser.format_help()}{when}\nIn Python: {self.twin}"
 
     def usage(self) -> str:
-        """Return how the command is written, in one line."""
-        words = list(map(_word, self.words))
-        options = [_option(action) for action in self.actions if action.option_strings]
-        return " ".join([self.parser.prog, *words, *options])
+        """Return how the command is written."""
+        return self.parser.format_usage().removeprefix("usage: ").rstrip()
 
     def _knows(self, flag: str) -> bool:
         # -n4 is -n with its value, but -1 and -x+1 are values themselves.
         return flag in self.options or (not flag.startswith("--") and len(flag) > 2 and flag[:2] in self.options)
-
-
-def _word(action: argparse.Action) -> str:
-    written = str(action.metavar or "|".join(map(str, action.choices or ())))
-    return f"[{written}]" if action.nargs in ("?", "*") else written
-
-
-def _option(action: argparse.Action) -> str:
-    value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(map(str, action.choices or ()))}"
-    written = action.option_strings[0] + value
-    return written if action.required else f"[{written}]"
 
 
 def _parser(prog: str, summary: str) -> _Parser:
@@ -279,7 +252,7 @@ def _connect() -> Command:
 def _submit() -> Command:
     twin = "run = lab.queue(q).map(fn, documents, name=..., retry=dq.Retry(n))"
     command = _command("submit", "Map a function over documents; %%dq maps the last def of its cell.", twin)
-    command.parser.set_defaults(defined=False, meant=())
+    command.parser.set_defaults(defined=False)
     command.add("function", nargs="?", metavar="FUNC", names=Names.FUNCTION, help="the function; not with %%%%dq")
     command.add("--over", required=True, metavar="EXPR", names=Names.VALUES, help="anything that can be iterated")
     command.add("-q", "--queue", metavar="QUEUE", names=Names.QUEUE, help="default: that of %%config DQMagics.queue")
@@ -498,20 +471,12 @@ def find(word: str) -> Command:
 def overview() -> str:
     """Return all commands, each in one or two lines."""
     lines = ["%dq COMMAND ...: queues, runs and failures of a lab. `%dq COMMAND -h` explains one.", ""]
-    width = width_here()
     for command in COMMANDS.values():
-        lines += [*_usage_lines(command.usage(), width), f"      {command.summary}"]
+        lines += [f"  {command.usage()}", f"      {command.summary}"]
     lines += ["", "With `%%dq submit --over EXPR` the cell defines the function: the last def is mapped, and stays."]
     lines += ["`x = %dq failed` works as `x = run.failures()` does; `-o x` stores it and shows nothing."]
     lines += ["Defaults: `%config DQMagics.queue`, `%config DQMagics.display` ('live', 'static' or 'text')."]
     return "\n".join(lines)
-
-
-def _usage_lines(usage: str, width: int | None) -> list[str]:
-    """Return how a command is written, in lines of at most `width` characters that keep an option with its value."""
-    if width is None:
-        return [f"  {usage}"]
-    return broken(usage, width, _OPTION, first="  ", then=" " * 14)
 
 
 def _meant(word: str, known: Collection[str]) -> str:

@@ -29,7 +29,7 @@ from dqlab.jupyter.completion import matcher
 from dqlab.jupyter.grammar import find, overview, split
 from dqlab.jupyter.line import Line, own_names
 from dqlab.jupyter.session import ShellSession
-from dqlab.jupyter.source import define, users_of_last
+from dqlab.jupyter.source import define
 from dqlab.lab import Lab
 from dqlab.live.display import Mode, mode, set_mode
 
@@ -115,7 +115,6 @@ class DQMagics(Magics):
                 raise UsageError(reason="only %%dq submit takes a cell, and maps the last function of it. Write one %.")
         if cell is not None:  # only now that the line is known to be valid: the cell may take hours
             options.function, options.defined = define(self._shell, cell), True
-            options.meant = users_of_last(self._shell.transform_cell(cell))
         with _said_of_cell("The cell was run; nothing was submitted." if cell is not None else ""):
             value = ACTIONS[command.name](line, options)
         if getattr(options, "out", None) is None:

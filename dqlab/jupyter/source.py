@@ -21,7 +21,7 @@ from dqlab.syntax import parse
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
-__all__ = ["define", "last_function", "users_of_last"]
+__all__ = ["define", "last_function"]
 
 _MAGIC_LINE = "# %%dq\n"
 """Replaces the magic's line, so that lines are numbered as the user sees them; IPython drops an empty one."""
@@ -36,17 +36,6 @@ def last_function(source: str) -> str:
             "or name a function that exists: %dq submit FUNC --over ..."
         )
     return functions[-1].name
-
-
-def users_of_last(source: str) -> tuple[str, ...]:
-    """Return the functions of a source that use its last one, since one of these may be meant to be mapped."""
-    *earlier, last = [node for node in parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return tuple(
-        function.name
-        for function in earlier
-        if function.name != last.name
-        and any(isinstance(node, ast.Name) and node.id == last.name for node in ast.walk(function))
-    )
 
 
 def define(shell: InteractiveShell, cell: str) -> str:

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from dqlab.live.style import WIDTH
 
-__all__ = ["broken", "fitted", "say", "width_here"]
+__all__ = ["fitted", "say", "width_here"]
 
 _INDENT = re.compile(r"\s*")
 _TO_COPY = re.compile(r"\s+%{1,2}dq |\s+--?\w|\s+\w+\(")
@@ -47,13 +47,8 @@ def _lines(line: str, width: int) -> list[str]:
         return [line]
     found = _INDENT.match(line)
     indent = found.group() if found is not None else ""
-    return broken(line, width, _COMMAND, then=indent)
-
-
-def broken(line: str, width: int, whole: re.Pattern[str], *, first: str = "", then: str = "") -> list[str]:
-    """Break a line between words, but not inside a match of `whole`, and put `first` and `then` before its parts."""
-    glued = whole.sub(lambda found: found.group().replace(" ", _GLUE), line)
+    glued = _COMMAND.sub(lambda found: found.group().replace(" ", _GLUE), line)
     parts = textwrap.wrap(  # long words stay whole: a part of one is no path, name or address any more
-        glued, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
+        glued, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
     return [each.replace(_GLUE, " ") for each in parts]

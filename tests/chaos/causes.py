@@ -25,7 +25,7 @@ FAIR_OF_A_CLOSED_QUEUE = {"ActorGone", "NoSuchActor", "QueueClosed", "QueueNotFo
 """What a client may be answered that uses a queue which others close."""
 FAIR_OF_DASK = {"CommClosedError", "OSError", "TimeoutError"}
 """The same of what Dask itself is told to do."""
-FAIR_WITHOUT_TOWN = {"ConnectFailed", "NothingListens", "LabClosed", "SchedulerGone"}
+FAIR_WITHOUT_TOWN = {"ConnectFailed", "LabClosed", "SchedulerGone"}
 """The same once a town was killed."""
 
 
