@@ -113,7 +113,7 @@ def __getattr__(name: str) -> Any:
 
         near = nearest(name, __dir__())
         hint = f"Did you mean {near}?" if near else "dir(dqlab) lists what it has."
-        raise NoAttribute(what="dqlab", attribute=name, problem="has no", hint=hint)
+        raise NoAttribute(what="dqlab", attribute=name, problem=f"has no {name!r}", hint=hint)
     globals()[name] = found  # the next access does not come here
     return found
 

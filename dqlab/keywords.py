@@ -57,7 +57,7 @@ class SuggestsAttributes:
                 raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
             near = nearest(name, (known for known in dir(kind) if not known.startswith("_")))
             hint = f"Did you mean {near}?" if near else "dir(...) lists what it has."
-            raise NoAttribute(what=kind.__name__, attribute=name, problem="has no", hint=hint)
+            raise NoAttribute(what=kind.__name__, attribute=name, problem=f"has no {name!r}", hint=hint)
 
 
 class KeepsAttributes:
@@ -75,5 +75,6 @@ class KeepsAttributes:
             # The caller's own frame decides whose code this is: with a wrapper around this method it would be ours.
             if public and not being_made and not is_own(sys._getframe(1).f_code.co_filename):
                 hint = "Nothing was changed; keep what is yours in a variable of its own."
-                raise NoAttribute(what=type(self).__name__, attribute=name, problem="lets nobody set", hint=hint)
+                what = f"{type(self).__name__}.{name}"
+                raise NoAttribute(what=what, attribute=name, problem="cannot be set", hint=hint)
             object.__setattr__(self, name, value)

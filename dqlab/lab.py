@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from dqlab.cluster.embedded.sockets import PREFIX
@@ -45,9 +45,8 @@ from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import CONCURRENCY, Durability, Session, check_shards, stored_in, warn_of_kept
 from dqlab.runs.timeline import Timeline
-from dqlab.stats import History, RunList, RunState, RunStats, Snapshot
+from dqlab.stats import History, RunList, RunStats, Snapshot
 from dqlab.store.values import Compacted
-from dqlab.texts import as_word
 from dqlab.user_frames import level_of_user
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
     from dqlab.checkup.findings import Checkup
 
-__all__ = ["Lab", "QueueHeld", "Undone", "crew", "left_undone"]
+__all__ = ["Lab", "QueueHeld", "crew", "left_undone"]
 
 ANSWER = 40.0
 """Seconds that the scheduler may take to send an answer that it has."""
@@ -566,17 +565,17 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if not self.embedded or self._reported or not self.session.link.connected:
             return ""
         self._reported = True
-        found, until = list[tuple[Run, Undone]](), time.monotonic() + CLOSE_PATIENCE
+        found, until = list[tuple[Run, str]](), time.monotonic() + CLOSE_PATIENCE
         for run in list(self.session.runs)[: -LOOKED_AT - 1 : -1]:  # the newest first, as time may run out
             with suppress(Exception):  # what cannot be asked now must not keep the cluster from ending
-                undone = left_undone(run, until)
-                if undone is not None:
-                    found.append((run, undone))
+                left = left_undone(run, until)
+                if left is not None:
+                    found.append((run, left))
         if not found:
             return ""
         others = [
-            f"run {run.name!r} ({undone.left or 'no answer'}, {'in the store' if self._keeps(run) else 'lost'})"
-            for run, undone in found[1:]
+            f"run {run.name!r} ({left or 'no answer'}, {'in the store' if self._keeps(run) else 'lost'})"
+            for run, left in found[1:]
         ]
         so_too = f" The same holds for {few_of(others)}{' of its runs' if len(others) > 3 else ''}." if others else ""
         return f"{self._what_becomes(*found[0])}{so_too}"
@@ -587,35 +586,21 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         durable = pool is not None and pool.durability is Durability.DURABLE
         return (stored_in(pool.options) or self.store) if pool is not None and durable else None
 
-    def _what_becomes(self, run: Run, undone: Undone) -> str:
-        """Return the documents of a run that were not done, where they are now, and the line that continues the run."""
-        store, steps = self._keeps(run), undone.steps
-        if not undone.left:
-            what = f"run {run.name!r} did not answer in time, and may not have been done"
-            they = "it is in the store, and would go" if store is not None else "what is left of it is lost"
-        else:
-            what = f"{undone.left} of run {run.name!r} were not done when the cluster ended"
-            they = "they" if not undone.results else f"they and its {many(undone.results, 'result')}"
-            they += " are in the store; they go" if store is not None else " are lost"
+    def _what_becomes(self, run: Run, left: str) -> str:
+        """Return what was `left` of a run, where that is now, and the line that continues the run."""
+        store = self._keeps(run)
+        what = f"{left} of run {run.name!r} were not done when the cluster ended"
+        if not left:
+            what = f"run {run.name!r} did not answer in time, and what is left of it was not done"
         if store is None:
-            lost = f"{what}; {they}, for queue {run.queue!r} was transient"
-            if steps:
-                return f"{lost}; the run was paused, and waiting would not have ended. Before you close, {steps}."
-            return f"{lost}: call run.wait() first, or connect with store= to go on later."
+            lost = f"{what}; they are lost, for queue {run.queue!r} was transient"
+            return f"{lost}. Let a run end before you close, or connect with store= to go on later."
         there = f"dq.connect(store={str(store)!r}).attach({run.name!r})"
-        # The cell that has the input is the only one that can give the rest.
-        again = f"map the same documents under the name {run.name!r} again"
-        if steps:
-            more = f" Its input was not read to the end: {again}." if undone.unread else ""
-            return f"{what}; the run was paused, and is kept in the store: run = {there}; then {steps}.{more}"
-        if undone.unread:
-            results = f", and its {many(undone.results, 'result')}," if undone.results else ""
-            are = "are" if results else "is"
-            return (
-                f"{what}: its input was not read to the end. What was submitted{results} {are} in the store. To go on, "
-                f"connect with store={str(store)!r}, and {again}."
-            )
-        return f"{what}; {they} on when you connect to the store again: {there}."
+        return (
+            f"{what}; they are in the store, and go on when you connect to it again: run = {there}. A run that is "
+            "paused goes on with run.resume(), or run.retry(fn=..., rest=True) where its code failed; if its input "
+            f"was not read to the end, map the same documents under the name {run.name!r} again."
+        )
 
     def _withdraw(self) -> None:
         """Make Jupyter servers no longer list the cluster."""
@@ -754,46 +739,12 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             raise self.session.link.closed_error()
 
 
-class Undone(NamedTuple):
-    """The part of a run that is not done when its cluster ends."""
-
-    left: str
-    """Documents without an outcome, in words, or "" where the run did not answer."""
-    steps: str = ""
-    """The steps that make a paused run continue, or "" for a run that continues by itself."""
-    results: int = 0
-    unread: bool = False
-    """Whether a part of the input was not submitted."""
-
-
-def left_undone(run: Run, until: float) -> Undone | None:
-    """Return the part of a run that is not done when its cluster ends, or None for a run that is done."""
-    unread = run.submitter is not None and run.submitter.sending
+def left_undone(run: Run, until: float) -> str | None:
+    """Return the documents of a run that are not done, "" where it does not answer, or None for a run that is done."""
     try:
-        left = run.left(timeout=max(0.05, until - time.monotonic()))
+        return run.left(timeout=max(0.05, until - time.monotonic())) or None
     except CallTimeout:
-        return None if run.at_end is not None else Undone("")
-    if not left:
-        return None
-    with suppress(CallTimeout):
-        stats = run.stats(timeout=max(0.05, until - time.monotonic()))
-        return Undone(left, _to_go_on(run, stats), stats.counts.acked, unread)
-    return Undone(left, unread=unread)
-
-
-def _to_go_on(run: Run, stats: RunStats) -> str:
-    """Return how to make a paused run continue or give it up, or "" for a run that continues by itself."""
-    give_up = "or give it up with run.cancel()"
-    if stats.fails_throughout:
-        retry = f"run.retry(fn=..., rest=True), in a notebook %dq retry {as_word(run.name)} --rest"
-        return f"fix its function and call {retry}, {give_up}"
-    if stats.unread:
-        return f"renew the credentials of workers and call run.resume(), {give_up}"
-    if stats.state is RunState.STOPPED:
-        return f"drop runs whose results were read, then call run.resume(), {give_up}"
-    if stats.state is RunState.PAUSED:
-        return f"call run.resume(), in a notebook %dq resume {as_word(run.name)}, {give_up}"
-    return ""
+        return None if run.at_end is not None else ""
 
 
 def crew(lab: Lab, workers: int) -> str:

@@ -29,7 +29,7 @@ from dqlab.errors import (
     UsageError,
     VersionMismatch,
 )
-from dqlab.lab import Undone, left_undone
+from dqlab.lab import left_undone
 from dqlab.stats import Snapshot
 from tests.kit.sampled import mostly_slow
 
@@ -436,15 +436,10 @@ def test_a_lab_that_ends_does_not_promise_that_an_input_goes_on_which_was_not_re
     """Attaching to it ended in `SubmissionIncomplete`: the rest of the input is in the cell that mapped it."""
     run = queue.map(abs, range(3), name=f"run-{queue.name}")
     monkeypatch.setattr(dq.Lab, "_keeps", lambda lab, run: tmp_path)
-    left = "the documents that were not submitted yet"
 
-    said = lab._what_becomes(run, Undone(left, results=2, unread=True))
-    assert f"map the same documents under the name {run.name!r} again" in said
-    assert "2 results" in said
-    assert "attach" not in said
-    assert "attach" in lab._what_becomes(run, Undone("2 of 3 documents"))
-    paused = lab._what_becomes(run, Undone("2 of 3 documents so far", steps="call run.resume()", unread=True))
-    assert "then call run.resume(). Its input was not read to the end: map the same documents" in paused
+    said = lab._what_becomes(run, "the documents that were not submitted yet")
+    assert f"if its input was not read to the end, map the same documents under the name {run.name!r} again" in said
+    assert "attach" in said
 
 
 def test_a_lab_that_cannot_ask_whether_its_runs_are_done_says_so_when_it_closes(
@@ -457,7 +452,7 @@ def test_a_lab_that_cannot_ask_whether_its_runs_are_done_says_so_when_it_closes(
         raise CallTimeout(name="queue/q/0", call="watch", seconds=timeout)
 
     monkeypatch.setattr(dq.Run, "left", unanswered)
-    assert left_undone(run, time.monotonic()) == Undone("")
+    assert left_undone(run, time.monotonic()) == ""
 
     run.wait(timeout=30)
     assert left_undone(run, time.monotonic()) is None

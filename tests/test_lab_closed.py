@@ -198,15 +198,12 @@ def test_closing_while_documents_are_being_submitted_is_no_fault_of_theirs(dq_la
     dq_lab.queue("hasty").close(force=True)
 
 
-PAUSED = [
-    *product([fail], [r"run\.retry\(fn=\.\.\., rest=True\)"], [False, True]),  # it paused itself
-    *product([same], [r"run\.resume\(\)"], [False, True]),  # its user did
-]
+PAUSED = list(product([fail, same], [False, True]))  # it paused itself, or its user did
 
 
-@pytest.mark.parametrize(("fn", "advice", "kept"), mostly_slow(PAUSED, PAUSED[0], PAUSED[3]))
+@pytest.mark.parametrize(("fn", "kept"), mostly_slow(PAUSED, PAUSED[0], PAUSED[3]))
 def test_closing_with_a_paused_run_does_not_advise_to_wait_for_it(
-    tmp_path: Path, fn: Callable[[int], int], advice: str, kept: bool
+    tmp_path: Path, fn: Callable[[int], int], kept: bool
 ) -> None:
     """`run.wait()` would have raised, or never have ended."""
     lab = dq.connect(n=1, name="halting", store=tmp_path if kept else None)
@@ -221,11 +218,9 @@ def test_closing_with_a_paused_run_does_not_advise_to_wait_for_it(
         with pytest.raises(AllFailed):
             run.wait(timeout=30)
 
-    with pytest.warns(
-        DqlabWarning, match=rf"'halted' were not done.*the run was paused.*{advice}.*run\.cancel"
-    ) as told:
+    with pytest.warns(DqlabWarning, match=r"'halted' were not done") as told:
         lab.close()
 
     [said] = [str(one.message) for one in told if "'halted' were not done" in str(one.message)]
     assert "run.wait" not in said
-    assert ("attach('halted')" in said) is kept
+    assert ("attach('halted')" in said) is ("run.resume()" in said) is ("rest=True" in said) is kept

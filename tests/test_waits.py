@@ -292,7 +292,7 @@ ASK_NOBODY = (
 NOT_HELD = (
     "RunBook PoolLike Claim Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
     "Labels OpenedStretch Streams Session StaysHere Digest Submitter Entry PutSender "
-    "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget Changed RunTables RunWait FrameRows "
+    "RunSender Sender Ticket UnsentFrame Deadline Standstill HasWidget Changed RunTables RunWait FrameRows "
     "ResultRows"
 )
 """Classes that users do not hold."""

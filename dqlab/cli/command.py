@@ -198,37 +198,23 @@ def _lab(_: argparse.Namespace, rest: list[str]) -> int:
         return _missing_extra(error)
     asked_for = _value_of(rest, "--notebook-dir", "--ServerApp.root_dir", "--ServerApp.notebook_dir")
     root = Path(asked_for).expanduser().absolute() if asked_for is not None else Path.cwd()
-    if root.is_dir() and (wrong := _unknown_options(rest, LabApp)):
-        said = f"{wrong.strip().removesuffix(' either.')}. Nothing was started, and nothing copied."
-        say(f"dqlab lab: {said} `jupyter lab --help` lists its options.", sys.stderr)
-        return MISUSED
+    if not root.is_dir():
+        said = "It takes an existing folder to open JupyterLab on, by default the current one. Nothing was started."
+        say(f"dqlab lab: {root} is not a folder. {said}", sys.stderr)
+        return FAILED
+    copy = root / NOTEBOOK
     try:
-        copy = _copied(quickstart(), root / NOTEBOOK)
+        if not copy.exists():
+            shutil.copyfile(quickstart(), copy)
+            say(f"dqlab lab: copied the quickstart to {copy}")
     except OSError as error:
-        say(f"dqlab lab: {_unusable(root, error)} Nothing was started.{_unknown_options(rest, LabApp)}", sys.stderr)
+        say(f"dqlab lab: the quickstart cannot be copied to {root}: {error}. Nothing was started.", sys.stderr)
         return FAILED
     ours = [] if asked_for is not None else [f"--ServerApp.root_dir={root}"]
     # Jupyter prints this address for users without a browser here; its own default opens the launcher.
     ours += [f"--LabApp.default_url=/lab/tree/{quote(copy.name)}"]
     LabApp.launch_instance([str(copy), *ours, *_as_root(), *rest])
     return 0
-
-
-def _unusable(root: Path, error: OSError) -> str:
-    """Return why JupyterLab cannot be opened on a folder."""
-    if not root.is_dir():
-        what = "is a file" if root.exists() else "does not exist"
-        return f"{root} {what}. It takes an existing folder to open JupyterLab on, by default the current one."
-    return f"the quickstart cannot be copied to {root}: {error}."
-
-
-def _unknown_options(words: Sequence[str], app: Any) -> str:
-    """Return a sentence on the options that JupyterLab does not have, or "" for none."""
-    known = {each for names in (*app.aliases, *app.flags) for each in ([names] if isinstance(names, str) else names)}
-    options = [word.partition("=")[0] for word in words if word.startswith("--") and word != "--"]
-    # Options with a dot configure classes, also of extensions, which are not loaded here.
-    wrong = [each for each in options if "." not in each and each[2:] not in {*known, "help", "help-all", "version"}]
-    return f" `jupyter lab` has no option {', '.join(wrong)} either." if wrong else ""
 
 
 def _value_of(words: Sequence[str], *options: str) -> str | None:
@@ -239,35 +225,6 @@ def _value_of(words: Sequence[str], *options: str) -> str | None:
         if option in options:
             found = value if equals else next(iter(words[at + 1 :]), None)
     return found
-
-
-def _copied(notebook: Path, copy: Path) -> Path:
-    """Copy a notebook, and replace an existing copy only when the user agrees."""
-    if not copy.exists():
-        shutil.copyfile(notebook, copy)
-        say(f"dqlab lab: copied the quickstart to {copy}")
-    elif _sources(copy) != _sources(notebook):
-        if not sys.stdin.isatty():
-            say(f"dqlab lab: kept {copy}, which differs from the quickstart of dqlab {__version__}")
-        elif _agreed(f"{copy} differs from the quickstart of dqlab {__version__}. Overwrite it? [y/N] "):
-            shutil.copyfile(notebook, copy)
-    return copy
-
-
-def _sources(notebook: Path) -> object:
-    """Return the sources of a notebook's cells without outputs, or the bytes of a file that is no notebook."""
-    content = notebook.read_bytes()
-    try:
-        return [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(content)["cells"]]
-    except (ValueError, KeyError, TypeError):
-        return content
-
-
-def _agreed(question: str) -> bool:
-    try:
-        return input(question).strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def _as_root() -> list[str]:

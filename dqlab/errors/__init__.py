@@ -428,7 +428,7 @@ class UnknownOption(UsageError, TypeError):
 class NoAttribute(UsageError, AttributeError):
     """An object, or the module, does not have this name, or it cannot be set; an AttributeError as well."""
 
-    text = "{what} {problem} {attribute!r}. {hint}"
+    text = "{what} {problem}. {hint}"
 
 
 class PositionNotFound(UsageError, IndexError):
