@@ -173,16 +173,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _unknown(word: str) -> int:
-    known, of_notebooks = [*COMMANDS, *OF_NOTEBOOKS], ("connect", "submit")
-    near = nearest(word, [*known, *of_notebooks])
-    if near in of_notebooks:
-        say(
-            f"dqlab: no command {word!r}: a shell has none. In a notebook: %dq {near}; in Python: "
-            f"{'dq.connect(...)' if near == 'connect' else 'lab.map(fn, documents)'}. A cluster for several "
-            "notebooks: `dqlab up`.",
-            sys.stderr,
-        )
-        return MISUSED
+    known = [*COMMANDS, *OF_NOTEBOOKS]
+    near = nearest(word, known)
     hint = f" Did you mean `dqlab {near}`?" if near else ""
     say(f"dqlab: no command {word!r}.{hint} Commands: {', '.join(known)}.", sys.stderr)
     return MISUSED

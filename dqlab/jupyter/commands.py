@@ -26,7 +26,6 @@ from dqlab.jupyter.messages import (
     attached,
     choices,
     end,
-    failed_elsewhere,
     in_words_of_a_line,
     name_taken,
     standing,
@@ -211,12 +210,11 @@ def results(line: Line, options: Namespace) -> Results | RunTable:
 
 
 def failed(line: Line, options: Namespace) -> Failures:
-    """Return the dead documents of a run, and for a last run without any name the runs that have some."""
+    """Return the dead documents of a run."""
     run = line.run(options.run)
     failures = run.failures()
     if options.run is None and not failures:
-        for sentence in failed_elsewhere(run, line.lab.stats().runs):
-            line.say(sentence)
+        line.say(f"{run.name}, the last run, has no dead documents; %dq status shows the others")
     return failures
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 
 from dqlab.documents import Documents
@@ -21,14 +21,12 @@ from dqlab.runs.run import Run
 from dqlab.runs.run_book import NothingFailed
 from dqlab.runs.session import Durability
 from dqlab.stats import NO_ROOM, Counts, RunState, RunStats
-from dqlab.texts import as_word
 
 __all__ = [
     "Said",
     "attached",
     "choices",
     "end",
-    "failed_elsewhere",
     "in_words_of_a_line",
     "name_taken",
     "said_of",
@@ -182,20 +180,6 @@ def _way_on(stats: RunStats) -> str:
     if stats.unread:
         return f"then %dq resume {name}; %dq cancel {name} gives it up"
     return f"%dq drop runs that were read, then %dq resume {name}; %dq cancel {name} gives it up"
-
-
-def failed_elsewhere(run: Run, others: Iterable[RunStats]) -> Iterator[str]:
-    """Yield that the last run has no dead documents, and the lines for other runs with some, the newest first."""
-    found = (one for one in others if one.counts.dead and one.name != run.name)
-    dead = sorted(found, key=lambda one: one.started, reverse=True)
-    if not dead:
-        yield f"{run.name}, the last run, has no dead documents; %dq status shows the others"
-        return
-    yield f"{run.name}, the last run, has no dead documents. Others have some:"
-    for one in dead[:NAMED]:
-        yield f"    %dq failed {as_word(one.name)}    # {many(one.counts.dead, 'dead document')}"
-    if len(dead) > NAMED:
-        yield f"    and {len(dead) - NAMED} more: %dq runs"
 
 
 def end(lab: Lab) -> str:

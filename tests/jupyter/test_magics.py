@@ -278,19 +278,14 @@ def test_failed_prints_classes_and_lines_that_can_be_run(failed: Any, capsys: An
     assert failed.run(show).error == "ZeroDivisionError"
 
 
-def test_failed_without_a_name_says_which_run_it_means_and_which_have_dead_documents(
-    failed: Any, queue_name: str, capsys: Any
-) -> None:
+def test_failed_without_a_name_says_which_run_it_means(failed: Any, queue_name: str, capsys: Any) -> None:
     """The last run had none, and "no dead documents" read as if no run had any."""
     failed.run(f"%dq submit abs --over [1] --name fine-{queue_name} --wait;")
     capsys.readouterr()
 
     assert len(failed.run("%dq failed")) == 0
 
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"fine-{queue_name}, the last run, has no dead documents. Others have some:"
-    assert lines[1] == f"    %dq failed fails-{queue_name}    # 2 dead documents"
-    assert len(failed.run(lines[1])) == 2
+    assert f"fine-{queue_name}, the last run, has no dead documents; %dq status" in capsys.readouterr().out
 
 
 def test_failed_with_a_name_speaks_of_that_run_alone(failed: Any, queue_name: str, capsys: Any) -> None:
