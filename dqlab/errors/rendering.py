@@ -20,14 +20,14 @@ __all__ = ["StoppedWaiting", "interruptible", "rendered"]
 
 def rendered(error: BaseException, *, frames: bool = True) -> list[str]:
     """Return an error as IPython shows it, with the user's part of its causes and, with `frames`, of the cell."""
-    show = shell().InteractiveTB.structured_traceback
+    show: Callable[..., list[str]] = shell().InteractiveTB.structured_traceback
     if sys.exc_info()[1] is not error:  # not being raised: %tb asks later, for everything
-        return show(type(error), error, error.__traceback__)  # type: ignore[no-any-return]
+        return show(type(error), error, error.__traceback__)
     with _users_part(error):
         trace = error.__traceback__ if frames else None
         if trace is None and error.__cause__ is None and error.__context__ is None:
             return [f"{type(error).__name__}: {error}".removesuffix(": ")]
-        return show(type(error), error, trace, tb_offset=0)  # type: ignore[no-any-return]
+        return show(type(error), error, trace, tb_offset=0)
 
 
 def _users_frames(trace: TracebackType | None) -> TracebackType | None:
@@ -118,7 +118,7 @@ class StoppedWaiting(KeyboardInterrupt):
     def _render_traceback_(self) -> list[str]:
         """Render for IPython, which calls it by this name."""
         if sys.exc_info()[1] is not self:  # called later, by %tb
-            return shell().InteractiveTB.structured_traceback(type(self), self, self.__traceback__)  # type: ignore[no-any-return]
+            return rendered(self)
         return [f"Interrupted: {self}".removesuffix(": ")]
 
 

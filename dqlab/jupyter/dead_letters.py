@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import reprlib
 from difflib import get_close_matches
-from typing import Any
 
 from dqlab.errors import UsageError, in_words
 from dqlab.jupyter.wrapping import fitted
@@ -78,10 +77,5 @@ def _document(letter: DeadLetter) -> str:
         return f"cannot be opened here: {one_line(in_words(error))}"
 
 
-def _shortener() -> reprlib.Repr:
-    short: Any = reprlib.Repr()
-    short.maxother = short.maxstring = 300
-    return short  # type: ignore[no-any-return]
-
-
-_SHORT = _shortener()
+_SHORT = reprlib.Repr()
+_SHORT.maxother = _SHORT.maxstring = 300

@@ -109,15 +109,10 @@ class Line:
                 reason="which function? Name it: %dq submit FUNC --over ..., or put %%dq submit --over ... "
                 "above a cell that defines it."
             )
-        function = self.evaluate(word, "function", callable)
-        if isinstance(function, Run):
-            reason = f"{word} is a run here, not a function: the variable was replaced. Nothing was done. "
-            raise UsageError(
-                reason=f"{reason}Run the cell that defines the function again, and store the run elsewhere."
-            )
+        function: Callable[..., Any] = self.evaluate(word, "function", callable)
         if not callable(function):
             raise UsageError(reason=f"{word} is a {type(function).__name__}, not a function. Nothing was done.")
-        return function  # type: ignore[no-any-return]
+        return function
 
     def target(self, word: str | None) -> Any:
         """Return the value of a variable or of an expression in braces, or else the word, to connect to."""

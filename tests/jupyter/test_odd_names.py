@@ -61,11 +61,11 @@ def test_every_way_out_of_an_edited_run_works_where_the_run_is_named_like_its_fu
     connected["kept"].drop()
 
 
-def test_function_whose_variable_holds_a_run_is_refused_with_the_way_back(connected: Any) -> None:
+def test_function_whose_variable_holds_a_run_is_refused(connected: Any) -> None:
     """Where Python replaced it: `sq = lab.map(sq, ...)`."""
     connected.run("def sq(x): return x\nsq = lab.map(sq, [1])")
 
-    with pytest.raises(UsageError, match=r"sq is a run here.*Run the cell that defines the function again"):
+    with pytest.raises(UsageError, match=r"sq is a Run, not a function"):
         connected.run("%dq submit sq --over [1]")
     connected["sq"].drop()
 
