@@ -119,7 +119,8 @@ class Files:
 
     def names(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted."""
-        return sorted(os.listdir(directory))  # noqa: PTH208 - a fifth of what `iterdir` takes
+        with os.scandir(directory) as entries:  # a fraction of what `iterdir` takes
+            return sorted(entry.name for entry in entries)
 
     def free_bytes(self, directory: Path) -> int:
         """Return the bytes that a user may still write to the directory's file system."""

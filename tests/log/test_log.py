@@ -122,6 +122,7 @@ def test_a_log_is_replayed_once_and_before_its_state_is_marked(tmp_path: Path) -
         assert len(list(log.replay())) == 1
         with pytest.raises(UsageError, match="once"):
             list(log.replay())
+        log.needs({})
         log.mark()
 
 

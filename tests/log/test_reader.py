@@ -95,6 +95,7 @@ def test_who_reads_from_a_collected_segment_may_finish(path: Path) -> None:
 
     with Log.open(path, files=Waiting()) as log:
         assert len(list(log.replay())) == 1500
+        log.needs({})
         found: list[bytes] = []
         thread = threading.Thread(target=lambda: found.append(log.read(positions[0])), name="reader")
         thread.start()

@@ -173,7 +173,7 @@ def test_a_damaged_manifest_never_means_an_empty_start(path: Path, damage: str) 
     if damage == "gone":
         manifest.unlink()
     else:
-        manifest.write_bytes(whole[:50] if damage == "cut" else whole.replace(b"log", b"lag"))
+        manifest.write_bytes(whole[:50] if damage == "cut" else whole.replace(b"seq", b"sea"))
     before = {file.name for file in path.glob("*.seg")}
     with pytest.raises(ManifestCorrupt, match="dqlab store export"):
         Log.open(path)
