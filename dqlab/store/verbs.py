@@ -61,6 +61,8 @@ __all__ = [
 SCHEMA = 3
 _STRIDE = next_sequence(0)
 _ENDING = frozenset({Op.CANCEL, Op.DROP})
+_FLAGS = 5
+"""Where a record's header has its flags."""
 _RUN = slice(HEADER_BYTES + 24, HEADER_BYTES + 40)
 """Where the record of a PUT names the run of its frame."""
 
@@ -328,6 +330,11 @@ class _Check:
         lost: Spans = ()
         if found.nbytes == SEGMENT_BYTES and found.offset == 0:
             return  # the segment's header, which `_files` reports
+        if found.type is not None and self._log.read(found.file, found.offset, HEADER_BYTES)[_FLAGS] & COPIED:
+            # Where the original is gone too, the ledger needs a record that cannot be read.
+            text = "a copy of an earlier record is damaged"
+            self.findings.append(Finding(Level.DAMAGED, text, found.file, found.offset, found.nbytes))
+            return
         if found.type == RecordType.PUT and found.base is not None and found.count is not None:
             span = found.base, found.base + found.count
             ids.given.add(*span)

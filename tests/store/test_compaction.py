@@ -14,9 +14,12 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State
 from dqlab.store.bodies import open_settle, position_of
 from dqlab.store.compaction import compaction, run_through
+from dqlab.store.directories import shard_directory
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import needed_by
 from dqlab.store.values import Compacted
+from dqlab.store.verbs import Level, check
+from tests.store.workload import make_queue
 
 COUNT, SIZE = 50, 1000
 
@@ -263,3 +266,29 @@ def test_compaction_stops_before_it_takes_the_room_of_settlements(tmp_path: Path
 
     assert (stored(shard), shard.journal.log.end) == (kept, end)
     shard.journal.log.close()
+
+
+def test_a_damaged_copy_costs_nothing_while_its_original_is_there(store: Path) -> None:
+    place = shard_directory(make_queue(store, "q", 1), 0)
+    shard = opened(place)
+    fill(shard, 12)
+    ack(shard, but=lambda id: id % 10 == 3)
+    kept = stored(shard)
+    batch = next(iter(shard.ledger.shard.lanes[NO_ID].batches))
+    old, steps, answer = batch.place, compaction(shard, below=0.95), None
+    while batch.place == old:
+        answer = steps.send(answer)()
+    shard.journal.log.commit()
+    segment, offset, size = position_of(batch.place)
+    shard.journal.log.close(clean=False)
+    [file] = place.glob(f"{segment:010d}-*.seg")
+    with file.open("r+b") as opened_file:
+        opened_file.seek(offset + size - 1)
+        opened_file.write(b"!")
+
+    [found] = check(store).shards()
+    again = opened(place)
+
+    assert (found.level, found.lost) == (Level.DAMAGED, ())
+    assert stored(again) == kept
+    again.journal.log.close()
