@@ -28,8 +28,6 @@ class LogMark(NamedTuple):
     segment: int
     offset: int
     """With `segment`, the position of the next record."""
-    end: int
-    """Number of the last appended record."""
 
 
 class Checkpoint(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -10,10 +11,12 @@ from typing import Any, Self
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import UsageError
-from dqlab.log.checkpoints import LogMark
-from dqlab.log.collection import Collected, SegmentCollector
+from dqlab.log.checkpoints import Checkpoint, LogMark
+from dqlab.log.collection import Collected, removable
+from dqlab.log.directory import checkpoint_name
 from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, RecordCorrupt, typed
 from dqlab.log.files import Buffer, Files
+from dqlab.log.manifest import SegmentEntry
 from dqlab.log.opening import Opened, open_log
 from dqlab.log.options import LogOptions
 from dqlab.log.reader import Reader
@@ -48,9 +51,9 @@ class Log:
         parts = (opened.directory, opened.catalog)
         self._writer = Writer(*parts, opened.owner, opened.reserve, opened.segment, options, clock)
         self._reader = Reader(*parts, self._writer.tail)
-        self._collector = SegmentCollector(
-            *parts, self._writer, self._reader, opened.needed, opened.reserve, list(opened.checkpoints)
-        )
+        # Held by one checkpoint or collection. Reentrant, because a checkpoint ends with a collection.
+        self._upkeep = threading.RLock()
+        self._checkpoints = list(opened.checkpoints)  # the two newest, newest last
         self._free_space = FreeSpace(opened.directory, clock)
         with suppress(OSError):  # the next commit tries again
             self._look_at_disk()
@@ -240,7 +243,7 @@ class Log:
         with self._writer.memory:
             segment, offset = self._writer.place()
             self._marked_bytes = self._writer.appended_bytes
-            return LogMark(segment, offset, self._writer.end)
+            return LogMark(segment, offset)
 
     @property
     def checkpoint_due(self) -> bool:
@@ -249,16 +252,55 @@ class Log:
 
     def checkpoint(self, mark: LogMark, body: bytes) -> None:
         """Make the journal's state at a mark durable, which comes back as `recovery.checkpoint`, then `collect`."""
-        with self._typed():
-            # After an error an earlier checkpoint, or this one, is in force, so callers just take the next one when it
-            # is due.
-            self._collector.checkpoint(mark, body)
+        # After an error an earlier checkpoint, or this one, is in force, so callers just take the next one when it is
+        # due.
+        with self._typed(), self._upkeep:
+            # First the records up to the mark, then the checkpoint that replaces them: a power cut in between must not
+            # leave a checkpoint which knows of records that never reached the disk.
+            self._writer.commit(sync=True)
+            catalog, directory = self._catalog, self._directory
+            name = checkpoint_name(catalog.manifest.epoch, catalog.manifest.next_checkpoint())
+            data = Checkpoint.encode(catalog.manifest.uuid, *mark, body)
+            self._reserve.try_twice(lambda: directory.publish(name, [data]))
+            with catalog.lock:
+                # One that the disk refused to read goes before one that was read.
+                unread = set(catalog.manifest.checkpoints) - {known.name for known in self._checkpoints}
+                catalog.publish(catalog.manifest.having_checkpoint(name, unread))
+            # Old checkpoints are unlinked only now that no manifest in force lists them.
+            kept = catalog.manifest.checkpoints
+            known = [*self._checkpoints, Checkpoint(name, *mark, len(data))]
+            self._checkpoints = [checkpoint for checkpoint in known if checkpoint.name in kept]
+            for old in unread | {checkpoint.name for checkpoint in known if checkpoint.name not in kept}:
+                with suppress(OSError):
+                    directory.files.unlink(directory / old)
+            self.collect()
 
     def collect(self) -> Collected:
         """Delete sealed segments that nothing needs and that lie before both kept checkpoints."""
         self._check_replayed()
-        with self._typed():
-            return self._collector.collect()
+        catalog, directory = self._catalog, self._directory
+        with self._typed(), self._upkeep:
+            doomed = self._removable()
+            if doomed:
+                # The settlements of their messages may only be in memory. If the files were deleted first, a power cut
+                # would leave messages that are neither settled nor there.
+                self._writer.commit(sync=True)
+                with catalog.lock:  # asked again: a commit may have changed the manifest
+                    doomed = [entry for entry in self._removable() if entry in doomed]
+                    catalog.publish(catalog.manifest.without({entry.seq for entry in doomed}))
+            # After the manifest without them is on disk: a listed segment that is missing stops every open.
+            for entry in doomed:
+                self._reader.retire(entry.seq)
+                self._needed.forget(entry.seq)
+                with suppress(OSError):  # the next open removes what this cannot
+                    directory.files.unlink(directory / entry.name)
+            if doomed:
+                directory.files.sync_directory(directory.path)
+            self._reserve.restore()
+            return Collected(len(doomed), sum(entry.length or 0 for entry in doomed))
+
+    def _removable(self) -> list[SegmentEntry]:
+        return removable(self._catalog.manifest, self._checkpoints, self._needed)
 
     def roll(self) -> None:
         """Seal the open segment, so that it can be collected or compacted."""
@@ -294,7 +336,7 @@ class Log:
 
     def usage(self) -> Usage:
         """Return what the directory holds, by kind."""
-        manifest, checkpoints = self._catalog.manifest, list(self._collector.checkpoints)
+        manifest, checkpoints = self._catalog.manifest, self._checkpoints
         with self._writer.memory:
             segments = self._writer.open_bytes + sum(entry.length or 0 for entry in manifest.segments)
         return Usage(

@@ -5,7 +5,7 @@ Order of every commit: write, sync, check the epoch, and only then confirm. See 
 Order of the locks in this room, outermost first. Taking one while holding a later one deadlocks sooner or later, and
 hardly any test runs long enough to notice:
 
-1. `SegmentCollector._lock`: one checkpoint or collection.
+1. `Log._upkeep`: one checkpoint or collection.
 2. `Catalog.lock`: one commit, or one change of the manifest. It is held during I/O.
 3. `Writer.memory`: the only lock that `append` waits for, on the event loop of a shard. Never held during I/O.
 4. The locks of `Needed`, `Reader` and `Catalog.allocate`: nothing is locked while they are held.
