@@ -227,9 +227,10 @@ class ShardMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def begin(self, data: st.DataObject) -> None:
         held = data.draw(st.sampled_from(self.granted[-4:]))
-        assert self.shard.begin(held.id) == (held.id in self.model.leases)
-        if held.id in self.model.leases:
-            held.early = True
+        known = self.model.leases.get(held.id)  # not `held`: a lease that was reclaimed is another one of its id
+        assert self.shard.begin(held.id) == (known is not None)
+        if known is not None:
+            known.early = True
 
     @precondition(lambda self: self.granted)
     @rule(data=st.data())
@@ -258,8 +259,8 @@ class ShardMachine(RuleBasedStateMachine):
         wanted = data.draw(st.lists(st.sampled_from(self.granted), max_size=4))
         gone = self.shard.extend(held.id for held in wanted)
         assert gone == [held.id for held in wanted if held.id not in self.model.leases]
-        for held in wanted:
-            held.deadline = self.now() + TIMEOUT
+        for lease in (self.model.leases[held.id] for held in wanted if held.id not in gone):
+            lease.deadline = self.now() + TIMEOUT
 
     @rule(consumer=st.sampled_from(CONSUMERS))
     def release(self, consumer: str) -> None:
