@@ -139,7 +139,7 @@ def test_run_is_named(ended: Held) -> None:
 def test_what_is_in_a_store_is_said_to_be_there_with_the_lines_that_bring_it_back(tmp_path: Path) -> None:
     """It said that the run was gone, and to map the documents again."""
     store = tmp_path / "store"
-    cut_short = pytest.warns(DqlabWarning, match=r"run 'gone' were not done.*run\.wait\(\) first")
+    cut_short = pytest.warns(DqlabWarning, match=r"run 'gone' were not done.*Let a run end before you close")
     with cut_short, dq.connect(n=1, name="stored", store=store) as lab:
         run = lab.map(same, range(10), name="kept").wait(timeout=30)
         results, pool = run.results(), lab.queue("other")
