@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,27 +42,3 @@ def test_options_that_no_queue_can_have_are_refused_for_an_open_one_too(lab: dq.
 def test_consumers_say_what_they_must_be(queue: dq.QueuePool) -> None:
     with pytest.raises(BadOption, match="consumers=-1: must be 'auto' or None"):
         queue.map(abs, [1], consumers=-1)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("word", ["conect", "connect"])
-def test_a_command_of_notebooks_alone_is_named_as_one(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It was "Did you mean `dqlab inspect`?", another command."""
-    assert main([word]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "%dq connect" in said
-    assert "dq.connect(...)" in said
-    assert "inspect`?" not in said
-
-
-@pytest.mark.cluster  # JupyterLab starts a process when it is imported
-def test_an_option_that_jupyterlab_does_not_have_is_refused_before_anything_is_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The quickstart was copied, and Jupyter printed 40 lines of usage."""
-    pytest.importorskip("jupyterlab")
-    monkeypatch.chdir(tmp_path)
-
-    assert main(["lab", "--nope"]) == 2
-
-    assert "`jupyter lab` has no option --nope. Nothing was started" in " ".join(capsys.readouterr().err.split())
-    assert list(tmp_path.iterdir()) == []

@@ -86,7 +86,7 @@ def test_where_nothing_can_be_looked_at_the_status_is_2(
     assert main(["doctor"]) == 2
     assert "no cluster of `dqlab up` runs" in capsys.readouterr().err
     assert main(["doctor", "tcp://127.0.0.1:1", "--timeout", "2s"]) == 2
-    assert "nothing listens at 'tcp://127.0.0.1:1'" in capsys.readouterr().err
+    assert "no scheduler answers at 'tcp://127.0.0.1:1'" in capsys.readouterr().err
     assert main(["doctor", "--store", str(tmp_path / "none")]) == 2
     assert "there is no such directory" in capsys.readouterr().err
     assert main(["doctor", "--store", str(tmp_path), "--timeout", "soon"]) == 2

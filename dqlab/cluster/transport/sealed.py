@@ -593,6 +593,9 @@ def _parts(value: Any) -> Iterator[tuple[str, object]]:
         yield from ((f"entry {key!r:.50} of a dict", part) for key, part in value.items())
     elif kind in (list, tuple):
         yield from ((f"item {n} of a {kind.__name__}", part) for n, part in enumerate(value))
+    elif issubclass(kind, type):
+        own = {name: part for name, part in vars(value).items() if not name.startswith(("__", "_abc_"))}
+        yield from ((f"attribute .{name} of class {class_name(value)}", part) for name, part in own.items())
     else:
         reduced: Any = (*value.__reduce_ex__(5), None)
         arguments, state = reduced[1:3]
