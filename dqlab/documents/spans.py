@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dqlab.documents.document import Document, RowAt
+from dqlab.documents.document import Document, RowAt, made_rows
 from dqlab.documents.parts import Row
 from dqlab.frame import Numbered
 from dqlab.texts import kept
 
-__all__ = ["Numbers", "Rows", "Span", "spans_of"]
+__all__ = ["Numbers", "Rows", "Span", "opened", "spans_of"]
 
 _MARKS = 0x11223344, 0x55667788
 """Numbers that a pickle holds as four bytes, none of which is equal."""
 _MOST = 1 << 31
 """A pickle holds smaller numbers as four bytes."""
-_AT_ONCE = 1 << 16
-"""Elements of a span: enough to be cheap, and few enough that their digest can be held."""
+_AT_ONCE, _MADE_AT_ONCE = 1 << 16, 1 << 10
+"""Numbers of a span, and rows that are made at once."""
 
 
 class Span(Protocol):
@@ -55,17 +56,17 @@ class Rows:
         return self.count
 
     def __iter__(self) -> Iterator[Document]:
-        return map(self._at, range(self.count))
+        for at in range(0, self.count, _MADE_AT_ONCE):
+            some = min(_MADE_AT_ONCE, self.count - at)
+            yield from made_rows(self.name, self.before + at, self.where, self.version, self._part(at), some)
 
-    def _at(self, at: int) -> Document:
-        return self._row(at).document()
-
-    def _row(self, at: int) -> RowAt:
-        return RowAt(self.name, self.where, self.version, self.before, Row(self.group, at, self.columns, self.added))
+    def _part(self, at: int) -> Row:
+        return Row(self.group, at, self.columns, self.added)
 
     def messages(self, seal: Callable[[object], bytes]) -> Numbered:
         """Return their messages."""
-        return _numbered(lambda at: seal(self._row(at)), 0, self.count)
+        about = self.name, self.where, self.version, self.before
+        return _numbered(lambda at: seal(RowAt(*about, self._part(at))), 0, self.count)
 
     def digested(self, lo: int, hi: int, seal: Callable[[object], bytes]) -> list[bytes]:
         """Return what the digest of the input has for rows `lo` to `hi`."""
@@ -100,6 +101,20 @@ def spans_of(elements: Iterable[Any]) -> Iterable[Any]:
         return (Numbers(elements[at : at + _AT_ONCE]) for at in range(0, len(elements), _AT_ONCE))
     spans: Callable[[], Iterable[Any]] | None = getattr(elements, "_spans", None)
     return elements if spans is None else spans()
+
+
+def opened(messages: Numbered) -> list[Any] | None:
+    """Return the elements of a span by one pickle for all, or None if each message must be opened by itself."""
+    try:
+        first = pickle.loads(next(iter(messages)))
+    except Exception:  # noqa: BLE001 - each message fails by itself then, with the same error
+        return None
+    if type(first) is int:
+        return list(range(first, first + len(messages)))
+    if type(first) is not Document or type(first.part) is not Row:
+        return None
+    name, _, position = first.key.rpartition(":")
+    return made_rows(name, int(position), first.where, first.version, first.part, len(messages))
 
 
 def _numbered(seal: Callable[[int], bytes], first: int, count: int) -> Numbered:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dqlab.documents.document import sealed_document, sealed_key
 from dqlab.documents.parts import Row
-from dqlab.documents.spans import Numbers, Rows, Span, spans_of
+from dqlab.documents.spans import Numbers, Rows, Span, opened, spans_of
+from dqlab.frame import Numbered
 from dqlab.runs.submit.digest import Digest
 
 seal = pickle.dumps
@@ -70,3 +71,20 @@ def test_a_row_of_a_span_keeps_its_columns_and_those_of_its_folder() -> None:
     second = pickle.loads(list(span.messages(seal))[1])
 
     assert (second.key, second.part) == ("year=2024/a.parquet:11", Row(2, 1, 5, added))
+
+
+@given(spans, st.data())
+def test_a_part_of_a_span_opens_at_once_as_message_by_message(span: Span, data: st.DataObject) -> None:
+    """A consumer opens a lease of a thousand rows by one pickle."""
+    messages = span.messages(seal)
+    lo = data.draw(st.integers(0, len(span) - 1))
+    part = messages.cut(lo, data.draw(st.integers(1, len(span) - lo)))
+
+    assert opened(part) == [pickle.loads(message) for message in part]
+
+
+def test_other_messages_that_differ_in_a_number_are_opened_one_by_one() -> None:
+    assert opened(Numbered(b"no pickle ", b"", 0, 3)) is None
+    text = seal("abcd")
+    at = text.index(b"abcd")
+    assert opened(Numbered(text[:at], text[at + 4 :], 0x61616161, 3)) is None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import pickle
 import resource
 import select
 import sys
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -107,6 +108,10 @@ class Turns:
     def messages(self) -> Self:
         """Return the bytes of the message that was taken last, by turn."""
         return self
+
+    def opening(self) -> tuple[Callable[[Any], Any], Self]:
+        """Return the function that opens these bytes, and them."""
+        return pickle.loads, self
 
     def read_on(self, document: Document) -> None:
         """Begin to read the documents that follow one behind a URL."""

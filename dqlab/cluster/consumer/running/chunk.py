@@ -6,6 +6,7 @@ the right and collects outcomes. Each of these is one deque or list operation, a
 
 from __future__ import annotations
 
+import pickle
 import time
 from bisect import bisect_right
 from collections import deque
@@ -19,6 +20,7 @@ from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Columns, Done, Ou
 from dqlab.documents import Document
 from dqlab.documents.ahead import ReadAhead
 from dqlab.documents.document import reading_ahead
+from dqlab.documents.spans import opened
 from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
@@ -183,6 +185,16 @@ class Chunk:
         if self._messages is None:
             self._messages = [message for frame in self.frames for message in frame.messages()]
         return self._messages
+
+    def opening(self) -> tuple[Callable[[Any], Any], Sequence[Any]]:
+        """Return a function that opens a message, and what it takes, by position."""
+        values: list[Any] = []
+        for frame in self.frames:
+            some = None if frame.numbered is None else opened(frame.numbered)
+            if some is None:
+                return pickle.loads, self.messages()
+            values += some
+        return values.__getitem__, range(len(values))
 
     def read_on(self, document: Document) -> None:
         """Begin to read the documents that follow one behind a URL."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -121,6 +120,10 @@ class _Payloads(Protocol):
     def __getitem__(self, index: int, /) -> bytes: ...
 
 
+class _Openable(Protocol):
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
 class Queued(Protocol):
     """The part of a `Chunk` that `run_calls` uses, which a process implements for messages that come one by one."""
 
@@ -169,6 +172,9 @@ class Queued(Protocol):
 
     def messages(self) -> _Payloads:
         """Return the bytes of each message."""
+
+    def opening(self) -> tuple[Callable[[Any], Any], _Openable]:
+        """Return a function that opens a message, and what it takes for each."""
 
 
 running: ContextVar[tuple[Queued, int | None] | None] = ContextVar("dqlab_running", default=None)
@@ -267,10 +273,10 @@ def _take(chunk: Queued) -> int | None:
 def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901, PLR0915 - a call more costs each message
     """Run a function over the messages left in a chunk, one after another."""
     # A million messages pass through this loop: every name in it is local, and one more call would cost each of them.
-    done, take, call, messages = chunk.done, chunk.todo.popleft, work.call, chunk.messages()
+    done, take, call, (load, messages) = chunk.done, chunk.todo.popleft, work.call, chunk.opening()
     note_position, note_key, finish = done.positions.append, done.keys.append, done.payloads.append
     cancelled, ended, waits, spread = chunk.cancelled, chunk.ended, chunk.waits, chunk.kind is Kind.CALL
-    clock, load, seal, limit = time.perf_counter, pickle.loads, make_sealer(), work.most(origin)
+    clock, seal, limit = time.perf_counter, make_sealer(), work.most(origin)
     running.set((chunk, None))
     now = chunk.began = clock()
     while not chunk.stopped:
