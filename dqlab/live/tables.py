@@ -1,7 +1,7 @@
-"""Make tables of queues, failures and results, before they become text or HTML.
+"""Make tables of queues, runs, failures and results, before they become text or HTML.
 
 A `Table` is columns, cells and sentences; `text`, `html` and the panels draw it. Owns which columns a table
-has, and how it reports what it leaves out.
+of text or HTML has (panels and widgets have their own), and how it reports what it leaves out.
 
 """
 

@@ -2,7 +2,8 @@
 
 An outcome is accepted, a duplicate (the message was settled before, which is success), or stale; see `Settling`. A
 delivery counts when it ends in an exception, or when the message was a suspect that ran in its consumer's process and
-its lease ended by death or expiry; see `end_lease`. Everything else returns the message uncounted.
+its lease ended by death or expiry; see `end_lease`. A lease that was acked early and is lost leaves its messages dead,
+and so does a suspect's last chance. Everything else returns the message uncounted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs as rows: every view that lists runs draws these."""
+"""Runs as rows: tables draw these, and widgets take their states and reasons."""
 
 from __future__ import annotations
 
