@@ -96,11 +96,10 @@ class Numbers:
 
 
 def spans_of(elements: Iterable[Any]) -> Iterable[Any]:
-    """Return the elements of an input, with a `Span` in place of those that one message can stand for."""
+    """Return the elements of an input that is no listing, with spans in place of those that one message stands for."""
     if type(elements) is range and elements.step == 1 and elements.start >= 0 and elements.stop <= _MOST:
         return (Numbers(elements[at : at + _AT_ONCE]) for at in range(0, len(elements), _AT_ONCE))
-    spans: Callable[[], Iterable[Any]] | None = getattr(elements, "_spans", None)
-    return elements if spans is None else spans()
+    return elements
 
 
 def opened(messages: Numbered) -> list[Any] | None:

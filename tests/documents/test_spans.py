@@ -64,6 +64,18 @@ def test_a_range_becomes_spans_only_where_one_pickle_stands_for_all() -> None:
     assert not any(isinstance(each, Numbers) for each in spans_of(range(-2, 3)))
 
 
+def test_an_input_of_a_user_is_only_iterated() -> None:
+    """Whatever else it answers to."""
+
+    class Answers(list[int]):
+        def __getattr__(self, name: str) -> object:
+            return lambda: self[:1]
+
+    elements = Answers([1, 2])
+
+    assert spans_of(elements) is elements
+
+
 def test_a_row_of_a_span_keeps_its_columns_and_those_of_its_folder() -> None:
     added = (("year", 2024),)
     span = Rows("year=2024/a.parquet", "/data/year=2024/a.parquet", "v", 10, 2, 3, 5, added)

@@ -286,7 +286,9 @@ class Submitter:
 
     def reading(self) -> Iterable[Any]:
         """Return the input to iterate, which raises UsageError if its length changed since it was mapped."""
-        spans = spans_of(self.elements)
+        elements = self.elements
+        # Not a subclass of a user's, which may iterate otherwise.
+        spans = elements._spans() if type(elements) is Documents else spans_of(elements)
         return watched(spans, self._had) if spans is self.elements else self._apart(spans)
 
     def _apart(self, spans: Iterable[Any]) -> Iterator[Any]:
