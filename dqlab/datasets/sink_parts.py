@@ -632,7 +632,7 @@ class Reader:
             if name not in shares:
                 try:
                     shares[name] = self._read(name.decode(), 1, "share")
-                except PartError:  # whoever reads the rows gets it again
+                except PartError:  # raised again when the rows are read
                     shares[name] = 0.0
             yield shares[name]
 

@@ -15,7 +15,7 @@ from dqlab.texts import kept
 __all__ = ["Numbers", "Rows", "Span", "opened", "spans_of"]
 
 _MARKS = 0x11223344, 0x55667788
-"""Numbers that a pickle holds as four bytes, none of which is equal."""
+"""Numbers that a pickle holds as four bytes, and that differ in each of these."""
 _MOST = 1 << 31
 """A pickle holds smaller numbers as four bytes."""
 _AT_ONCE, _MADE_AT_ONCE = 1 << 16, 1 << 10

@@ -316,7 +316,7 @@ class RunWait:
             self._run.doubt = None
 
     def cancelled(self, progress: Progress) -> RunCancelled:
-        """Return the error of a run of which documents were cancelled."""
+        """Return the error of a run with cancelled documents."""
         counts, unsent = progress.counts, ""
         if progress.incomplete == CANCELLED:
             unsent = f" Its input was still being read: nothing behind the first {counts.all:,} was submitted."

@@ -42,7 +42,7 @@ class LogJournal:
     #
     # The needed bytes that it counts must agree with what the ledger holds: the log deletes a segment once its count is
     # 0. A byte freed too often deletes messages, and a byte never freed keeps its file until the next opening, which
-    # counts anew by `needed_by`. So each count taken here has one way to end: a message's share when its state becomes
+    # counts again by `needed_by`. So each count taken here has one way to end: a message's share when its state becomes
     # final (`moved`) or its lane is dropped (`freed`), a settlement when its last result is forgotten (`forgot`).
 
     def __init__(self, log: Log | None, clock: Clock) -> None:

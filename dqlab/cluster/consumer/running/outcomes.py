@@ -1,7 +1,7 @@
 """Outcomes of a chunk's messages, in the order of their ends: a column for each of their parts.
 
 The executor's thread adds outcomes while the event loop reads and replaces earlier ones. A payload is added last, in
-one atomic step, and outcomes are counted by payloads: whoever counts one finds all its other parts.
+one atomic step, and outcomes are counted by payloads, so that a counted one has all its other parts.
 """
 
 from __future__ import annotations
