@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -418,6 +418,8 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         sink: Parquet | Files | OwnSink | str | os.PathLike[str] | None = None,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
+        init: Mapping[str, Any] | None = None,
+        setup: Mapping[str, Callable[[], Any]] | None = None,
     ) -> Run:
         """Map a function over documents on the queue "default"; returns at once."""
         return self.queue().map(
@@ -434,6 +436,8 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             sink=sink,
             consumers=consumers,
             cell=cell,
+            init=init,
+            setup=setup,
         )
 
     def attach(self, name: str) -> Run:

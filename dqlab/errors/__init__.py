@@ -909,6 +909,15 @@ class DocumentsRefused(RunError):
     )
 
 
+class SetupFailed(RunError):
+    """The class of the run, or what `setup` names, could not be made on a consumer; the run paused itself."""
+
+    text = (
+        "run {run!r} paused itself: {why}. No document is to blame: {now}. Where the code is at fault, mend it: "
+        "run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest. Else go on with run.resume()."
+    )
+
+
 class NoAnswer(WaitTimeout):
     """The timeout of wait() or results() has expired, and a shard has not answered in that time."""
 

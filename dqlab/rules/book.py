@@ -54,6 +54,8 @@ class CodeRecord(TypedDict):
     """Names its function; missing in older logs."""
     parts: NotRequired[dict[str, str]]
     """Hashes of what it consists of, by name; missing in older logs."""
+    planned: NotRequired[bool]
+    """There is a `plan.Plan` beside its function, which new code of the run keeps."""
     owner: NotRequired[str]
     """Who mapped the run; the first version has it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from dqlab.errors import BadOption, DqlabError, DqlabWarning, QueueClosed, Queue
 from dqlab.frame import NO_ID, Kind
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
+from dqlab.plan import called, planned
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State
@@ -230,6 +231,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         sink: Parquet | Files | OwnSink | str | os.PathLike[str] | None = None,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
+        init: Mapping[str, Any] | None = None,
+        setup: Mapping[str, Callable[[], Any]] | None = None,
     ) -> Run:
         """Map a function over documents; return at once, while the work continues in the background.
 
@@ -276,6 +279,12 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             "auto": one consumer on every consumer worker, including workers that join later.
         cell : int, optional
             Number of the notebook cell that defined `fn`; shown with its code version.
+        init : mapping of str to object, optional
+            Arguments of `fn` where that is a class: ``lab.map(Embed, docs, init={"name": "bge-small"})``.
+        setup : mapping of str to callable, optional
+            What each call gets as keywords, by name a function without arguments that makes it:
+            ``lab.map(parse, docs, setup={"nlp": load_spacy})``. A consumer's slot calls it once, before the first
+            document.
 
         Returns
         -------
@@ -325,7 +334,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if into is not None:
             into.check()
         concurrency = self.consumer_options["concurrency"]
-        if concurrency != CONCURRENCY and not is_coroutine(fn):
+        if concurrency != CONCURRENCY and not is_coroutine(called(fn)):
             warnings.warn(_FOR_COROUTINES.format(self.name, concurrency), DqlabWarning, stacklevel=level_of_user())
         return self.session.runs.map(
             self,
@@ -336,7 +345,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             retry=retry,
             process=isolation(
                 executor,
-                fn,
+                called(fn),
                 timeout=timeout,
                 memory=memory,
                 max_messages=max_messages_per_process,
@@ -346,6 +355,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             sink=into,
             serve=consumers == "auto",
             cell=cell,
+            plan=planned(fn, init=init, setup=setup),
         )
 
     # --- acting -----------------------------------------------------------------------------

@@ -41,11 +41,12 @@ from dqlab.errors import (
 )
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
+from dqlab.plan import called
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
-from dqlab.runs.code.versions import Redefined, code_version
+from dqlab.runs.code.versions import Redefined, code_version, given_parts
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import CancelledDocument, LostDocument, keys_at, why_empty
 from dqlab.runs.marks import mark, pausing
@@ -388,7 +389,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         """Return a warning if the notebook's function has other code than a retry without `fn` runs, else ""."""
         codes = self._progress().record.codes
         name = codes[-1]["name"]
-        if self._redefined.newer(name, codes[-1]["short"]) is None:
+        given = given_parts(codes[-1].get("parts") or {})
+        if self._redefined.newer(name, codes[-1]["short"], lambda: given) is None:
             return ""
         return (
             f"what failed in run {self.name!r} runs again with the code that it had, {name} v{len(codes)}, and {name} "
@@ -477,9 +479,14 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         check_takes_one(fn)
         record = self._progress().record
         if record.process is not None:
-            isolation("process", fn)
-        hash, blob, version = sealed_function(fn, options=record.options)
-        return Code(hash, blob, code_record(version, hash))
+            isolation("process", called(fn))
+        newest = self._newest(planned=(planned := "planned" in record.codes[-1]))
+        hash, blob, version = sealed_function(fn, options=record.options, newest=newest)
+        return Code(hash, blob, code_record(version, hash, planned=planned))
+
+    def _newest(self, *, planned: bool) -> Code | None:
+        """Return the run's newest code if there is a plan beside its function, which new code keeps."""
+        return self.handle.link.sync(queue_calls.newest_code(self.handle, self.id)) if planned else None
 
     def _order(self, verb: str) -> Self:
         self.handle.link.sync(self.handle.order(ORDERS[verb].order(self.id)))
@@ -523,6 +530,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             The first documents all failed, so the run paused itself; see `stop_if` of `map`.
         DocumentsRefused
             A storage refuses documents that it gave before, so the run paused itself.
+        SetupFailed
+            The class of the run, or an object of `setup`, could not be made, so the run paused itself.
         DocumentsLost
             Some documents were lost in damaged files.
         ResultsMissing
@@ -865,7 +874,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         ------
         WaitTimeout
             No result arrived in time.
-        RunStalled, ResultsFull, AllFailed, DocumentsRefused
+        RunStalled, ResultsFull, AllFailed, DocumentsRefused, SetupFailed
             No more results will arrive; as in `wait`.
         SubmissionIncomplete
             The input raised, or one of its elements could not be sent; all results of earlier elements were yielded.
@@ -952,7 +961,12 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def newer(self, code: CodeStats) -> Callable[..., Any] | None:
         """Return the notebook's present function of the same name, or None if it has the same code."""
-        return self._redefined.newer(code.name, code.short)
+        return self._redefined.newer(code.name, code.short, lambda: self._given(code.short))
+
+    def _given(self, short: str) -> dict[str, str]:
+        """Return the digests of what travels along with a code version."""
+        codes = self._progress().record.codes
+        return next((given_parts(each.get("parts") or {}) for each in codes if each["short"] == short), {})
 
     def stats(self, *, timeout: float | None = None) -> RunStats:
         """Return the run's statistics at this instant, with exact counts.

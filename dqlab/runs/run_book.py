@@ -40,11 +40,12 @@ from dqlab.errors import (
 )
 from dqlab.frame import Kind
 from dqlab.keywords import meant
+from dqlab.plan import Plan
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.retry import Retry
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.claiming import Claim
-from dqlab.runs.code.sealing import code_record, sealed_function, warn_of_scheme, warn_of_uncertain
+from dqlab.runs.code.sealing import code_record, keeping_plan, sealed_function, warn_of_scheme, warn_of_uncertain
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import CodeVersion, same_scheme
 from dqlab.runs.lost import repeats
@@ -130,15 +131,16 @@ class RunBook:
         sink: Sink | None,
         serve: bool,
         cell: int | None,
+        plan: Plan,
     ) -> Run:
         """Start a run or attach to one, as `QueuePool.map` describes."""
         check_function(fn)
-        check_takes_one(fn)
+        check_takes_one(fn, plan)
         elements = as_mapped(_iterable(documents))
         tell_class(elements)
         # Before the claim: pickling runs the user's code and may take long, while other clients wait for the name.
-        hash, blob, version = sealed_function(fn)
-        code = code_record(version, hash) | {
+        hash, blob, version = sealed_function(fn, plan=plan)
+        code = code_record(version, hash, planned=bool(plan)) | {
             "cell": cell if cell is not None else version.cell,
             "owner": owner(),
         }
@@ -150,7 +152,7 @@ class RunBook:
                 self._serve(pool)
             if found is not None and on_existing != "new":
                 entry = Entry(Kind.ELEMENT, hash, blob)
-                run = self._again(found, fn, elements, code, version, entry, on_existing, sink)
+                run = self._again(found, fn, elements, code, version, entry, on_existing, sink, planned=bool(plan))
                 if on_existing == "attach":
                     warn_of_uncertain(found.name, version)
                 return run
@@ -408,6 +410,8 @@ class RunBook:
         entry: Entry,
         on_existing: str,
         sink: Sink | None,
+        *,
+        planned: bool,
     ) -> Run:
         """Attach to an existing run after checking that code, sink and documents are the same."""
         retries = on_existing == "retry-failed"
@@ -422,6 +426,11 @@ class RunBook:
             progress = self._cut_off(run, progress)
         record = progress.record
         codes = record.codes
+        if retries and not planned and "planned" in codes[-1]:
+            newest = self._link.sync(queue_calls.newest_code(run.handle, run.id))
+            blob, version = keeping_plan(entry.blob, version, newest)
+            entry = Entry(Kind.ELEMENT, blob_hash(blob), blob)
+            code = code | code_record(version, entry.function, planned=True)
         entry, code = _bringing(record.options, entry, code)
         _check_sink(run.name, record.sink, sink)
         if not retries:

@@ -33,6 +33,7 @@ from dqlab.errors import (
     RunExists,
     RunFailed,
     RunStalled,
+    SetupFailed,
     SubmissionIncomplete,
     WaitTimeout,
     in_words,
@@ -47,7 +48,7 @@ from dqlab.runs.results import Keys, Streams
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
 from dqlab.stats import Counts
-from dqlab.stats.runs import UNREAD
+from dqlab.stats.runs import UNMADE, UNREAD
 from dqlab.texts import one_line
 from dqlab.waits import Wait
 
@@ -208,7 +209,7 @@ class RunWait:
                     try:
                         given_up = self._watch_idle(deadline, standstill)
                         looked = time.monotonic()
-                    except (AllFailed, DocumentsRefused, ResultsFull, RunStalled) as ended:
+                    except (AllFailed, DocumentsRefused, ResultsFull, RunStalled, SetupFailed) as ended:
                         error = ended  # raised later: results may have arrived since the pages were read
             except CallTimeout as silent:  # a shard is being recreated
                 if deadline.over and not came:
@@ -259,6 +260,8 @@ class RunWait:
             now = _parts(counts, so_far=not progress.sealed)
             if progress.halted.startswith(UNREAD):
                 raise DocumentsRefused(run=self._run.name, why=progress.halted, now=now)
+            if progress.halted.startswith(UNMADE):
+                raise SetupFailed(run=self._run.name, why=progress.halted, now=now)
             fix = AllFailed.fix_of(self._run.name, self._first_error())
             raise AllFailed(
                 run=self._run.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead, fix=fix

@@ -26,6 +26,8 @@ SHORTEST = 0.5
 
 UNREAD = "its documents cannot be read"
 """First words of the reason of a run that paused itself because a storage refuses documents that it gave before."""
+UNMADE = "its function could not be set up"
+"""The same where a class, or what `setup` names, could not be made on a consumer."""
 
 
 @dataclass(frozen=True, slots=True)

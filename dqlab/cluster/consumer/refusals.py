@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.execution import HALT
 from dqlab.cluster.transport.calls import ControlCall, WatchCall
 from dqlab.cluster.transport.wire import Packed, unpack
 from dqlab.documents.storage import located, reconnect, refuses, root_of
@@ -54,11 +55,16 @@ class Refusals:
     async def decide(self, chunk: Chunk, shards: Mapping[int, _Calls]) -> None:
         """Decide the outcomes of a chunk that are undecided now."""
         undecided = [(place, done, *unpack(done[2])) for place, done in chunk.refusals()]
+        halts = [meta[HALT] for _, _, meta, _ in undecided if HALT in meta]
         paused = False
         if not chunk.early and chunk.run != NO_ID:  # acknowledged messages cannot be given back
             try:
-                before = {located(*meta["before"]) for _, _, meta, _ in undecided if meta["before"]}
-                paused = await self._is_paused(chunk, before, shards)
+                if halts:  # its function could not be set up here
+                    await self._halt(chunk.run, halts[0], shards)
+                    paused = True
+                else:
+                    before = {located(*meta["before"]) for _, _, meta, _ in undecided if meta["before"]}
+                    paused = await self._is_paused(chunk, before, shards)
             except Exception:  # go on, since an undecided outcome would never be settled
                 logger.exception("event=refusal_undecided consumer=%s run=%s", self._consumer, chunk.run.hex())
         for place, (index, _, _, key), _, (failure,) in undecided:
@@ -87,6 +93,9 @@ class Refusals:
             f"{UNREAD}: {root_of(where).partition(' ')[2]} refuses files that it returned before ({reason}). Renew the "
             f"credentials of {self._here}"
         )
-        logger.warning("event=documents_refused consumer=%s run=%s %s", self._consumer, run.hex(), why)
+        await self._halt(run, why, shards)
+
+    async def _halt(self, run: bytes, why: str, shards: Mapping[int, _Calls]) -> None:
+        logger.warning("event=run_halted consumer=%s run=%s %s", self._consumer, run.hex(), why)
         order = {"op": Op.HALT, "run": run, "halted": why}
         await asyncio.gather(*(ControlCall(order).ask(shard.call) for shard in shards.values()))

@@ -36,12 +36,13 @@ from dqlab.cluster.consumer.running.execution import (
     run_chunk,
 )
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
+from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halt_all
 from dqlab.cluster.consumer.running.sink_rows import code_in
 from dqlab.cluster.consumer.running.suspects import needs_worker, turn_of_suspects
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.isolation import Isolation
+from dqlab.cluster.transport.isolation import Isolation, is_coroutine
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.parking import Credit, Do, SlotOrder
 from dqlab.cluster.transport.protocol import LEASE_PARK
@@ -51,6 +52,7 @@ from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import LogError, RecordTooLarge
+from dqlab.plan import called
 from dqlab.texts import as_name
 
 __all__ = ["Slot", "SlotOptions"]
@@ -187,6 +189,7 @@ class Slot:
         self._turns: dict[Chunk, asyncio.Lock] = {}
         """The suspects that run in this process, with the lock that each of them holds."""
         self.process = SlotProcess(options.origin)
+        self._objects = Objects()
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[Any]] = set()
@@ -231,12 +234,17 @@ class Slot:
         if not self.process.stopping:  # unless this is the second stop
             self.process.stopping = True
             # In the slot's thread, behind what runs there: only that thread starts and ends processes.
-            ended = asyncio.wrap_future(self._thread.submit(self.process.close))
+            ended = asyncio.wrap_future(self._thread.submit(self._close))
             self._thread.shutdown(wait=False)
-            if self.process.child is not None:
+            if self.process.child is not None or self._objects.held:
                 await asyncio.wait((ended,), timeout=KILLED_IN)
         if self._coroutines is not None:
             self._coroutines.close()
+
+    def _close(self) -> None:
+        """End the process and the objects that the slot's thread has made."""
+        self.process.close()
+        self._objects.close()
 
     @property
     def in_hand(self) -> int:
@@ -476,7 +484,8 @@ class Slot:
         if blob is None or chunk.kind is Kind.VALUE or own.calls is not None or own.prepare is not None:
             return False
         try:
-            return not self._functions.open(hash, blob).is_coroutine
+            work = self._functions.open(hash, blob)
+            return not (is_coroutine(called(work.call)) if chunk.kind is Kind.ELEMENT else work.is_coroutine)
         except BaseException:  # noqa: BLE001 - `_execute` opens it again, and fails the message
             return False
 
@@ -516,6 +525,7 @@ class Slot:
         self._note_abandoned(name, running, chunk)
         self._thread.shutdown(wait=False)
         self._thread = SlotThread(f"dq-{self.name}")
+        self._objects = Objects()  # that function may still use the ones before
         self._context = self._context.copy()  # a context cannot be entered twice, and that function is still in it
         if self.process.child is not None:  # the thread that started the process owns it: Linux kills it with that one
             self._thread.submit(self.process.close)
@@ -572,7 +582,7 @@ class Slot:
 
     def _abandon_coroutines(self, thread: CoroutineThread, chunk: Chunk, clinging: list[int]) -> None:
         """Abandon the coroutines' thread to a coroutine that blocks it."""
-        self._coroutines = None
+        self._coroutines, self._objects = None, Objects()
         thread.close()
         for other in self._flying:  # `_attend` returns False for them, and they give back what has not ended
             other.stopped = True
@@ -615,13 +625,21 @@ class Slot:
                     self.process.run(chunk, blob)
                     return None
                 work = self._functions.open(frame.function, blob)
+                if frame.kind is Kind.ELEMENT:
+                    chunk.running = chunk.todo[0] if chunk.todo else None  # views show a document that waits for it
+                    work = self._objects.ready(frame.function, work, chunk.leased_at)
                 if self.options.calls is not None:
                     work = self.options.calls(work, chunk)
                 if chunk.lease.sink:
                     work = replace(work, rows=True)
+        except SetupFailed as failed:
+            halt_all(chunk, failed, self.options.origin)
+            return None
         except BaseException as error:  # noqa: BLE001 - users' imports run here; each message reports the failure
             fail_all(chunk, error, self.options.origin)
             return None
+        finally:
+            chunk.running = None
         concurrency = self.options.concurrency
         if not work.is_coroutine:
             self._at_least = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 
 from dqlab.config import check_count, check_timeout, nbytes_or_none, seconds_or_none
@@ -75,6 +76,8 @@ def isolation(
 
 def is_coroutine(call: Callable[..., Any]) -> bool:
     """Return whether a call returns an awaitable that an event loop must run."""
+    while type(call) is partial:
+        call = call.func
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
 
 

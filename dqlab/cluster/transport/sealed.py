@@ -45,6 +45,7 @@ from dqlab.cluster.transport.local_modules import (
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import NotPicklable, in_words
 from dqlab.failures.failure import class_name
+from dqlab.plan import Plan
 
 __all__ = [
     "SealError",
@@ -58,11 +59,13 @@ __all__ = [
     "open_here",
     "open_value",
     "opened_blob",
+    "opened_plan",
     "pack_function",
     "seal_function",
     "seal_or_explain",
     "seal_value",
     "with_options",
+    "with_plan_of",
 ]
 
 _MAIN = ("__main__", "__mp_main__")
@@ -362,11 +365,12 @@ def seal_value(value: object) -> bytes:
 
 
 def seal_function(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | Mapping[str, Any],
     version: Callable[[Any], str | None] | None = None,
     fingerprint: Callable[[list[Any]], Reached] | None = None,
+    what: str = "",
 ) -> bytes:
-    """Return a function as bytes, or raise NotPicklable that names the part to blame."""
+    """Return a function as bytes, or raise NotPicklable that names the part to blame, in `what` or the function."""
     # Lambdas, nested functions and those of `__main__` travel by value; parts of local modules by name and by value
     # (see `local_modules`), but only by name without a `fingerprint`, which must be importable by name. `version`: see
     # `_Pickler`.
@@ -381,7 +385,7 @@ def seal_function(
     try:
         sealed = seal(function)
     except SealError as error:
-        raise _not_picklable(function, f"function {name}", error) from error
+        raise _not_picklable(function, what or f"function {name}", error) from error
     if fingerprint is not None:
         local = local_modules()
         if next(named_in(sealed, local), None) is not None:
@@ -393,7 +397,7 @@ def seal_function(
 
 
 def _both(
-    function: Callable[..., Any],
+    function: object,
     local: Mapping[str, ModuleType],
     version: Callable[[Any], str | None] | None,
     fingerprint: Callable[[list[Any]], Reached],
@@ -434,7 +438,7 @@ def named_in(sealed: bytes, names: Iterable[str]) -> Iterator[str]:
 
 
 def _valued(
-    function: Callable[..., Any], version: Callable[[Any], str | None] | None, local: Mapping[str, ModuleType]
+    function: object, version: Callable[[Any], str | None] | None, local: Mapping[str, ModuleType]
 ) -> tuple[bytes, set[tuple[str, str]]]:
     """Return a function's pickle with local modules by value, and its parts of them."""
     # An object that cannot be pickled is fetched from its module instead, if it is a global of a module that the
@@ -518,9 +522,24 @@ class _Keeping(pickle.Unpickler):
             fill(kind, state)
 
 
-def pack_function(blob: bytes, *, code: str) -> bytes:
-    """Join a function's pickle with its short code version, as sent once per function."""
-    return pack({"code": code}, blob)
+def pack_function(blob: bytes, *, code: str, plan: Plan | None = None, given: bytes = b"") -> bytes:
+    """Join a function's pickle with its short code version and its plan, whose objects `given` holds sealed."""
+    if not plan:
+        return pack({"code": code}, blob)
+    return pack({"code": code, "plan": plan.settings}, blob, *([given] if given else []))
+
+
+def with_plan_of(blob: bytes, earlier: bytes, *, code: str) -> bytes:
+    """Add the plan of another packed function to one that has none, for a run that gets new code."""
+    meta, (function, *_) = unpack(blob)
+    before, (_, *given) = unpack(earlier)
+    return pack(meta | {"code": code, "plan": before["plan"]}, function, *given) if "plan" in before else blob
+
+
+def opened_plan(blob: bytes) -> Plan | None:
+    """Return the plan in a packed function, or None if it has none; opening it runs users' imports."""
+    meta, (_, *given) = unpack(blob)
+    return Plan.of(meta["plan"], open_value(given[0]) if given else {}) if "plan" in meta else None
 
 
 def with_options(blob: bytes, options: Sequence[str]) -> bytes:

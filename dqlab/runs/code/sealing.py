@@ -8,13 +8,30 @@ from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from dqlab.cluster.transport.sealed import SealError, blob_hash, pack_function, seal_function, seal_value, with_options
-from dqlab.errors import DqlabWarning, FunctionTooLarge
+from dqlab.cluster.transport.orders import Code
+from dqlab.cluster.transport.sealed import (
+    SealError,
+    blob_hash,
+    pack_function,
+    seal_function,
+    seal_value,
+    with_options,
+    with_plan_of,
+)
+from dqlab.errors import BadOption, DqlabWarning, FunctionTooLarge
 from dqlab.numbers import size as size_text
+from dqlab.plan import Plan, is_model
 from dqlab.rules.book import CodeRecord
 from dqlab.runs.code.changes import RETURN_IT, Changed, changes
 from dqlab.runs.code.source import attribute, innermost
-from dqlab.runs.code.versions import CodeVersion, exact_version, fingerprint, version_and_values
+from dqlab.runs.code.versions import (
+    CodeVersion,
+    digests,
+    exact_version,
+    fingerprint,
+    given_parts,
+    version_and_values,
+)
 from dqlab.store.values import MAX_FUNCTION
 from dqlab.user_frames import level_of_user
 
@@ -25,6 +42,7 @@ __all__ = [
     "check_weight",
     "code_record",
     "function_bytes",
+    "keeping_plan",
     "sealed_function",
     "warn_of_changes",
     "warn_of_scheme",
@@ -32,11 +50,27 @@ __all__ = [
 ]
 
 
-def sealed_function(fn: Callable[..., Any], *, options: Sequence[str] = ()) -> tuple[bytes, bytes, CodeVersion]:
+def sealed_function(
+    fn: Callable[..., Any],
+    *,
+    options: Sequence[str] = (),
+    plan: Plan | None = None,
+    newest: Code | None = None,  # of the run that gets `fn`, to be called as that one is
+) -> tuple[bytes, bytes, CodeVersion]:
     """Return a function's blob hash, blob and code version, or raise NotPicklable or FunctionTooLarge."""
     sealed = function_bytes(fn)  # first: an unpicklable value, such as a client, can take long to describe
     version, values = version_and_values(fn)
-    blob = pack_function(sealed, code=version.short)
+    if plan:
+        given = plan.given
+        what = "what travels with the function"
+        objects = seal_function(given, exact_version, fingerprint, what=what) if given else b""
+        version = version.with_given(digests(given))
+        blob = pack_function(sealed, code=version.short, plan=plan, given=objects)
+    else:
+        blob = pack_function(sealed, code=version.short)
+    if newest is not None:
+        blob, version = keeping_plan(blob, version, newest)
+    _check_object(fn, len(sealed))
     check_weight(version.name, len(blob), values)
     warn_of_changes(fn, (value for _, value in values))
     # The options that documents are opened with travel in the blob, so its hash covers them.
@@ -44,14 +78,20 @@ def sealed_function(fn: Callable[..., Any], *, options: Sequence[str] = ()) -> t
     return blob_hash(blob), blob, version
 
 
+def keeping_plan(blob: bytes, version: CodeVersion, newest: Code) -> tuple[bytes, CodeVersion]:
+    """Return a packed function with the plan of its run's newest code, and its version then."""
+    version = version.with_given(given_parts(newest.code.get("parts") or {}))
+    return with_plan_of(blob, newest.blob, code=version.short), version
+
+
 def function_bytes(fn: Callable[..., Any]) -> bytes:
     """Return a function's pickle, with what it uses of local modules, or raise NotPicklable."""
     return seal_function(fn, version=exact_version, fingerprint=fingerprint)
 
 
-def code_record(version: CodeVersion, blob: bytes) -> CodeRecord:
-    """Return a code version as the queue stores it."""
-    return {
+def code_record(version: CodeVersion, blob: bytes, *, planned: bool = False) -> CodeRecord:
+    """Return a code version as the queue stores it; `planned`: with a plan beside its function."""
+    record: CodeRecord = {
         "name": version.name,
         "hash": version.hash,
         "short": version.short,
@@ -60,6 +100,7 @@ def code_record(version: CodeVersion, blob: bytes) -> CodeRecord:
         "blob": blob,
         "parts": version.parts,
     }
+    return {**record, "planned": True} if planned else record
 
 
 class ChangesACopy(DqlabWarning):
@@ -122,6 +163,18 @@ HEAVY = 50_000_000
 
 class HeavyFunction(DqlabWarning):
     """The function takes large values along to its consumers."""
+
+
+def _check_object(fn: object, nbytes: int) -> None:
+    """Raise BadOption for a large object as a function, which its class would make on the consumers."""
+    kind = type(fn)
+    if nbytes > HEAVY and is_model(kind):
+        problem = (
+            f"is an object of {size_text(nbytes)}, which was made here and would be sent to each process of consumers. "
+            f"Pass its class, and the arguments to make it there: map({kind.__name__}, documents, init={{...}}). "
+            "Nothing was submitted."
+        )
+        raise BadOption(option="fn", value=f"<{kind.__name__}>", problem=problem)
 
 
 def check_weight(name: str, nbytes: int, values: Iterable[tuple[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from dqlab.errors import BadOption
 from dqlab.numbers import many
+from dqlab.plan import Plan, called, is_model
 from dqlab.texts import one_line
 
 __all__ = ["check_function", "check_takes", "check_takes_one", "own_signature"]
@@ -23,13 +24,14 @@ def check_function(value: object, *, option: str = "fn") -> None:
     raise BadOption(option=option, value=value, problem=problem)
 
 
-def check_takes_one(fn: Callable[..., Any]) -> None:
+def check_takes_one(fn: Callable[..., Any], plan: Plan | None = None) -> None:
     """Raise BadOption for a function, method or partial that certainly cannot take one positional argument."""
-    signature = own_signature(fn)
+    signature = own_signature(called(fn))
     if signature is None:  # let through: classes and other callables may show a signature that is not their own
         return
+    names = (plan.setup or {}) if plan is not None else {}
     try:
-        signature.bind(None)
+        signature.bind(*([None] * (1 + is_model(fn))), **dict.fromkeys(names))
     except TypeError as error:
         problem = (
             f"cannot be called with one document: {_with_parameters(error, signature)} Nothing was submitted. Map a "

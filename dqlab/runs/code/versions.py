@@ -40,6 +40,7 @@ from dqlab.cluster.transport.local_modules import Reached, is_local, lazy_digest
 from dqlab.cluster.transport.sealed import SealError, captured, dispatches, global_names, seal_value
 from dqlab.imports import loaded
 from dqlab.notebook import running_cell
+from dqlab.plan import GIVEN, is_model
 from dqlab.runs.code.source import (
     Definition,
     Sources,
@@ -58,8 +59,10 @@ __all__ = [
     "Redefined",
     "can_run_here",
     "code_version",
+    "digests",
     "exact_version",
     "fingerprint",
+    "given_parts",
     "same_scheme",
     "version_and_values",
 ]
@@ -128,6 +131,24 @@ class CodeVersion:
             return []
         names = sorted(self.parts.keys() | earlier.keys())
         return [name for name in names if self.parts.get(name) != earlier.get(name)]
+
+    def with_given(self, given: Mapping[str, str]) -> CodeVersion:
+        """Return the version of the function with objects that travel along, by their digests."""
+        if not given:
+            return self
+        digest = blake2b(repr((self.hash, sorted(given.items()))).encode(), digest_size=16).hexdigest()
+        parts = self.parts | dict(given)
+        return dataclasses.replace(self, hash=f"{_SCHEME}-{digest}", short=digest[:6], parts=parts)
+
+
+def digests(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return a digest of each object that travels along with a function, by name."""
+    return {name: _Walk(value).version(value).hex()[:16] for name, value in given.items()}
+
+
+def given_parts(parts: Mapping[str, str]) -> dict[str, str]:
+    """Return the digests of the objects that travelled along, among the parts of a version."""
+    return {name: parts[name] for name in GIVEN if name in parts}
 
 
 def code_version(function: Callable[..., Any]) -> CodeVersion:
@@ -201,20 +222,20 @@ class Redefined:
         """Kept alive, so that no other function gets its id."""
         self._found: Callable[..., Any] | None = None
 
-    def newer(self, name: str, short: str) -> Callable[..., Any] | None:
-        """Return the function if its version does not start with `short`, else None."""
+    def newer(self, name: str, short: str, given: Callable[[], Mapping[str, str]] = dict) -> Callable[..., Any] | None:
+        """Return the function if its version, with what is `given` along, does not start with `short`, else None."""
         function = getattr(sys.modules.get("__main__"), name, None) if name.isidentifier() else None
         looked = id(function), running_cell(), short
         if looked != self._looked:
-            self._looked, self._function, self._found = looked, function, _if_other(function, short)
+            self._looked, self._function, self._found = looked, function, _if_other(function, short, given)
         return self._found
 
 
-def _if_other(function: Any, short: str) -> Callable[..., Any] | None:
-    if not short or not callable(function) or isinstance(function, type):
+def _if_other(function: Any, short: str, given: Callable[[], Mapping[str, str]]) -> Callable[..., Any] | None:
+    if not short or not callable(function) or (isinstance(function, type) and not is_model(function)):
         return None
     with suppress(Exception):  # values that it reads run their own code, which may raise anything
-        return function if code_version(function).short != short else None
+        return function if code_version(function).with_given(given()).short != short else None
     return None
 
 

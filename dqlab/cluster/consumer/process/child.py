@@ -24,7 +24,8 @@ from dqlab import platforms
 from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Records, Say, record
 from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, fail_all, run_calls
 from dqlab.cluster.consumer.running.functions import FunctionCache
-from dqlab.cluster.consumer.running.outcomes import Done
+from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halted
+from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents import Document, pdf
 from dqlab.documents.ahead import ReadAhead
@@ -67,6 +68,7 @@ class Turns:
         self._run, self._coming, self._asked = b"", deque[bytes](), False
         """The run and its next messages as the slot has announced them, and whether it was asked to announce."""
         self._reads: ReadAhead | None = None
+        self._objects = Objects()
 
     def live(self) -> None:
         """Run messages until the slot closes its end, then raise SystemExit."""
@@ -83,15 +85,25 @@ class Turns:
             error: BaseException | None = None
             try:
                 work = functions.open(meta["hash"], bytes(parts[0]))
+                if self.kind is Kind.ELEMENT:
+                    work = self._objects.ready(meta["hash"], work, 0.0)
                 if meta["rows"]:
                     work = replace(work, rows=True)
             except BaseException as raised:  # noqa: BLE001 - users' imports run here; each message reports the failure
                 error = raised
             self._say(record(Say.OPENED))
+            if isinstance(error, SetupFailed):
+                # Once, and it ends: the slot gives back the other messages, and a later try needs a new process.
+                self.append((self.popleft(), UNDECIDED, halted(error, origin), None))
+                raise SystemExit
             if error is not None:
                 fail_all(self, error, origin)
             else:
                 run_calls(self, self._noting(work), origin)
+
+    def close(self) -> None:
+        """End the objects made for its function."""
+        self._objects.close()
 
     # --- as a chunk -------------------------------------------------------------------------
 
@@ -267,8 +279,12 @@ def main(turns: int, words: int, parent: int) -> None:
     platforms.die_with(parent)
     last = LastWords(words)
     _expect_the_worst(last)
-    with suppress(BrokenPipeError):  # the slot has ended while a record was written
-        Turns(turns, *_own_pipes(), last).live()
+    here = Turns(turns, *_own_pipes(), last)
+    try:
+        with suppress(BrokenPipeError):  # the slot has ended while a record was written
+            here.live()
+    finally:
+        here.close()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from hashlib import blake2b
 from dqlab.cluster.consumer.process.child_handle import Child
 from dqlab.cluster.consumer.process.pipes import Record, Say
 from dqlab.cluster.consumer.running.chunk import Chunk
-from dqlab.cluster.consumer.running.execution import Origin
+from dqlab.cluster.consumer.running.execution import HALT, Origin
+from dqlab.cluster.consumer.running.models import SetupFailed, halted
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done, Undecided
 from dqlab.cluster.transport.isolation import Isolation, size
 from dqlab.cluster.transport.wire import unpack
@@ -45,6 +46,8 @@ _OUTCOMES: dict[int, Outcome | Undecided] = {int(outcome): outcome for outcome i
 STARTING_S = 60.0
 OPENING_S = 60.0
 """Seconds that a function may take to open where messages have a timeout, since its imports happen only once."""
+SETUP_S = 600.0
+"""The same for a function with a plan, which may load a model."""
 FRUITLESS = 3
 """Processes in a row that may end before they begin a message, until the next message is charged."""
 FULL = 0.75
@@ -64,6 +67,8 @@ class SlotProcess:
         self.renewed = 0.0
         """When credentials were renewed here; an older process still has the old ones. Seconds of `time.monotonic`."""
         self._turn = 0
+        self.halted: tuple[bytes, float, bytes] | None = None
+        """The function that could not be set up last, when, and the outcome of its messages."""
 
     def run(self, chunk: Chunk, blob: bytes) -> None:
         """Run the messages left in a chunk with a function that `pack_function` has packed."""
@@ -115,6 +120,19 @@ class _Passage:
         self._timing = False
         self._mixed_up = False
         """The process sent an outcome out of turn, so none of its records counts any more."""
+        failed = slot.halted
+        tried = failed is not None and failed[0] == self._hash and chunk.leased_at <= failed[1]
+        self._halted = failed[2] if failed is not None and tried else b""
+        """Outcome of messages whose function could not be set up."""
+
+    @property
+    def _planned(self) -> bool:
+        """Whether the process may have to make objects before the first message."""
+        return "plan" in unpack(self._blob)[0]
+
+    @property
+    def _hash(self) -> bytes:
+        return self._chunk.frames[0].function
 
     def run(self) -> None:
         """Run the messages left in the chunk."""
@@ -163,7 +181,7 @@ class _Passage:
             child = self._child
             if not turns and child.reads_of is not None:  # after `_next`: it announces what follows that message
                 self._announce(child, child.reads_of)
-            child.run(self._chunk.frames[0].function, self._chunk.kind, self._blob, rows=self._chunk.lease.sink)
+            child.run(self._hash, self._chunk.kind, self._blob, rows=self._chunk.lease.sink)
             turns.append(slot.next_turn())
             child.give(turns[-1], self._messages[index])
             given.append((turns[-1], index))
@@ -193,9 +211,12 @@ class _Passage:
                 index = chunk.todo.popleft()
             except IndexError:
                 break
-            if index not in chunk.cancelled:
+            if index in chunk.cancelled:
+                chunk.done.append((index, Outcome.RETURN, b"", None))
+            elif self._halted:
+                chunk.done.append((index, UNDECIDED, self._halted, None))
+            else:
                 return index
-            chunk.done.append((index, Outcome.RETURN, b"", None))
         return None
 
     def _used_up(self, child: Child) -> bool:
@@ -263,6 +284,8 @@ class _Passage:
             _, index = self._given.popleft()
             self._note(index, record)  # before the outcome is in `done`: see `Chunk.ended`
             done: Done = index, _OUTCOMES[record.outcome], record.body, record.key
+            if done[1] is UNDECIDED and HALT in unpack(done[2])[0]:
+                self._halt(done[2])
             if self._chunk.apart is not None and done[1] is not Outcome.ACK:
                 # It may lack what was set up in its worker, where it runs next: what it raises here is not its outcome.
                 self._chunk.apart.add((self._chunk.run, self._chunk.id_at(index)))
@@ -287,7 +310,7 @@ class _Passage:
                 self._end(None)
             return
         if limits.timeout is not None and running > (
-            max(limits.timeout, OPENING_S) if child.opening else limits.timeout
+            max(limits.timeout, SETUP_S if self._planned else OPENING_S) if child.opening else limits.timeout
         ):
             self._end(MessageTimeout(seconds=limits.timeout))
         elif now - self._looked >= LOOK_S:
@@ -327,6 +350,10 @@ class _Passage:
                 self._chunk.todo.appendleft(index)
             elif not charged:
                 self._chunk.done.append((index, Outcome.RETURN, b"", None))
+            elif child.opening and self._planned:  # no message has begun: its function is to blame, or this machine
+                died = SetupFailed("the process", error or ProcessDied(how=how_it_ended(status)))
+                self._halt(halted(died, slot.origin))
+                self._chunk.done.append((index, UNDECIDED, self._halted, None))
             else:
                 self._charge(child, turn, index, error or ProcessDied(how=how_it_ended(status)), held)
         slot.fruitless = 0 if begun or error or not charged else slot.fruitless + 1
@@ -336,6 +363,11 @@ class _Passage:
         self._still, self._mixed_up, slot.ahead = False, False, 1
         slot.close()
         self._time(running=False)
+
+    def _halt(self, outcome: bytes) -> None:
+        """Give all other messages back too: the run pauses, since its function cannot be set up here."""
+        self._halted = outcome
+        self._slot.halted = self._hash, time.monotonic(), outcome
 
     def _charge(self, child: Child, turn: int, index: int, error: DqlabError, held: float) -> None:
         meta, _ = unpack(self._blob)

@@ -29,6 +29,7 @@ from dqlab.documents.storage import local_path, read_before
 from dqlab.errors import NotACall, NotAwaited, NotCalled, ResultNotPicklable, ResultTooLarge
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
+from dqlab.plan import Plan
 from dqlab.rules.retry import Later
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 ACK = Outcome.ACK
 
 __all__ = [
+    "HALT",
     "Coroutines",
     "Flight",
     "Origin",
@@ -50,6 +52,7 @@ __all__ = [
     "failed",
     "run_calls",
     "run_chunk",
+    "take",
 ]
 
 
@@ -76,6 +79,8 @@ class Work:
     """Short code version, for failures."""
     rows: bool = False
     """Results go into a sink and may be large."""
+    plan: Plan | None = None
+    """How to call it, unless as a plain function."""
 
     @property
     def is_coroutine(self) -> bool:
@@ -248,7 +253,7 @@ def run_chunk(chunk: Chunk, work: Work, origin: Origin) -> None:
 
 def fail_all(chunk: Queued, error: BaseException, origin: Origin) -> None:
     """Fail every message left in the chunk, for example when its function cannot be opened."""
-    while (index := _take(chunk)) is not None:
+    while (index := take(chunk)) is not None:
         _fail(chunk, index, error, origin)
 
 
@@ -263,7 +268,12 @@ def _fail(chunk: Queued, index: int, error: BaseException, origin: Origin) -> No
     chunk.done.append(failed(index, error, origin, "", key, 0.0))
 
 
-def _take(chunk: Queued) -> int | None:
+HALT = "halt"
+"""Where the payload of an undecided outcome says why its run has to pause."""
+
+
+def take(chunk: Queued) -> int | None:
+    """Take the next message of a chunk, or return None."""
     try:
         return None if chunk.stopped else chunk.todo.popleft()
     except IndexError:
@@ -433,7 +443,7 @@ class Coroutines:
     def _next(self) -> tuple[Flight, int] | None:
         while self._waiting:
             flight = self._waiting[0]
-            index = _take(flight.chunk)
+            index = take(flight.chunk)
             if not flight.chunk.todo or index is None:
                 self._waiting.popleft()
                 _resolve(flight.begun)

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from dqlab.cluster.consumer.running.execution import Work
-from dqlab.cluster.transport.sealed import open_value
+from dqlab.cluster.transport.sealed import open_value, opened_plan
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents.storage import learn
 from dqlab.errors import DqlabError
@@ -47,7 +47,7 @@ class FunctionCache:
         if work is None:
             meta, parts = unpack(blob)
             learn(meta.get("options", ()))  # before the function is opened: it may hold documents itself
-            work = Work(open_value(parts[0]), meta["code"])
+            work = Work(open_value(parts[0]), meta["code"], plan=opened_plan(blob))
             self._opened[hash] = work
             while len(self._opened) > KEEP:
                 self._opened.popitem(last=False)

@@ -1,0 +1,131 @@
+"""The objects that one slot, or its process, has made for the function it runs: a model, and keywords of `setup`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dqlab.cluster.consumer.running.execution import HALT, Origin, Queued, Work, take
+from dqlab.cluster.consumer.running.outcomes import UNDECIDED
+from dqlab.cluster.transport.wire import pack
+from dqlab.failures.failure import Failure
+from dqlab.plan import is_model
+from dqlab.stats.runs import UNMADE
+from dqlab.texts import one_line
+
+__all__ = ["Objects", "SetupFailed", "halt_all", "halted"]
+
+TURN_S = 120.0
+"""Seconds to wait until no other process of this machine makes objects; then they are made all the same."""
+LOOK_S = 0.05
+
+
+class SetupFailed(Exception):
+    """The objects for a function could not be made; no document is to blame."""
+
+    def __init__(self, what: str, cause: BaseException) -> None:
+        super().__init__(what)
+        self.what, self.cause = what, cause
+
+
+class Objects:
+    """The objects made for one function, until another function needs its own."""
+
+    # Only the thread that runs the function touches them, so no two threads ever use the same object.
+
+    def __init__(self) -> None:
+        self._hash = b""
+        self._call: Any = None
+        self._made: list[Any] = []
+        self._failed: tuple[bytes, float, SetupFailed] | None = None
+
+    def ready(self, hash: bytes, work: Work, leased_at: float) -> Work:
+        """Return a function that is ready for documents, or raise SetupFailed; the first time makes what it needs."""
+        setup = (work.plan.setup or {}) if work.plan is not None else {}
+        if not setup and not is_model(work.call):
+            return work
+        if hash != self._hash:
+            self._check(hash, leased_at)
+            self.close()
+            what = getattr(work.call, "__name__", "the function")
+            try:
+                with _turn():
+                    call = work.call
+                    if is_model(call):
+                        call = call(**((work.plan.init or {}) if work.plan is not None else {}))
+                        self._made.append(call)
+                    made = {name: make() for name, make in setup.items()}
+                    self._made += made.values()
+            except BaseException as error:
+                self.close()
+                self._failed = hash, time.monotonic(), SetupFailed(what, error)
+                raise self._failed[2] from error
+            self._hash, self._call = hash, partial(call, **made) if made else call
+        return replace(work, call=self._call)
+
+    @property
+    def held(self) -> bool:
+        """Whether there are objects to end."""
+        return bool(self._made)
+
+    def _check(self, hash: bytes, leased_at: float) -> None:
+        """Raise again what failed for messages that were leased before: the run is paused, and a try may take long."""
+        if self._failed is not None and self._failed[0] == hash and leased_at <= self._failed[1]:
+            raise self._failed[2]
+
+    def close(self) -> None:
+        """End the objects: call `close` of those that have it."""
+        made, self._made, self._hash, self._call = self._made, [], b"", None
+        for each in reversed(made):
+            with suppress(BaseException):  # users' code, whose results nobody needs any more
+                close = getattr(each, "close", None)
+                if callable(close):
+                    close()
+
+
+def halt_all(chunk: Queued, failed: SetupFailed, origin: Origin) -> None:
+    """Leave all messages of a chunk undecided, for a run that pauses because its function cannot be set up."""
+    outcome = halted(failed, origin)
+    while (index := take(chunk)) is not None:
+        chunk.done.append((index, UNDECIDED, outcome, None))
+
+
+def halted(failed: SetupFailed, origin: Origin) -> bytes:
+    """Return the payload of a message without an outcome of its own: why its run pauses, and the failure."""
+    error = failed.cause
+    failure = Failure.from_exception(
+        error, key=None, code="", consumer=origin.consumer, worker=origin.worker, when=time.time(), seconds=0.0
+    )
+    last = one_line(f"{failure.error}: {failure.message}" if failure.message else failure.error, 300)
+    at = f" at {failure.at}" if failure.at else ""
+    why = f"{UNMADE} on {origin.worker}, in {failed.what}: {last}{at}"
+    return pack({HALT: why}, failure.to_bytes())
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Wait until no other process of this user makes objects on this machine: memory peaks while a model loads."""
+    path = Path(tempfile.gettempdir()) / f"dqlab-setup-{os.getuid()}.lock"
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:  # no room or no right to write: then without turns
+        yield
+        return
+    try:
+        until = time.monotonic() + TURN_S
+        while time.monotonic() < until:
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(LOOK_S)
+        yield
+    finally:
+        os.close(lock)  # which gives the turn back
