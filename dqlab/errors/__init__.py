@@ -866,7 +866,7 @@ class ResultsFull(RunError):
 
 
 class AllFailed(RunError):
-    """The first documents of the run all failed; it paused itself."""
+    """So many documents of the run failed that it paused itself; see `stop_if` of `map`."""
 
     text = (
         "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); {fix}. Or go on regardless with "

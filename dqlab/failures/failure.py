@@ -25,7 +25,7 @@ from dqlab.errors import FrameCorrupt, MessageError
 from dqlab.texts import brief, kept, restored, said_by
 from dqlab.user_frames import is_own, is_users
 
-__all__ = ["NO_ERROR", "Failure", "class_name", "retryable", "shown_name", "users_part"]
+__all__ = ["NO_ERROR", "Failure", "class_name", "kinds_of", "path_of", "retryable", "shown_name", "users_part"]
 
 NO_ERROR = "NoAnswer"
 """The name where there was no exception: see `dqlab.failures.records.NO_ANSWER`."""
@@ -65,6 +65,8 @@ _SIGNATURE = re.compile(
 )
 """Python's wording for a call that does not fit a signature."""
 _TYPES = {"key": str | None, "when": int | float, "seconds": int | float, "after": int | float}
+_BARE = ("builtins", "__main__", "__mp_main__")
+"""Modules that tracebacks leave out."""
 _MAX_FRAMES = 1_000
 _MAX_NAME = 300
 _MAX_CAUSES = 5
@@ -97,6 +99,8 @@ class Failure:
     """Time spent in the function."""
     after: float = 0.0
     """Seconds for which the server of its document asked to wait."""
+    kinds: str = ""
+    """Its classes, the nearest first, as `kinds_of` writes them."""
 
     @classmethod
     def from_exception(
@@ -128,6 +132,7 @@ class Failure:
             when=when,
             seconds=seconds,
             after=after,
+            kinds=kinds_of(exception),
         )
 
     def to_bytes(self) -> bytes:
@@ -138,7 +143,7 @@ class Failure:
     def from_bytes(cls, record: bytes | memoryview) -> Self:
         """Return the record that `to_bytes` wrote, or raise `FrameCorrupt`."""
         try:
-            entries = {"after": 0.0} | json.loads(restored(bytes(record)))
+            entries = {"after": 0.0, "kinds": ""} | json.loads(restored(bytes(record)))
             # A newer version may have written more fields. A new field needs a default here: records in logs lack it.
             values = {field.name: entries[field.name] for field in fields(cls)}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -198,14 +203,33 @@ def _last_code(trace: TracebackType | None) -> CodeType | None:
 
 def retryable(exception: BaseException) -> bool:
     """Return False for failures that would repeat with the same code and document."""
+    return not all(isinstance(each, _FUTILE) or _is_mistake(each) for each in _leaves(exception))
+
+
+def kinds_of(exception: BaseException) -> str:
+    """Return the names of an exception's classes, the nearest first; of a group, a line for each of its members."""
+    # A failure that is not retried gets a "!", and no classes above the one that is the reason.
+    lines = []
+    try:
+        for leaf in islice(_leaves(exception), _MAX_MEMBERS):
+            kinds: tuple[type, ...] = type(leaf).__mro__[:-1]
+            futile = next((at for at, kind in enumerate(kinds) if kind in _FUTILE), 0 if _is_mistake(leaf) else None)
+            names = " ".join(map(path_of, kinds if futile is None else kinds[: futile + 1]))
+            lines.append(names if futile is None else f"!{names}")
+    except BaseException:  # noqa: BLE001 - a metaclass, or `__class__`, may return anything, or raise
+        return ""
+    return "\n".join(lines)
+
+
+def _leaves(exception: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, or the members of a group: it is worth a retry if one of them is."""
     members = [exception]
     while members:  # not by recursion: groups may hold groups, a thousand deep
         member = members.pop()
-        if isinstance(member, BaseExceptionGroup):  # worth a retry if one of its members is
+        if isinstance(member, BaseExceptionGroup):
             members += member.exceptions
-        elif not isinstance(member, _FUTILE) and not _is_mistake(member):
-            return True
-    return False
+        else:
+            yield member
 
 
 def _is_mistake(exception: BaseException) -> bool:
@@ -324,10 +348,16 @@ def class_name(kind: type) -> str:
     """Return a class's name as Python's own tracebacks write it."""
     try:
         name, module = kind.__qualname__, kind.__module__
-        full = name if module in ("builtins", "__main__", "__mp_main__") else f"{module}.{name}"
+        full = name if module in _BARE else f"{module}.{name}"
         return brief(str.__str__(full), _MAX_NAME)
     except BaseException:  # noqa: BLE001 - a metaclass may return anything, or raise
         return brief(type.__dict__["__name__"].__get__(kind), _MAX_NAME)
+
+
+def path_of(kind: type) -> str:
+    """Return a class's name with its module, the same for the user's script in every process."""
+    module, name = kind.__module__, class_name(kind)
+    return f"{'builtins' if module == 'builtins' else '__main__'}.{name}" if module in _BARE else name
 
 
 def traceback_text(exception: BaseException, trace: TracebackType | None) -> str:

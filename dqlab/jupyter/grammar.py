@@ -265,8 +265,8 @@ def _submit() -> Command:
     most = "most memory of a process, as 1GB; it is killed when it has more"
     command.add("--memory", metavar="SIZE", names=Names.NEW, help=most)
     command.add("--max-messages-per-process", type=int, metavar="N", help="start a new process after so many documents")
-    failing = "pause when at least N documents have failed and none has succeeded; default: 100"
-    command.add("--stop-if", type=_stop_if, metavar="N|never", default=100, help=failing)
+    failing = "pause when N documents have failed, or N %% of those that ended; default: the first 100, all of them"
+    command.add("--stop-if", type=_stop_if, metavar="N|N%|never", default="auto", help=failing)
     written = "write results there: a folder or URL for Parquet, or txt/{key}.txt for files"
     command.add("--sink", metavar="PATH", names=Names.NEW, help=written)
     there = "when a run of that name exists: the same if code and documents are, start over, or retry what is dead"
@@ -275,12 +275,13 @@ def _submit() -> Command:
     return _out(command.add("-w", "--wait", action="store_true", help="return when it is done"))
 
 
-def _stop_if(word: str) -> int | None:
-    if word == "never":
-        return None
-    if not word.isdecimal():
-        raise argparse.ArgumentTypeError(f"{word!r} is neither a whole number nor `never`")
-    return int(word)
+def _stop_if(word: str) -> int | float | str | None:
+    if word in ("never", "auto"):
+        return None if word == "never" else word
+    try:
+        return float(word[:-1]) / 100 if word.endswith("%") else int(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is neither a whole number, a share as 5%, nor `never`") from None
 
 
 def _results() -> Command:

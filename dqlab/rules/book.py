@@ -15,11 +15,13 @@ from dqlab.failures.classes import FailureClass, FailureClasses
 from dqlab.failures.failure import NO_ERROR, Failure
 from dqlab.failures.records import NO_ANSWER
 from dqlab.frame import NO_ID
+from dqlab.numbers import many
 from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import CodeName, Failing, LaneReport
 from dqlab.rules.result_index import ResultIndex
 from dqlab.rules.states import State, stretches
+from dqlab.rules.stopping import Stop
 from dqlab.stats.eta import Effort
 from dqlab.texts import one_line
 
@@ -86,8 +88,10 @@ class RunRecord:
     """Nothing is put any more."""
     process: dict[str, Any] | None = None
     """Limits of the processes its messages run in, as the consumers understand them; None = they run in threads."""
-    stop_if: int | None = None
-    """Pause a shard of it when this many documents are dead there and none has succeeded; None = never (again)."""
+    stop_if: int | float | None = None
+    """Pause a shard of it when so much has failed there; None = never (again). See `rules.stopping`."""
+    stop_despite: bool = False
+    """Pause it even if documents have succeeded."""
     halted: str = ""
     """Why it paused itself because of `stop_if`; "" once it was resumed."""
     sink: dict[str, Any] | None = None
@@ -141,18 +145,24 @@ class Book:
         return self.stopped or bool(self.halted)
 
     @property
-    def fails_throughout(self) -> bool:
-        """As many documents are dead as `stop_if` allows, none has succeeded, and others still wait."""
-        if self.record is None or self.record.stop_if is None:
-            return False
-        counts = self.lane.counts
+    def stop(self) -> Stop | None:
+        """When it pauses itself."""
+        record = self.record
+        return None if record is None or record.stop_if is None else Stop(record.stop_if, despite=record.stop_despite)
+
+    @property
+    def fails_too_much(self) -> bool:
+        """Documents fail as its `stop` says, and others still wait."""
+        stop, counts = self.stop, self.lane.counts
         waiting = counts[State.READY] + counts[State.DELAYED]
-        return counts[State.DEAD] >= self.record.stop_if and not counts[State.ACKED] and waiting > 0
+        return stop is not None and waiting > 0 and stop.due(dead=counts[State.DEAD], acked=counts[State.ACKED])
 
     def explain_failing(self) -> str:
         """Describe in a few words what failed."""
-        dead, top = self.lane.counts[State.DEAD], self.classes.top(1)
+        dead, acked, top = self.lane.counts[State.DEAD], self.lane.counts[State.ACKED], self.classes.top(1)
         what = "its first document failed" if dead == 1 else f"all of its first {dead:,} documents failed"
+        if acked:
+            what = f"{dead:,} of its first {many(dead + acked, 'document')} failed"
         if top and top[0].dead:
             of = "" if top[0].dead == dead else f", {top[0].dead:,} of them"
             return f"{what}{of} with {one_line(f'{top[0].error}: {top[0].message}', _WHAT)}"
@@ -277,6 +287,7 @@ class Book:
             halted=self.halted,
             held=lane.held,
             stop_if=record.stop_if if record else None,
+            stop_despite=record is not None and record.stop_despite,
             sealed=lane.sealed,
             total=record.total if record else None,
             incomplete=record.incomplete if record else None,

@@ -12,6 +12,8 @@ import math
 from random import Random
 from typing import NamedTuple
 
+from dqlab.errors import FrameCorrupt
+from dqlab.failures.failure import Failure
 from dqlab.failures.records import asked_wait, fingerprint_of, keep
 from dqlab.frame import Outcome, Piece, Settlement
 from dqlab.rules.batches import Batch
@@ -54,7 +56,7 @@ def fail(
     if outcome is not Outcome.NACK:
         record.exceptions += 1
         record.failure = keep(entry)
-    record.reason = _death_reason(lane, record, outcome, early=early)
+    record.reason = _death_reason(lane, record, outcome, entry, early=early)
     if record.reason and outcome is Outcome.NACK:
         _bury(lane, batch, index, record)
         return True
@@ -131,20 +133,30 @@ def _without_answer(record: Trouble) -> str:
     return " and ".join(f"{way} {_times(n)}" for way, n in ways if n)
 
 
-def _death_reason(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str:
+def _death_reason(lane: Lane, record: Trouble, outcome: Outcome, entry: bytes, *, early: bool) -> str:
     """Return why a message is not delivered again, or "" if it is."""
     if early:
         return "not retried after early ack"
-    if outcome is Outcome.REJECT:
-        return "not retried"
     if outcome is Outcome.NACK:
         return ""
-    retries = lane.retry.retries
+    retry, retries, rejected = lane.retry, lane.retry.retries, outcome is Outcome.REJECT
+    if retry.on or retry.never:
+        if not retry.allows(_kinds_in(entry), rejected=rejected):
+            return "not retried" if rejected else "not retried, as on= and never= of its Retry say"
+    elif rejected:
+        return "not retried"
     if record.exceptions <= retries:
         return ""
     return (
         f"{retries} {'retry' if retries == 1 else 'retries'} used up" if retries else "not retried, because retries=0"
     )
+
+
+def _kinds_in(entry: bytes) -> str:
+    try:
+        return Failure.from_bytes(entry).kinds
+    except FrameCorrupt:  # a record of a later version
+        return ""
 
 
 def _times(n: int) -> str:

@@ -59,7 +59,7 @@ class Ledger:
         self._unended: dict[bytes, Book] = {}
         """Books that have not ended, and perhaps some that just have."""
         self._judged: dict[bytes, Book] = {}
-        """Books of runs that pause themselves if everything fails, until one document has succeeded."""
+        """Books of runs that may still pause themselves because documents fail."""
         self.rebuilding = False
         """No function is forgotten before `check_functions`: the records read back do not have all that named one."""
         self.book(NO_ID)
@@ -99,12 +99,13 @@ class Ledger:
         self.note_functions()
 
     def halt_failing(self) -> list[bytes]:
-        """Pause the runs that fail throughout, each once, and return them."""
+        """Pause the runs that fail too much, each once, and return them."""
         halted = []
         for run, book in list(self._judged.items()):
-            if book.lane.counts[State.ACKED] or book.lane.done:
+            stop = book.stop
+            if stop is None or book.lane.done or stop.over(acked=book.lane.counts[State.ACKED]):
                 del self._judged[run]
-            elif book.fails_throughout:
+            elif book.fails_too_much:
                 self.shard.journal.admit()
                 self.shard.journal.noted()  # what time has just changed is not part of the order
                 # An order, so that the log has the verdict and replaying it judges nothing.

@@ -94,7 +94,8 @@ class LaneReport:
     """Why it paused itself: everything fails, or its documents are refused."""
     held: str = ""
     """Why its consumers cannot keep results at the moment."""
-    stop_if: int | None = None
+    stop_if: int | float | None = None
+    stop_despite: bool = False
     sealed: bool = False
     total: int | None = None
     incomplete: str | None = None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from dqlab.config import check_count, seconds
 from dqlab.errors import BadOption, DqlabError
+from dqlab.failures.failure import path_of
 
-__all__ = ["Later", "Retry"]
+__all__ = ["Later", "Retry", "as_retry"]
 
 _MAX_DOUBLINGS = 64
 SHORTEST = 0.1
@@ -72,20 +74,38 @@ class Retry:
     jitter : bool, default True
         Draw each delay from 0 to its bound, so that messages that failed together do not return together
         (full jitter; M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
+    on : exception classes or their names, optional
+        Retry these only. They are retried even if they are of the classes that never are, such as `FileNotFoundError`.
+    never : exception classes or their names, optional
+        Do not retry these. The nearest class of an exception that is named here, in `on`, or among those that are never
+        retried decides: with ``on=OSError``, a `FileNotFoundError` still is not. A name is a class's own, "Timeout", or
+        has its module, "requests.exceptions.Timeout".
 
     Raises
     ------
     BadOption
-        A negative or fractional number of retries, or something that is not a duration.
+        A negative or fractional number of retries, something that is not a duration, or a class that is not one of
+        exceptions, or is in both `on` and `never`.
+
+    Examples
+    --------
+    >>> Retry(5, on=(TimeoutError, "RateLimitError"), never="AuthenticationError").on
+    ('builtins.TimeoutError', 'RateLimitError')
     """
 
     retries: int = 3
     backoff: float | str = 1.0
     max_backoff: float | str = 300.0
     jitter: bool = True
+    on: type[BaseException] | str | Iterable[type[BaseException] | str] = ()
+    never: type[BaseException] | str | Iterable[type[BaseException] | str] = ()
 
     def __post_init__(self) -> None:
         check_count("retries", self.retries, least=0)
+        for option in ("on", "never"):
+            object.__setattr__(self, option, _names_of(option, getattr(self, option)))
+        if both := set(self._on) & set(self._never):
+            raise BadOption(option="never", value=", ".join(sorted(both)), problem="is in on= too.")
         object.__setattr__(self, "backoff", seconds(self.backoff, name="backoff"))
         object.__setattr__(self, "max_backoff", seconds(self.max_backoff, name="max_backoff"))
 
@@ -94,3 +114,52 @@ class Retry:
         doublings = min(max(exceptions - 1, 0), _MAX_DOUBLINGS)
         bound = min(float(self.max_backoff), float(self.backoff) * 2.0**doublings)
         return random.uniform(0.0, bound) if self.jitter else bound
+
+    def allows(self, kinds: str, *, rejected: bool = False) -> bool:
+        """Return whether `on` and `never` let a failure be retried that has these `Failure.kinds`."""
+        # A failure that its consumer has `rejected` may be retried only where its class is the reason for that.
+        lines = kinds.split("\n")
+        return any(map(self._allows, lines)) and not (rejected and not all(line.startswith("!") for line in lines))
+
+    def _allows(self, line: str) -> bool:
+        for kind in line.removeprefix("!").split(" "):
+            for names, verdict in ((self._on, True), (self._never, False)):
+                if any(kind == name or kind.endswith(f".{name}") for name in names):
+                    return verdict
+        return not (self._on or line.startswith("!"))
+
+    @property
+    def _on(self) -> tuple[str, ...]:
+        return cast("tuple[str, ...]", self.on)
+
+    @property
+    def _never(self) -> tuple[str, ...]:
+        return cast("tuple[str, ...]", self.never)
+
+    def record(self) -> dict[str, Any]:
+        """Return the options as plain data, without names of classes where there are none."""
+        classes = {option: list(names) for option, names in (("on", self._on), ("never", self._never)) if names}
+        return {name: value for name, value in asdict(self).items() if name not in ("on", "never")} | classes
+
+
+def as_retry(given: object) -> Retry | None:
+    """Return the `Retry` that a user's option means: a number of retries, False for none, None or True for default."""
+    if given is None or given is True or isinstance(given, Retry):
+        return given if isinstance(given, Retry) else None
+    if not isinstance(given, int):
+        problem = "is neither a number of retries nor a Retry; write 5, or dq.Retry(5, on=TimeoutError)."
+        raise BadOption(option="retry", value=given, problem=problem)
+    return Retry(int(given))
+
+
+def _names_of(option: str, given: Any) -> tuple[str, ...]:
+    """Return the names of some exception classes."""
+    several = (given,) if isinstance(given, str | type) else given
+    if not isinstance(several, Iterable):
+        several = (None,)
+    names: list[Any] = list(several)
+    names = [path_of(each) if isinstance(each, type) and issubclass(each, BaseException) else each for each in names]
+    if not all(isinstance(each, str) and each for each in names):
+        problem = "is not a class of exceptions, its name, or several of them, as on=(TimeoutError, 'RateLimitError')."
+        raise BadOption(option=option, value=given, problem=problem)
+    return tuple(dict.fromkeys(names))

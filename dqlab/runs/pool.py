@@ -19,7 +19,7 @@ from dqlab.cluster.transport.orders import Forget
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import seal_or_explain
 from dqlab.cluster.transport.verbs import ORDERS, purged_state
-from dqlab.config import MOST, check_count, check_directory, check_name, option, seconds, seconds_or_none
+from dqlab.config import check_count, check_directory, check_name, option, seconds, seconds_or_none
 from dqlab.datasets.sinks import Files, OwnSink, Parquet, as_sink
 from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
@@ -29,8 +29,9 @@ from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.plan import called, planned
 from dqlab.rules.ids import END
-from dqlab.rules.retry import Retry
+from dqlab.rules.retry import Retry, as_retry
 from dqlab.rules.states import State
+from dqlab.rules.stopping import as_stop
 from dqlab.runs.failures import Failures
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.objects import HasWidget, StaysHere
@@ -107,8 +108,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         DURABLE: confirmed messages are on disk; opening a queue of the same name in the same `dirpath` recovers them.
     ack_timeout : float or str, optional
         The ancestor's name for `visibility_timeout`.
-    retry : bool or Retry, optional
-        False: no retries. True or None: 3, from 1 s on. A `Retry` sets the details.
+    retry : bool, int or Retry, optional
+        False: no retries. True or None: 3, from 1 s on. A number is a number of retries; a `Retry` sets the details.
     name : str, optional
         Default: generated. If a queue of that name is open, this object attaches to it.
     visibility_timeout : float or str, default "60s"
@@ -154,7 +155,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         n_queues: int = 1,
         durability: Durability = Durability.TRANSIENT,
         ack_timeout: float | str | None = None,
-        retry: bool | Retry | None = None,  # noqa: FBT001 - the ancestor's signature
+        retry: bool | int | Retry | None = None,  # noqa: FBT001 - the ancestor's signature
         *,
         name: str | None = None,
         visibility_timeout: float | str | None = None,
@@ -222,12 +223,12 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         *,
         name: str | None = None,
         on_existing: OnExisting = "attach",
-        retry: Retry | None = None,
+        retry: int | Retry | None = None,
         executor: Executor = "auto",
         timeout: float | str | None = None,
         memory: int | str | None = None,
         max_messages_per_process: int | None = None,
-        stop_if: int | None = 100,
+        stop_if: int | float | Literal["auto"] | None = "auto",
         sink: Parquet | Files | OwnSink | str | os.PathLike[str] | None = None,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
@@ -252,8 +253,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         on_existing : {"attach", "new", "retry-failed"}
             What to do if a run of that name exists: attach to it if code and documents are the same; cancel and drop it
             and start over; or retry its dead documents with this code.
-        retry : Retry, optional
-            Default: the queue's.
+        retry : int or Retry, optional
+            Tries after an exception: 5 is ``dq.Retry(5)``, which also sets delays and the exceptions. Default: the
+            queue's.
         executor : {"auto", "thread", "process"}
             Where `fn` runs: in a thread of its consumer, or in a process, which can crash, hang or be killed without
             affecting other messages. "auto": a process if one of the next three is given, or if the first document is a
@@ -265,11 +267,13 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             Maximum resident memory of a process: bytes, or "1 GB". A process that uses more is killed.
         max_messages_per_process : int, optional
             Start a new process after this many messages, for functions that leak.
-        stop_if : int or None, default 100
-            Pause the run when at least this many documents have failed for good, none has succeeded and others wait;
-            `wait` and `results` then raise `AllFailed`. Documents that consumers already hold still run: with a fast
-            function these may be some hundred more, or even all, and then the run is done. Each shard of a queue counts
-            its own documents and pauses only once: after ``resume`` or ``retry`` the run continues. None = never.
+        stop_if : int, float, "auto" or None
+            When the run pauses itself while others of its documents wait; `wait` and `results` then raise `AllFailed`.
+            "auto": 100 documents have failed for good, and none has succeeded. A whole number: so many have failed,
+            whatever has succeeded. A share, such as 0.05: this part of the documents that have ended has failed, once
+            200 have ended. None: never. Documents that consumers already hold still run: with a fast function these may
+            be some hundred more, or even all, and then the run is done. Each shard of a queue counts its own documents
+            and pauses only once: after ``resume`` or ``retry`` the run continues.
         sink : Parquet, Files, str, path or object, optional
             Where consumers write the results, which then do not pass through the queue: ``dq.Parquet("out/")``, or just
             a folder or a URL; ``dq.Files("txt/{key}.txt")``; or your own object with ``open``,
@@ -325,11 +329,10 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             raise BadOption(
                 option="on_existing", value=on_existing, problem="must be 'attach', 'new' or 'retry-failed'."
             )
-        _check_retry(retry)
+        chosen_retry = as_retry(retry)
         if consumers not in ("auto", None):
             raise BadOption(option="consumers", value=consumers, problem="must be 'auto' or None.")
-        if stop_if is not None:
-            check_count("stop_if", stop_if)
+        stop = as_stop(stop_if)
         into = None if sink is None else as_sink(sink, _sealed_sink)
         if into is not None:
             into.check()
@@ -342,7 +345,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             documents,
             name=name,
             on_existing=on_existing,
-            retry=retry,
+            retry=chosen_retry,
             process=isolation(
                 executor,
                 called(fn),
@@ -351,7 +354,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                 max_messages=max_messages_per_process,
                 native=parsed_natively(documents),
             ),
-            stop_if=stop_if,
+            stop=stop,
             sink=into,
             serve=consumers == "auto",
             cell=cell,
@@ -708,12 +711,6 @@ def _check_documents(documents: Any) -> None:
         documents = called or documents
     if problem:
         raise BadOption(option="documents", value=documents, problem=f"{problem} Nothing was submitted.")
-
-
-def _check_retry(retry: object) -> None:
-    if not isinstance(retry, Retry | None):
-        meant = 3 if retry is True or not isinstance(retry, int) else min(max(int(retry), 0), MOST)
-        raise BadOption(option="retry", value=retry, problem=f"is not a Retry; write dq.Retry({meant}).")
 
 
 def _call(call: Any, position: int) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:

@@ -527,7 +527,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         ResultsFull
             There is no room for more results.
         AllFailed
-            The first documents all failed, so the run paused itself; see `stop_if` of `map`.
+            So many documents failed that the run paused itself; see `stop_if` of `map`.
         DocumentsRefused
             A storage refuses documents that it gave before, so the run paused itself.
         SetupFailed

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import asdict
 from itertools import count
 from types import BuiltinFunctionType
 from typing import Any, Protocol
@@ -43,6 +42,7 @@ from dqlab.keywords import meant
 from dqlab.plan import Plan
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.retry import Retry
+from dqlab.rules.stopping import Stop
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, keeping_plan, sealed_function, warn_of_scheme, warn_of_uncertain
@@ -127,7 +127,7 @@ class RunBook:
         on_existing: str,
         retry: Retry | None,
         process: Isolation | None,
-        stop_if: int | None,
+        stop: Stop | None,
         sink: Sink | None,
         serve: bool,
         cell: int | None,
@@ -161,9 +161,7 @@ class RunBook:
                     check_free(target, found.name, "")  # before the drop: a taken folder must not cost the old run
                 self._as_it_is(found).drop()
             name = name if name is not None else self._fresh_name(version.name)
-            run = self._start(
-                pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process, stop_if, sink
-            )
+            run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process, stop, sink)
             mark(self._link, "submit", pool.name, cell=cell)
             return run
 
@@ -308,17 +306,18 @@ class RunBook:
         code: CodeRecord,
         retry: Retry | None,
         process: Isolation | None,
-        stop_if: int | None,
+        stop: Stop | None,
         sink: Sink | None,
     ) -> Run:
         id, options = uuid.uuid4().bytes, options_of(elements)
         entry, code = _bringing(options, entry, code)
-        record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id, "stop_if": stop_if}
+        record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id}
+        record |= {} if stop is None else {"stop_if": stop.limit, "stop_despite": stop.despite}
         record |= {} if process is None else {"process": process.record()}
         record |= {} if sink is None else {"sink": sink.record()}
         record |= {"options": options} if options else {}
         record |= {"unit": unit} if (unit := unit_of(elements)) else {}
-        opening = Open(id, record, None if retry is None else asdict(retry))
+        opening = Open(id, record, None if retry is None else retry.record())
         sender = RunSender(
             pool.handle.of_run(name),
             entry,

@@ -27,7 +27,7 @@ from dqlab.cluster.transport.sealed import seal_value
 from dqlab.config import nbytes, nbytes_or_none, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry
+from dqlab.rules.retry import Retry, as_retry
 from dqlab.runs.run_book import PoolLike, RunBook
 from dqlab.store.directories import queue_directory
 from dqlab.store.values import MAX_RESULT
@@ -230,7 +230,7 @@ def queue_options(
     *,
     visibility_timeout: float | str | None,
     max_deliveries: int | None,
-    retry: bool | Retry | None,
+    retry: bool | int | Retry | None,
     maxsize: int | None,
     max_bytes: int | str | None,
     store: tuple[Path, str] | None = None,
@@ -238,27 +238,27 @@ def queue_options(
     """Check a user's options, merge them with the configured defaults, and return plain data."""
     # `store` is the store's directory and the queue's name, for a durable queue.
     result_limit()
-    if retry is None or retry is True:
-        retry = Retry(
+    chosen_retry = as_retry(retry)
+    if chosen_retry is None:
+        chosen_retry = Retry(
             retries=option("retry.retries"),
             backoff=seconds(option("retry.backoff"), name="dqlab.retry.backoff"),
             max_backoff=seconds(option("retry.max-backoff"), name="dqlab.retry.max-backoff"),
         )
-    elif retry is False:
-        retry = Retry(retries=0)
     chosen = QueueOptions(
         visibility_timeout=seconds(
             visibility_timeout if visibility_timeout is not None else option("queue.visibility-timeout"),
             name="visibility_timeout",
         ),
         max_deliveries=max_deliveries if max_deliveries is not None else option("queue.max-deliveries"),
-        retry=retry,
+        retry=chosen_retry,
         maxsize=maxsize,
         max_bytes=nbytes_or_none(max_bytes if max_bytes is not None else option("queue.max-bytes"), name="max_bytes"),
     )
     kept = {} if store is None else {"store": {"directory": str(queue_directory(*store)), "sync": option("log.sync")}}
     return {
         **asdict(chosen),
+        "retry": chosen_retry.record(),
         **kept,
         "results_maxsize": nbytes(option("results.maxsize"), name="dqlab.results.maxsize"),
     }

@@ -243,7 +243,7 @@ class RunStats(SuggestsAttributes):
 
     @property
     def fails_throughout(self) -> bool:
-        """It paused itself because its first documents all failed."""
+        """It paused itself because its first documents all failed, or too many of them."""
         # The other reasons to pause are a lack of room for results: the code may be right.
         return self.stop is StopReason.ALL_FAILED
 

@@ -142,7 +142,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
     held = [lease.remaining for lease in shard.leases.of_run(lane.run) if lease.suspect]
     state = {
         "run": lane.run,
-        "retry": vars(lane.retry).copy(),
+        "retry": lane.retry.record(),
         "limits": [lane.max_deliveries, lane.visibility_timeout, lane.maxsize, lane.max_bytes],
         # A pause for want of room is not kept: after a restart there may be room, and nobody would end the pause.
         "paused": lane.paused and not (book is not None and book.stopped),

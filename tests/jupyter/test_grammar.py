@@ -42,7 +42,7 @@ def test_unknown_command_names_the_nearest() -> None:
         (["f"], "required: --over. See %dq submit -h"),
         (["f", "--over", "docs", "-o", "my run"], "'my run' is not a name for a variable"),
         (["f", "--over", "docs", "--retries", "some"], "--retries"),
-        (["f", "--over", "docs", "--stop-if", "no"], "--stop-if: 'no' is neither a whole number nor `never`"),
+        (["f", "--over", "docs", "--stop-if", "no"], "--stop-if: 'no' is neither a whole number, a share"),
     ],
 )
 def test_mistake_is_named(words: list[str], said: str) -> None:

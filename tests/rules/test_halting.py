@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dqlab.errors import BadOption
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.ledger import Ledger
@@ -16,6 +18,7 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
+from dqlab.rules.stopping import Stop, as_stop
 from dqlab.testing import FakeClock
 from tests.rules.conftest import FUNCTION, RUN, Desk
 from tests.rules.memory_journal import MemoryJournal
@@ -28,13 +31,17 @@ CODE = {"name": "f", "hash": "1", "blob": FUNCTION}
 class Halting(Desk):
     """A ledger with one run of `n` documents, and short words for what happens to it."""
 
-    def __init__(self, n: int, stop_if: int | None = 5, retries: int = 0) -> None:
-        options = QueueOptions(retry=Retry(retries, backoff=1.0, jitter=False))
+    def __init__(
+        self, n: int, stop_if: int | float | None = 5, retries: int = 0, *, despite: bool = False, on: Any = ()
+    ) -> None:
+        options = QueueOptions(retry=Retry(retries, backoff=1.0, jitter=False, on=on))
         clock = FakeClock()
         shard = Shard("q", 0, epoch=1, options=options, clock=clock, random=Random(1), journal=MemoryJournal())
         super().__init__(shard, clock)
         self.ledger = Ledger(shard)
-        self.ledger.open({"run": RUN, "record": {"name": "r", "codes": [CODE], "stop_if": stop_if}})
+        self.ledger.open(
+            {"run": RUN, "record": {"name": "r", "codes": [CODE], "stop_if": stop_if, "stop_despite": despite}}
+        )
         if n:
             self.put(n)
             self.ledger.order("seal", RUN, {"seal": {"run": RUN, "here": n, "total": n}})
@@ -247,21 +254,58 @@ def test_messages_that_die_without_an_exception_count() -> None:
 @pytest.mark.long
 @settings(deadline=None)
 @given(
-    st.lists(st.lists(st.sampled_from([ACK, FAIL, FAIL, FAIL]), min_size=1, max_size=8), max_size=8), st.integers(1, 9)
+    st.lists(st.lists(st.sampled_from([ACK, FAIL, FAIL, FAIL]), min_size=1, max_size=8), max_size=8),
+    st.integers(1, 9) | st.floats(0.5, 0.99),
+    st.booleans(),
 )
-def test_it_pauses_exactly_when_as_many_have_failed_and_none_has_succeeded(
-    batches: Sequence[Sequence[Outcome]], stop_if: int
+def test_it_pauses_exactly_when_as_many_have_failed_as_it_allows(
+    batches: Sequence[Sequence[Outcome]], stop_if: int | float, despite: bool
 ) -> None:
-    """Whatever the settlements are that bring the outcomes; at most once."""
-    desk, ended = Halting(100, stop_if=stop_if), list[Outcome]()
-    for batch in batches:
+    """Whatever the settlements are that bring the outcomes; at most once, and a share of at least 200 documents."""
+    desk, ended = Halting(400, stop_if=stop_if, despite=despite or isinstance(stop_if, float)), list[Outcome]()
+    before = [FAIL, ACK] * 97 if isinstance(stop_if, float) else []
+    for batch in [before, *batches] if before else batches:
         ended += batch
-        due = ACK not in ended and len(ended) >= stop_if
+        dead = ended.count(FAIL)
+        if isinstance(stop_if, float):
+            due = len(ended) >= 200 and dead >= stop_if * len(ended)
+        else:
+            due = dead >= stop_if and (despite or ACK not in ended)
         assert desk.end(*batch) == ([RUN] if due else [])
         assert desk.paused == due
         desk.shard.invariants()
         if due:
             break
+
+
+def test_what_is_said_of_a_run_in_which_some_succeeded_counts_both() -> None:
+    """ "All of its first documents failed" would be wrong, and the share is the reason."""
+    desk = Halting(20, stop_if=3, despite=True)
+
+    assert desk.end(ACK, FAIL, ACK, FAIL, FAIL) == [RUN]
+
+    assert desk.halted == "3 of its first 5 documents failed with KeyError: 'total'"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("auto", Stop(100, despite=False)),
+        (None, None),
+        (20, Stop(20, despite=True)),
+        (0.05, Stop(0.05, despite=True)),
+    ],
+)
+def test_a_number_means_what_it_says_and_the_default_spares_what_works(given: object, meant: Stop | None) -> None:
+    """A run that looks for the few that work is a run as well, unless somebody names a limit."""
+    assert as_stop(given) == meant
+
+
+@pytest.mark.parametrize("given", [0, -1, True, "never", 0.0, 1.0, 5.0, float("nan"), [5]])
+def test_what_is_neither_a_count_nor_a_share_is_refused(given: object) -> None:
+    """5.0 may mean 5 documents or 5 %, and 1.0 all or one."""
+    with pytest.raises(BadOption, match="stop_if"):
+        as_stop(given)
 
 
 def test_what_is_said_about_a_run_stays_short() -> None:

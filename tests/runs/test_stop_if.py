@@ -40,6 +40,10 @@ def slow(x: int, seconds: float = 0.002) -> int:
     raise KeyError("total")
 
 
+def slow_or_odd(x: int) -> int:
+    return slow(x) if x % 4 == 0 else x
+
+
 WAYS: dict[str, Callable[[dq.Run], Any]] = {
     "wait": lambda run: run.wait(timeout=30),
     "results": lambda run: run.results(timeout=30),
@@ -145,6 +149,11 @@ def test_it_can_be_switched_off_and_set(queue: dq.QueuePool) -> None:
     soon = queue.map(slow, range(DOCUMENTS), retry=dq.Retry(0), stop_if=3)
     with pytest.raises(AllFailed):
         soon.wait(timeout=30)
+    share = queue.map(slow_or_odd, range(DOCUMENTS), retry=False, stop_if=0.05)
+    with pytest.raises(AllFailed, match=r"of its first \d+ documents failed with KeyError"):
+        share.wait(timeout=30)
+    assert share.counts["acked"] > 0
+    assert share.counts["ready"] > 0
     for wrong in (0, -1, True, "never"):
         with pytest.raises(BadOption, match="stop_if"):
             queue.map(broken, range(5), stop_if=wrong)  # type: ignore[arg-type]

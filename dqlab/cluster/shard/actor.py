@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -705,7 +705,8 @@ class QueueActor:
         asked, _ = calls.OpeningCall.unpack(body)
         book = self.ledger.book(asked.run)
         assert book.record is not None, "only runs have names"
-        record = {part: getattr(book.record, part) for part in ("name", "codes", "client", "process", "stop_if")}
+        parts = ("name", "codes", "client", "process", "stop_if", "stop_despite")
+        record = {part: getattr(book.record, part) for part in parts}
         record |= {} if book.record.sink is None else {"sink": book.record.sink}
         record |= {"options": book.record.options} if book.record.options else {}
         record |= {"unit": book.record.unit} if book.record.unit else {}
@@ -713,7 +714,7 @@ class QueueActor:
         # Opening may not have reached every shard while the input is open, or if it was cut off before any of it was
         # recorded.
         may_be_missing = not book.lane.sealed or (cut_off and not book.record.submitted)
-        return calls.OpeningAnswer(record, asdict(book.lane.retry), may_be_missing, cut_off).pack()
+        return calls.OpeningAnswer(record, book.lane.retry.record(), may_be_missing, cut_off).pack()
 
     async def stats(self, body: bytes) -> bytes:
         """Return the totals of this shard."""

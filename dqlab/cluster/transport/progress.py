@@ -80,6 +80,7 @@ class ShardProgress:
             "codes": self.codes,
             "process": self.process,
             "stop_if": self.lane.stop_if,
+            "stop_despite": self.lane.stop_despite,
         }
         record |= {} if self.sink is None else {"sink": self.sink}
         record |= {"options": self.options} if self.options else {}
