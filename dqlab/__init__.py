@@ -21,7 +21,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from dqlab.cluster.consumer.message import Message
     from dqlab.cluster.consumer.running.execution import cancelled
-    from dqlab.connecting import connect
+    from dqlab.connecting import connect, map
     from dqlab.datasets.sinks import Files, Parquet
     from dqlab.documents import Document, Documents
     from dqlab.errors import DqlabError, Reject, RunFailed
@@ -40,6 +40,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     # entry points
     "Lab",
     "connect",
+    "map",
     # documents
     "Document",
     "Documents",
@@ -89,13 +90,17 @@ _HOMES = {
     "RunFailed": "dqlab.errors",
     "cancelled": "dqlab.cluster.consumer.running.execution",
     "connect": "dqlab.connecting",
+    "map": "dqlab.connecting",
 }
 """Module of each public name, imported on first access so that `dqlab store` needs no Dask."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        if name == "connect":  # it imports for most of a second; a Ctrl-C then would print the frames of imports
+        if name in (
+            "connect",
+            "map",
+        ):  # it imports for most of a second; a Ctrl-C then would print the frames of imports
             with import_module("dqlab.errors.rendering").interruptible("nothing was started; call it again"):
                 found = getattr(import_module(_HOMES[name]), name)
         else:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import inspect
 import json
 import os
 import shlex
 import socket
+import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from dqlab.checkup.checks import unusable
 from dqlab.checkup.examine import TIMEOUT, examine
@@ -33,14 +35,15 @@ from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, find_any, keeper_of, way_to
 from dqlab.config import check_directory, seconds
-from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
+from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
 from dqlab.keywords import nearest
-from dqlab.lab import Lab
+from dqlab.lab import Lab, crew
 from dqlab.notebook import in_jupyter
-from dqlab.numbers import many
+from dqlab.numbers import few_of, many
+from dqlab.runs.run import Run
 from dqlab.runs.session import result_limit
 from dqlab.store.probe import Marker, Probe, probe
 from dqlab.user_frames import level_of_user
@@ -61,7 +64,9 @@ __all__ = [
     "connect",
     "embedded_lab",
     "examine_at",
+    "map",
     "opened",
+    "opened_by_map",
     "start_cluster",
 ]
 
@@ -244,6 +249,66 @@ def _connect(
                 lab.close()
                 raise
         return lab
+
+
+def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> Run:
+    """Map a function over documents on the lab that is open in this process, or on one that this call opens.
+
+    The lab that it opens is that of ``dq.connect()``, a cluster on this machine that lives as long as this process; a
+    line tells of it, once. Later calls use it too.
+
+    Parameters
+    ----------
+    fn : callable
+        Takes one argument: the document, or the element itself.
+    documents : iterable
+        What to map it over.
+    **options
+        Those of `Lab.map`, which has the details.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    UsageError
+        Several labs are open in this process. Nothing was submitted.
+
+    Examples
+    --------
+    >>> run = dq.map(len, ["a", "bb", "ccc"])  # doctest: +SKIP
+    >>> list(run.results())  # doctest: +SKIP
+    [1, 2, 3]
+    """
+    _SIGNATURE.bind(fn, documents, **options)  # before a cluster is started for a misspelt option
+    return _lab_to_map_on().map(fn, documents, **options)
+
+
+_opened_by_map: WeakSet[Lab] = WeakSet()
+_SIGNATURE = inspect.signature(Lab.map)
+_SIGNATURE = _SIGNATURE.replace(parameters=[*_SIGNATURE.parameters.values()][1:])
+map.__signature__ = _SIGNATURE  # type: ignore[attr-defined]  # for completion
+
+
+def _lab_to_map_on() -> Lab:
+    """Return the open lab of this process, or open one and tell of it."""
+    labs = _open_labs()
+    if len(labs) > 1:
+        named = few_of([repr(lab.name) for lab in labs])
+        raise UsageError(reason=f"several labs are open: {named}. Say which, as lab.map(...). Nothing was submitted.")
+    if labs:
+        return labs[0]
+    lab = connect()
+    _opened_by_map.add(lab)
+    said = f"dq.map opened a lab on this machine, with {crew(lab, lab.stats().workers)}; dashboard {lab.panel()}"
+    (sys.stdout if in_jupyter() else sys.stderr).write(f"{said}. lab = dq.connect() is this lab.\n")
+    return lab
+
+
+def opened_by_map() -> Lab | None:
+    """Return the lab that `map` has opened, if it is still open."""
+    return next((lab for lab in _opened_by_map if not lab.closed), None)
 
 
 def _warn_of_held_store(store: Path | None) -> None:

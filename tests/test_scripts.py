@@ -31,6 +31,26 @@ def double(page): return page.number * 2
 lab = dq.connect(n=1)
 print(list(lab.map(double, [Page(1), Page(2)]).results(timeout=90)), flush=True)
 """
+WITHOUT_A_LAB = """
+import dqlab as dq
+
+def double(x): return 2 * x
+
+print(list(dq.map(double, [1, 2]).results(timeout=90)), list(dq.map(double, range(3), retry=1).results(timeout=90)))
+try:
+    dq.map(double, [1], retires=1)
+except TypeError as error:
+    print(error)
+lab = dq.connect()
+print(len(lab.runs))
+more = dq.connect(n=1)
+try:
+    dq.map(double, [1])
+except dq.DqlabError as error:
+    print(error)
+lab.close()
+print(list(dq.map(double, [4]).results(timeout=90)), len(more.runs))
+"""
 WAITING = """
 import os, signal, sys
 import dqlab as dq
@@ -70,6 +90,21 @@ def test_script_needs_no_guard(tmp_path: Path, how: str) -> None:
     assert (said.returncode, said.stdout.split("\n")[0]) == (0, "[2, 4]"), said.stderr
     assert "Traceback" not in said.stderr
     assert "event=" not in said.stderr  # nobody can act on what a lab logs while it ends
+
+
+def test_the_first_line_needs_no_lab_and_later_ones_use_the_one_that_it_opened(tmp_path: Path) -> None:
+    """It is told once, apart from what the script prints; which of two labs is meant, only its writer knows."""
+    path = tmp_path / "script.py"
+    path.write_text(WITHOUT_A_LAB)
+    ran = subprocess.run([sys.executable, path], capture_output=True, text=True, env=environ(), timeout=100)
+
+    assert ran.returncode == 0, ran.stderr
+    first, misspelt, runs, several, last = ran.stdout.splitlines()
+    assert (first, runs, last) == ("[2, 4] [0, 2, 4]", "2", "[8] 1")
+    assert "retires" in misspelt
+    assert several.startswith("several labs are open: 'script.py in ")
+    assert ran.stderr.count("dq.map opened a lab") == 1
+    assert ran.stderr.endswith(". lab = dq.connect() is this lab.\n"), ran.stderr
 
 
 def start(tmp_path: Path) -> tuple[subprocess.Popen[str], Path, list[psutil.Process]]:

@@ -6,10 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 import dqlab as dq
-from dqlab.errors import BadOption
 
 
 def same(x: int) -> int:
@@ -44,13 +41,6 @@ def test_helps_name_their_parameters() -> None:
         kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
         assert inspect.Parameter.VAR_KEYWORD not in kinds
         assert function.__doc__
-
-
-@pytest.mark.parametrize("retry", [3, False, True])
-def test_number_of_retries_is_told_how_to_be_written(lab: dq.Lab, queue: dq.QueuePool, retry: Any) -> None:
-    """`retry=3` is what one tries first."""
-    with pytest.raises(BadOption, match=rf"write dq.Retry\({int(retry) if retry is not True else 3}\)"):
-        queue.map(same, [1], retry=retry)
 
 
 def test_queue_of_a_lab_is_bounded_unless_it_is_told_not_to_be(lab: dq.Lab, queue_name: str) -> None:

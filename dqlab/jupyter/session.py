@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dqlab.connecting import connect, opened
+from dqlab.connecting import connect, opened, opened_by_map
 from dqlab.errors import DqlabError, DqlabWarning, UsageError
 from dqlab.jupyter.messages import said_of
 from dqlab.jupyter.wrapping import fitted
@@ -59,6 +59,8 @@ class ShellSession:
         # IPython keeps displayed values under names of its own, such as _23: those count where there is no other.
         named = [(name, lab) for name, lab in labs if not name.startswith("_")] or labs
         held = {id(lab): (name, lab) for name, lab in named}
+        if not held and (mapped := opened_by_map()) is not None:
+            return mapped
         if not held:
             raise UsageError(reason="no lab is open. Start one with: %dq connect -o lab")
         if len(held) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -39,3 +40,8 @@ def test_a_process_tells_of_classes_too(queue: dq.QueuePool) -> None:
     run = queue.map(ends, range(2), executor="process", retry=retry).wait(timeout=60)
 
     assert [letter.deliveries for letter in run.failures()] == [2, 1]
+
+
+def test_map_without_a_lab_completes_to_the_options_of_a_labs_map() -> None:
+    """Its help begins with them."""
+    assert list(inspect.signature(dq.map).parameters) == list(inspect.signature(dq.Lab.map).parameters)[1:]
