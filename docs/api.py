@@ -50,7 +50,7 @@ class Group(NamedTuple):
 
 
 GROUPS = [
-    Group("Connect", "A lab is a connection to a cluster.", [("dq", [dq.connect]), ("lab", dq.Lab)]),
+    Group("Connect", "A lab is a connection to a cluster.", [("dq", [dq.connect, dq.map]), ("lab", dq.Lab)]),
     Group("Run", "What `map` returns: one mapping of a function over documents.", [("run", dq.Run)]),
     Group(
         "Queue pool",

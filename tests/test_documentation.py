@@ -300,13 +300,14 @@ def test_the_examples_of_the_checkup_run(lab: dq.Lab, capsys: pytest.CaptureFixt
 
 def test_the_example_of_crashes_runs(lab: dq.Lab, queue_name: str) -> None:
     """Each document has a process around it, and the limits that the page shows."""
-    (block,) = examples("isolate-crashes.md")
+    block, more = examples("isolate-crashes.md")
     pool = lab.queue(queue_name)
     names: dict[str, Any] = {"lab": pool, "parse": lambda x: os.getpid(), "docs": list(range(20))}
 
     block.run(names)
 
     assert set(names["run"].results(timeout=60)).isdisjoint(lab.client.run(os.getpid).values())
+    more.run(names)
     pool.close(force=True)
 
 

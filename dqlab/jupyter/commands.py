@@ -41,6 +41,7 @@ from dqlab.log import LogOptions
 from dqlab.numbers import many, size
 from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
+from dqlab.runs.code.means import Means
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import Results
@@ -228,16 +229,18 @@ def retry(line: Line, options: Namespace) -> int:
     run = line.run(options.run)
     name = options.fn or run.versions[-1].name
     defined = options.fn is not None or callable(line.names.get(name))
-    if options.rest and not defined:
+    means = Means(options.memory, _duration(options.timeout), options.executor, options.note or "")
+    if options.rest and not (defined or means):
         raise UsageError(reason=f"--rest gives the run new code, and no {name} is defined here. Nothing was sent.")
     function = line.function(name) if defined else None
     left = Counts(**run.counts).left
-    count = run.send_again(function, options.where, rest=options.rest)
+    count = run.send_again(function, options.where, rest=options.rest, means=means)
     rest = ""
     if function is not None and left:
         gives = "the rest of the run has" if options.rest else "--rest gives documents that wait"
         rest = f"; {gives} this code too"
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"
+    code += f" ({means.words})" if means else ""
     if not count and (none := run.why_none(options.where)):
         line.say(none)
         if options.rest and rest:

@@ -259,11 +259,7 @@ def _submit() -> Command:
     command.add("--name", metavar="NAME", names=Names.RUN, help="of the run; default: the function's and a number")
     command.add("--retries", type=int, metavar="N", help="tries after an exception; default: the queue's")
     where = "of the function: a thread, or a process that may crash or hang; auto: a process with one of the next three"
-    command.add("--executor", choices=["auto", "thread", "process"], default="auto", help=where)
-    longest = "longest time for one document, as 90s or 5m; its process is killed then"
-    command.add("--timeout", metavar="TIME", names=Names.NEW, help=longest)
-    most = "most memory of a process, as 1GB; it is killed when it has more"
-    command.add("--memory", metavar="SIZE", names=Names.NEW, help=most)
+    _limited(command, where)
     command.add("--max-messages-per-process", type=int, metavar="N", help="start a new process after so many documents")
     failing = "pause when N documents have failed, or N %% of those that ended; default: the first 100, all of them"
     command.add("--stop-if", type=_stop_if, metavar="N|N%|never", default="auto", help=failing)
@@ -273,6 +269,15 @@ def _submit() -> Command:
     command.add("--on-existing", choices=["attach", "new", "retry-failed"], default="attach", help=there)
     command.add("--watch", action="store_true", help="show it while it runs")
     return _out(command.add("-w", "--wait", action="store_true", help="return when it is done"))
+
+
+def _limited(command: Command, where: str = "a thread or a process from now on; auto: as given below") -> None:
+    """Add the options for where a function runs, and within which limits."""
+    command.add("--executor", choices=["auto", "thread", "process"], default="auto", help=where)
+    longest = "longest time for one document, as 90s or 5m; its process is killed then"
+    command.add("--timeout", metavar="TIME", names=Names.NEW, help=longest)
+    most = "most memory of a process, as 1GB; it is killed when it has more"
+    command.add("--memory", metavar="SIZE", names=Names.NEW, help=most)
 
 
 def _stop_if(word: str) -> int | float | str | None:
@@ -318,10 +323,13 @@ def _show() -> Command:
 
 def _retry() -> Command:
     summary = "Retry dead documents with the function as it is defined now."
-    command = _run(_command("retry", summary, "run.retry(fn=fn, where=..., rest=True)"))
+    command = _run(_command("retry", summary, "run.retry(fn=fn, where=..., rest=True, memory=..., note=...)"))
     command.add("--fn", metavar="NAME", names=Names.FUNCTION, help="default: the function of that name")
     rest = "give that code to the rest of the run too: what waits, and what is still to come"
     command.add("--rest", action="store_true", help=rest)
+    _limited(command)
+    note = "what it is for; views show it beside the version"
+    command.add("--note", metavar="TEXT", names=Names.NEW, help=note)
     which = "only some: \"error == 'KeyError' and deliveries < 5\""
     return _out(command.add("--where", metavar="EXPR", names=Names.FILTER, help=which))
 

@@ -247,7 +247,8 @@ def code_pane(code: CodeStats, text: str | None) -> CodePane | None:
     short = f" ({one_line(code.short, 12)})" if code.short else ""
     before = {1: "", 2: "; before it v1"}.get(code.version, f"; before it v1 to v{code.version - 1}")
     before = f": {_credits(code.did)}" if any(code.did) else before
-    caption = f"{one_line(code.name, 60)} v{code.version}{short}{cell}{before}"
+    note = f" · {one_line(code.note, 60)}" if code.note else ""
+    caption = f"{one_line(code.name, 60)} v{code.version}{short}{note}{cell}{before}"
     return CodePane(f"v{code.version}", caption, "the source is not known" if text is None else block(text))
 
 

@@ -60,6 +60,10 @@ class CodeRecord(TypedDict):
     """There is a `plan.Plan` beside its function, which new code of the run keeps."""
     owner: NotRequired[str]
     """Who mapped the run; the first version has it."""
+    process: NotRequired[dict[str, Any] | None]
+    """Limits of its processes, where a retry gave it others than the run has; None = it runs in threads."""
+    note: NotRequired[str]
+    """What the retry was for that brought it."""
 
 
 @dataclass
@@ -305,4 +309,4 @@ class Book:
 
 
 def _name_of(code: CodeRecord) -> CodeName:
-    return CodeName(code.get("name", ""), code.get("short", ""), code.get("cell"))
+    return CodeName(code.get("name", ""), code.get("short", ""), code.get("cell"), code.get("note", ""))

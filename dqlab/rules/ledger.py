@@ -400,8 +400,10 @@ class Ledger:
         self.functions[meta["function"]] = meta["blob"]
         if record is None or code is None:
             return
-        # Equal versions may have read different values, and the later ones count.
-        if record.code["hash"] == code["hash"]:
+        # Equal versions may have read different values, and the later ones count; but a retry with settings or a note
+        # is a version of its own, of which an order may bring word twice.
+        own = "process" in code or "process" in record.code
+        if record.code.get("blob") == code.get("blob") or (record.code["hash"] == code["hash"] and not own):
             record.codes[-1] = code
         else:
             record.codes.append(code)

@@ -21,6 +21,8 @@ class CodeName(NamedTuple):
     """Short hash."""
     cell: int | None = None
     """Number of its cell in the notebook."""
+    note: str = ""
+    """What the retry was for that brought it."""
 
 
 class Failing(NamedTuple):

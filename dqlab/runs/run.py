@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.isolation import isolation
+from dqlab.cluster.transport.isolation import Executor, isolation
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.ref import NEWS_EVERY, RPC_TIMEOUT
@@ -44,6 +44,7 @@ from dqlab.numbers import many
 from dqlab.plan import called
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
+from dqlab.runs.code.means import Means
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version, given_parts
@@ -314,8 +315,12 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         fingerprint: str | None = None,
         limit: int | None = None,
         rest: bool = False,
+        memory: int | str | None = None,
+        timeout: float | str | None = None,
+        executor: Executor = "auto",
+        note: str = "",
     ) -> int:
-        """Retry dead documents, with new code if it is given; return how many.
+        """Retry dead documents, with new code or other limits if they are given; return how many.
 
         The documents keep their ids, arguments and history; their deliveries count from zero again.
 
@@ -336,7 +341,18 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             Running documents finish with the code that they began with. A run that paused itself because everything
             failed (`stop_if` of `map`) continues, and always uses `fn` for its rest. A run that is done has no rest and
             keeps its code. Without `rest`, these documents keep their code, and a warning says so if `fn` is new to a
-            run that continues.
+            run that continues. It also gives them `memory`, `timeout` and `executor`, without `fn` too.
+        memory : int or str, optional
+            Maximum resident memory of a process from now on, as for `map`, for what is retried. What is not given stays
+            as it was, and later retries keep it.
+        timeout : float or str, optional
+            Longest time for one message, likewise.
+        executor : {"auto", "thread", "process"}
+            Where what is retried runs. "auto": where it did, or in a process if `memory` or `timeout` is given.
+            "thread": without limits.
+        note : str, optional
+            What the retry is for, at most 200 characters; `versions` and the views show it. By default, the limits that
+            are given. A retry with one of these four is a version of its own, also of the same code.
 
         Raises
         ------
@@ -346,8 +362,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             No `fn` was given, and no shard has the run's newest code any more. Nothing was sent.
         BadOption
             `fn` is not a function; `rest` was given without `fn`; `limit` is below 1; the expression is invalid, or
-            fails for a failure: no document is sent again; or the run's messages run in processes, and `fn` is a
-            coroutine function.
+            fails for a failure: no document is sent again; or the messages run in processes, or would with these
+            limits, and the function is a coroutine function; or a limit is invalid.
         RunExists
             Other documents were mapped under the run's name, and this variable refers to them: nothing was retried.
 
@@ -357,8 +373,13 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             Documents that wait, or are not submitted yet, keep their code. Or `fn` is omitted, and the notebook now has
             another function of that name: the old code runs again. Or there are failures, and none matches `where` or
             `fingerprint`: the warning names them.
+
+        Examples
+        --------
+        >>> run.retry(where="error == 'MemoryLimit'", memory="8GB", note="the large scans")  # doctest: +SKIP
+        12
         """
-        code = self._new_code(fn) if fn is not None else None
+        code = self._code_of_retry(fn, Means(memory, timeout, executor, note))
         kept = "" if code is None or rest else self._rest_keeps(code)
         count = self._retry(code, where, fingerprint, limit, rest=rest)
         if count and fn is None:
@@ -377,9 +398,10 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         fingerprint: str | None = None,
         limit: int | None = None,
         rest: bool = False,
+        means: Means = Means(),  # noqa: B008 - it never changes
     ) -> int:
         """Retry as `retry` does, without warnings, for a caller that reports their reasons itself."""
-        return self._retry(self._new_code(fn) if fn is not None else None, where, fingerprint, limit, rest=rest)
+        return self._retry(self._code_of_retry(fn, means), where, fingerprint, limit, rest=rest)
 
     def why_none(self, where: str | Callable[[DeadLetter], bool] | None = None, fingerprint: str | None = None) -> str:
         """Return in words why `retry` with this filter sent nothing, or "" without a filter or without failures."""
@@ -429,7 +451,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if limit is not None and not (type(limit) is int and limit >= 1):
             raise BadOption(option="limit", value=limit, problem="is how many documents at most, 1 or more.")
         if rest and code is None:
-            raise BadOption(option="rest", value=rest, problem="gives the rest of the run the code of fn=; pass that.")
+            raise BadOption(option="rest", value=rest, problem="gives the rest of the run fn= or limits; pass one.")
         # A run that is done would list this code as its own, though none of its results comes from it.
         if rest and code is not None and not self._progress().complete:
             self.handle.link.sync(self.handle.order(Adopt(self.id, code)))
@@ -446,7 +468,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if count:
             self.at_end = None
             codes = self._progress().record.codes
-            mark(self.handle.link, f"retry, {codes[-1]['name']} v{len(codes)}", self.queue)
+            note = f": {said}" if (said := codes[-1].get("note", "")) else ""
+            mark(self.handle.link, f"retry, {codes[-1]['name']} v{len(codes)}{note}", self.queue)
         return count
 
     def undecided(self, fn: Callable[..., Any], error: RunExists) -> Run:
@@ -473,6 +496,17 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             part = slice(at, at + queue_calls.AT_ONCE)
             count += sync(self.handle.order(RetryDead(self.id, ids[part], ordinals[part], work.function, work.blob)))
         return count
+
+    def _code_of_retry(self, fn: Callable[..., Any] | None, means: Means) -> Code | None:
+        """Return the code of a retry, or None for the run's newest as it is."""
+        code = self._new_code(fn) if fn is not None else None
+        record = self._progress().record
+        newest = record.codes[-1]
+        if not means and (code is None or "process" not in newest):
+            return code
+        if code is None:
+            code = self.handle.link.sync(queue_calls.newest_code(self.handle, self.id))
+        return means.applied(code, newest, record.process, fn, self.function)
 
     def _new_code(self, fn: Callable[..., Any]) -> Code:
         check_function(fn)
@@ -912,9 +946,9 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     @property
     def versions(self) -> list[CodeStats]:
-        """Code versions that this run has used, oldest first."""
+        """Code versions that this run has used, oldest first, each with the `note` of its retry."""
         codes = self._progress().record.codes
-        return [CodeStats(c["name"], c["short"], at + 1, c["cell"]) for at, c in enumerate(codes)]
+        return [CodeStats(c["name"], c["short"], n, c["cell"], note=c.get("note", "")) for n, c in enumerate(codes, 1)]
 
     @property
     def source(self) -> str | None:
@@ -943,12 +977,14 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         >>> run.function(letter.version)(letter.document)  # doctest: +SKIP
         """
         codes = self._progress().record.codes
-        code = next((code for code in reversed(codes) if version in ("", code["short"])), None)
-        if code is None:
+        chosen = [code for code in reversed(codes) if version in ("", code["short"])]
+        if not chosen:
             known = ", ".join(repr(code["short"]) for code in codes)
             raise BadOption(option="version", value=version, problem=f"run {self.name!r} has had {known}.")
-        for shard in range(self.handle.shards):
-            answer, parts = self.handle.link.sync(self.handle.ask(shard, calls.FunctionCall(code["blob"])))
+        code = chosen[0]
+        blobs = dict.fromkeys(each["blob"] for each in chosen if each["short"] == code["short"])
+        for blob, shard in product(blobs, range(self.handle.shards)):  # of one code, also with other limits
+            answer, parts = self.handle.link.sync(self.handle.ask(shard, calls.FunctionCall(blob)))
             if answer.known:
                 function: Callable[..., Any] = open_here(opened_blob(bytes(parts[0])))
                 return function

@@ -44,6 +44,8 @@ class CodeStats:
     """Earlier versions kept by documents that have yet to run, after a retry with other code."""
     did: tuple[int, ...] = ()
     """Documents that each version has acked, the first version first; empty where there is only one."""
+    note: str = ""
+    """What the retry was for that brought it."""
 
     @property
     def words(self) -> str:

@@ -452,6 +452,16 @@ def test_retry_takes_another_function_and_a_filter(failed: Any) -> None:
     assert list(failed["run"].results()) == [2.0, 8.0, 4.0, 8.0]
 
 
+def test_retry_takes_limits_and_a_note(failed: Any, capsys: Any) -> None:
+    """The same words as of `submit`."""
+    failed.run("%dq retry --memory 1GB --timeout 60 --note 'in a process' --where \"error == 'ZeroDivisionError'\"")
+
+    assert "(in a process)" in capsys.readouterr().out
+    run = failed["run"]
+    assert run.wait(timeout=60).versions[-1].note == "in a process"
+    assert run.record()["codes"][-1]["process"]["timeout"] == 60
+
+
 def test_filter_that_nothing_matches_says_what_there_is(failed: Any, capsys: Any, tmp_path: Path) -> None:
     """ "0 documents sent again" left a misspelt class to be found by its user."""
     assert failed.run("%dq retry --where error=='ZeroDivisonError'") == 0

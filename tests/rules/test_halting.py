@@ -215,6 +215,23 @@ def test_a_retry_with_the_same_code_goes_on() -> None:
     assert desk.end(*[ACK] * 20) == []
 
 
+def test_a_retry_with_settings_is_a_version_of_its_own_and_equal_code_is_not() -> None:
+    """An order of the rest and one of the dead bring the same version, which counts once."""
+    desk = Halting(20)
+    desk.end(*[FAIL] * 5)
+
+    def learn(blob: bytes, **more: Any) -> int:
+        code = CODE | {"blob": blob, **more}
+        for op, what in (("adopt", {}), ("retry", {"ids": [], "ordinals": []})):
+            desk.ledger.obey(op, RUN, {"function": blob, "blob": b"code", "code": code, **what})
+        return len(desk.ledger.book(RUN).record.codes)  # type: ignore[union-attr]
+
+    assert learn(b"same") == 1, "its values were read again"
+    assert learn(b"noted", process=None, note="once more") == 2
+    assert learn(b"large", process={"memory": 8}, note="") == 3
+    assert {piece.function for piece in desk.lease(15).pieces} == {b"large"}
+
+
 def test_new_code_for_the_rest_goes_on() -> None:
     """The dead ones may stay dead."""
     desk = Halting(20)

@@ -48,6 +48,7 @@ from dqlab.cluster.transport.parking import Credit, Do, SlotOrder
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import Running
+from dqlab.cluster.transport.sealed import settings_in
 from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
@@ -416,6 +417,9 @@ class Slot:
             chunk.early = True
         loop = asyncio.get_running_loop()
         blobs = await self._fetch(chunk)
+        blob = blobs.get(chunk.frames[0].function)
+        if blob is not None and "process" in (settings := settings_in(blob)):  # a retry has given its own
+            chunk.lease = replace(chunk.lease, process=settings["process"])
         if chunk.lease.suspect and not self.options.early and not await self._place(chunk, blobs):
             self._end(chunk)
             return

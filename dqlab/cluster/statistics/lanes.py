@@ -101,6 +101,7 @@ def run_stats(
             short=code.short,
             version=len(record.codes),
             cell=code.cell,
+            note=code.note,
             rest=_of_the_rest(lanes, record),
             did=_done_by(lanes, record),
         ),

@@ -64,8 +64,10 @@ __all__ = [
     "seal_function",
     "seal_or_explain",
     "seal_value",
+    "settings_in",
     "with_options",
     "with_plan_of",
+    "with_settings",
 ]
 
 _MAIN = ("__main__", "__mp_main__")
@@ -546,6 +548,17 @@ def with_options(blob: bytes, options: Sequence[str]) -> bytes:
     """Add the options for opening documents (see `documents.storage.naming`) to a packed function."""
     meta, parts = unpack(blob)
     return pack(meta | {"options": list(options)}, *parts)
+
+
+def with_settings(blob: bytes, **settings: Any) -> bytes:
+    """Add settings that a retry gives, plain data, to a packed function."""
+    meta, parts = unpack(blob)
+    return pack(meta | settings, *parts)
+
+
+def settings_in(blob: bytes) -> dict[str, Any]:
+    """Return the code version of a packed function, and the settings beside it."""
+    return unpack(blob)[0]
 
 
 def opened_blob(blob: bytes) -> memoryview:

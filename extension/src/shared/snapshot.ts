@@ -72,7 +72,7 @@ const run = record({
   units: optional(counts),
   weighed_in: text('pages'),
   why: text(),
-  code: record({ name: text('?'), short: text(), version: number(1), cell: maybe<number>(), rest: list(number()), did: list(number()) }),
+  code: record({ name: text('?'), short: text(), version: number(1), cell: maybe<number>(), rest: list(number()), did: list(number()), note: text() }),
   total: maybe<number>(),
   retrying: number(),
   started: number(),
