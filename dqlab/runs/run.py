@@ -451,7 +451,11 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if limit is not None and not (type(limit) is int and limit >= 1):
             raise BadOption(option="limit", value=limit, problem="is how many documents at most, 1 or more.")
         if rest and code is None:
-            raise BadOption(option="rest", value=rest, problem="gives the rest of the run fn= or limits; pass one.")
+            raise BadOption(
+                option="rest",
+                value=rest,
+                problem="gives fn= or limits to what is left of a run, and there is none of the two.",
+            )
         # A run that is done would list this code as its own, though none of its results comes from it.
         if rest and code is not None and not self._progress().complete:
             self.handle.link.sync(self.handle.order(Adopt(self.id, code)))
@@ -500,10 +504,12 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def _code_of_retry(self, fn: Callable[..., Any] | None, means: Means) -> Code | None:
         """Return the code of a retry, or None for the run's newest as it is."""
         code = self._new_code(fn) if fn is not None else None
-        record = self._progress().record
-        newest = record.codes[-1]
+        progress = self._progress()
+        record, newest = progress.record, progress.record.codes[-1]
         if not means and (code is None or "process" not in newest):
             return code
+        if code is None and not (progress.counts.dead or progress.counts.left):
+            return None  # there is nothing to send, and the function is no longer kept
         if code is None:
             code = self.handle.link.sync(queue_calls.newest_code(self.handle, self.id))
         return means.applied(code, newest, record.process, fn, self.function)
