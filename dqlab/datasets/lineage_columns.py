@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from array import array
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, repeat
 from typing import Any
 
@@ -87,8 +87,8 @@ class Gathered:
         if AT in self.names:
             self._moments += lineage.moments()
 
-    def arrow(self) -> dict[str, Any]:
-        """Return the columns as Arrow arrays."""
+    def arrow(self, counts: Sequence[int] | None = None) -> dict[str, Any]:
+        """Return the columns as Arrow arrays, with each result as often as `counts` says, or once."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -106,6 +106,9 @@ class Gathered:
             numbers = pa.Array.from_buffers(pa.int64(), len(self._moments), [None, pa.py_buffer(self._moments)])
             known = pc.if_else(pc.equal(numbers, UNKNOWN), None, numbers)
             made[AT] = known.cast(pa.timestamp("us", tz="UTC"))
+        if counts is not None:
+            at = pa.array(chain.from_iterable(map(repeat, range(len(counts)), counts)), pa.int64())
+            made = {name: column.take(at) for name, column in made.items()}
         return made
 
     def pandas(self, name: str, index: Any) -> Any:

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgpack
@@ -24,6 +24,7 @@ from dqlab.datasets.lineage import CODE, KEY, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import row_of
 from dqlab.datasets.sink_targets import NameRefused
 from dqlab.datasets.sinks import CLAIM, Files, Own, Parquet, Sink, check_owner, owner_of, was_dropped
+from dqlab.datasets.yielded import PART, Yielded, exploded, row_without, spread
 from dqlab.errors import MessageError, ResultNotStorable, RunError, in_words
 from dqlab.numbers import many
 from dqlab.texts import one_line
@@ -41,6 +42,7 @@ __all__ = [
     "SinkRow",
     "SinkRows",
     "Writer",
+    "each_row",
     "file_of",
     "open_parts",
     "referred",
@@ -48,8 +50,10 @@ __all__ = [
 ]
 
 # Logs of queues contain references in this layout: do not change it.
-_ROW, _FILE = 1, 2
-_HEAD = struct.Struct("<BI")
+_ROW, _FILE, _ROWS, _VALUES = 1, 2, 3, 4
+"""A row; a file; several rows of one document; several values that are no rows."""
+_HEAD, _SEVERAL = struct.Struct("<BI"), struct.Struct("<BII")
+"""Before the name of the part: the first row, and how many where there may be several."""
 _METADATA, _FORMAT = b"dqlab", 2
 _OPEN_BYTES = 256 << 20
 """Bytes of parts, at most, that a process keeps open."""
@@ -88,6 +92,9 @@ class SinkRow(NamedTuple):
         return dict(zip(ROW_LINEAGE, known, strict=True))
 
 
+_VALUE_AT = SinkRow._fields.index("value")
+
+
 class SinkRows(Sequence[SinkRow]):
     """Rows by column, so that writers of columns need no object for each row."""
 
@@ -106,6 +113,13 @@ class SinkRows(Sequence[SinkRow]):
     def cut(self, start: int, stop: int) -> SinkRows:
         """Return the rows from `start` up to `stop`."""
         return SinkRows(column[start:stop] for column in self.columns)
+
+    def spread(self, values: list[Any], counts: list[int]) -> SinkRows:
+        """Return the rows with other values in place of theirs, and as often as the numbers say."""
+        made = self.cut(0, 0)
+        made.columns = tuple(list(spread(column, counts)) for column in self.columns)
+        made.columns[_VALUE_AT][:] = values
+        return made
 
     def extend(self, rows: SinkRows) -> None:
         """Add the rows of another."""
@@ -160,6 +174,39 @@ def refer_all(part: str, rows: int) -> list[bytes | Exception]:
     """Return references to the first `rows` rows of a part, which settlements have in place of results."""
     name = part.encode()
     return [_HEAD.pack(_ROW, row) + name for row in range(rows)]
+
+
+def _refer_several(references: Sequence[bytes | Exception], values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+    """Return a reference for each document, or the first error of its rows, given references to all rows in order."""
+    made, first = list[bytes | Exception](), 0
+    for value, count in zip(values, counts, strict=True):
+        its = references[first : first + count]
+        error = next((each for each in its if isinstance(each, Exception)), None)
+        if type(value) is not Yielded:
+            made += its
+        elif error is not None:
+            made.append(error)
+        else:
+            _, row = _HEAD.unpack_from(its[0]) if its else (0, 0)  # type: ignore[arg-type]
+            name = its[0][_HEAD.size :] if its else b""  # type: ignore[index]
+            made.append(_SEVERAL.pack(_VALUES if value.bare else _ROWS, row, count) + name)
+        first += count
+    return made
+
+
+def each_row(references: Sequence[bytes]) -> tuple[list[bytes], list[int]] | None:
+    """Return references to single rows, and how many each document has; None if each has one."""
+    if not any(reference[0] in (_ROWS, _VALUES) for reference in references):
+        return None
+    rows, counts = list[bytes](), list[int]()
+    for reference in references:
+        several = [reference]
+        if reference[0] in (_ROWS, _VALUES):
+            _, first, n = _SEVERAL.unpack_from(reference)
+            several = [_HEAD.pack(_ROW, first + at) + reference[_SEVERAL.size :] for at in range(n)]
+        rows += several
+        counts.append(len(several))
+    return rows, counts
 
 
 def referred(reference: bytes | memoryview) -> tuple[str, int]:
@@ -244,11 +291,16 @@ class _PartWriter:
         made = list[bytes | Exception]()
         for at in range(0, len(rows), self._most):
             name = f"{part}-{at}.parquet" if len(rows) > self._most else f"{part}.parquet"
-            some = rows.cut(at, at + self._most)
+            documents = some = rows.cut(at, at + self._most)
+            if (several := exploded(some.columns[_VALUE_AT])) is not None:
+                some = some.spread(*several)
+                if not len(some):
+                    made += _refer_several([], documents.columns[_VALUE_AT], several[1])
+                    continue
             try:
                 data, refused = self._packed(some, hurried=hurried)
             except Exception as error:  # noqa: BLE001 - a value broke the writer, and would break it at each try
-                made += [error] * len(some)
+                made += [error] * len(documents)
                 continue
             self._target.write(name, data)
             self._target.close_part([name])
@@ -256,6 +308,8 @@ class _PartWriter:
             # A refused row stands in the part without the value that no table can hold, and nothing refers to it.
             for row, why in refused.items():
                 references[row] = why
+            if several is not None:
+                references = _refer_several(references, documents.columns[_VALUE_AT], several[1])
             made += references
         return made
 
@@ -335,7 +389,8 @@ class _FileWriter:
         for row in rows:
             value = row.value
             if not isinstance(value, str | bytes | bytearray):
-                made.append(ResultNotStorable(column="value", type=type(value).__name__))
+                kind = "list, of yielded rows," if type(value) is Yielded else type(value).__name__
+                made.append(ResultNotStorable(column="value", type=kind))
                 continue
             name = file_name(self._sink.name, row.key, row.ordinal)
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
@@ -391,12 +446,18 @@ class _OwnWriter:
             self._made = self._sink.opened()
         opened: Any = self._made
         begun = opened.open(part)
-        opened.write(
-            begun, [{KEY: _key_of(row), ORDINAL: row.ordinal, **row.lineage, "value": row.value} for row in rows]
-        )
+        told, counts = list[dict[str, Any]](), list[int]()
+        for row in rows:
+            about = {KEY: _key_of(row), ORDINAL: row.ordinal, **row.lineage}
+            its: list[dict[str, Any]] = [{"value": row.value}]
+            if type(row.value) is Yielded:
+                its = [{PART: at, "value": each} for at, each in enumerate(row.value)]
+            told += [about | each for each in its]
+            counts.append(len(its))
+        opened.write(begun, told)
         name = opened.commit(begun)
         name = name if isinstance(name, str) and name else part
-        return refer_all(name, len(rows))
+        return _refer_several(refer_all(name, len(told)), rows.columns[_VALUE_AT], counts)
 
 
 def _key_of(row: SinkRow) -> str | int:
@@ -578,6 +639,8 @@ class Reader:
         """Return the value of each reference, or a `PartError` that says why it cannot be read."""
         if isinstance(self.sink, Files):
             return [self._file(reference) for reference in references]
+        if (several := each_row(references)) is not None:
+            return self._find_several(references, ordinals, *several)
         found: list[Any] = [None] * len(references)
         for part, places in _by_part(references).items():
             rows, its = [row for _, row in places], [ordinals[at] for at, _ in places]
@@ -588,6 +651,21 @@ class Reader:
             for (at, _), each in zip(places, values, strict=True):
                 found[at] = each
         return found
+
+    def _find_several(
+        self, references: Sequence[bytes], ordinals: Sequence[int], rows: Sequence[bytes], counts: Sequence[int]
+    ) -> list[Any]:
+        found, made = iter(self.find(rows, list(spread(ordinals, counts)))), list[Any]()
+        for reference, count in zip(references, counts, strict=True):
+            its = list(islice(found, count))
+            if reference[0] == _ROW:
+                made += its
+                continue
+            error = next((each for each in its if isinstance(each, PartError)), None)
+            bare = reference[0] == _VALUES
+            its = [row_without(each, bare=bare) for each in its] if self.has_columns and error is None else its
+            made.append(Yielded(its) if error is None else error)
+        return made
 
     def columns(self, references: Sequence[bytes], ordinals: Sequence[int]) -> tuple[dict[Any, Any], Any]:
         """Return rows as columns by key, Arrow arrays or lists, and their rest, or raise a `PartError`."""
@@ -628,13 +706,15 @@ class Reader:
             yield from (sizes.get(file_of(each), 0) for each in references)
             return
         shares: dict[bytes, float] = {}
-        for name in (each[_HEAD.size :] for each in references):
+        for each in references:
+            several = each[0] in (_ROWS, _VALUES)
+            name = each[_SEVERAL.size if several else _HEAD.size :]
             if name not in shares:
                 try:
                     shares[name] = self._read(name.decode(), 1, "share")
                 except PartError:  # raised again when the rows are read
                     shares[name] = 0.0
-            yield shares[name]
+            yield shares[name] * (_SEVERAL.unpack_from(each)[2] if several else 1)
 
     def _read(self, part: str, rows: int, method: str, *args: Any) -> Any:
         """Return what a method of a part returns, or raise a `PartError` that names the part."""

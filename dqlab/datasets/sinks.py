@@ -89,7 +89,7 @@ class OwnSink(Protocol):
         """Write rows, each with its ``value`` and its lineage.
 
         The lineage is ``_key``, ``_ordinal``, ``_version``, ``_code``, ``_seconds``, ``_attempts``, ``_consumer`` and
-        ``_at``.
+        ``_at``; and ``_part`` for rows that a function has yielded.
         """
         ...
 

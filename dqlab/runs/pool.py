@@ -240,7 +240,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Parameters
         ----------
         fn : callable
-            Takes one argument: the document, or the element itself. May be a coroutine function.
+            Takes one argument: the document, or the element itself. If it yields, its rows are one result, a list, and
+            rows of the run's tables with their number in ``_part``. May be a coroutine function.
         documents : iterable
             Any iterable except a set, since its order differs between kernels: pass ``sorted(x)``. One thread of this
             process reads it, element by element, while the run continues. You may change a builtin container, such as a

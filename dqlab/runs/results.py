@@ -21,7 +21,8 @@ from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.lineage import CODE, ERROR, KEY, ORDINAL, ROW_LINEAGE, check_columns
 from dqlab.datasets.lineage_columns import Gathered, Lineage
-from dqlab.datasets.sink_parts import PartError, Reader
+from dqlab.datasets.sink_parts import PartError, Reader, each_row
+from dqlab.datasets.yielded import exploded, spread
 from dqlab.documents import label_of
 from dqlab.errors import (
     BadOption,
@@ -563,21 +564,29 @@ class Results(Values, StaysHere, SuggestsAttributes):
         gathered = Gathered()
         if reader is not None and reader.has_columns and not _is_replaced(piece[0]):
             references = [reference for stretch in piece for reference in stretch.values]
+            several = each_row(references)
+            if several is not None:
+                references, where = several[0], _spread(where, several[1])
             try:
-                columns, rest = reader.columns(references, where[0])
+                columns, rest = reader.columns(references, where[0]) if references else ({}, [])
             except PartError as error:
                 if self._instead is None:
                     raise error.with_traceback(None) from error.__cause__
             else:
                 for stretch in piece:
                     gathered.add(_lineage_in(stretch, None, lambda: self.code))
-                return Rows(*where, [], lineage=gathered.arrow(), columns=columns, rest=rest)
+                lineage = gathered.arrow(None if several is None else several[1])
+                return Rows(*where, [], lineage=lineage, columns=columns, rest=rest)
         values: list[Any] = []
         for stretch in piece if reader is None else _rows_in(piece, reader):
             values += self._checked(stretch).values
             gathered.add(_lineage_in(stretch, replaces, lambda: self.code))
+        counts = None
+        if (rows := exploded(values)) is not None:
+            values, counts = rows
+            where = _spread(where, counts)
         reasons = None if replaces is None else [said_by(value) if replaces(value) else None for value in values]
-        return Rows(*where, values, reasons, gathered.arrow())
+        return Rows(*where, values, reasons, gathered.arrow(counts))
 
     def references(self) -> Iterator[tuple[int, bytes]]:
         """Yield the ordinal of each row and the reference to it, for a run with a sink."""
@@ -731,6 +740,12 @@ def _keys_of(page: Sequence[OpenedStretch]) -> list[Any] | None:
     if all(stretch.keys is None for stretch in page):
         return None
     return [key for stretch in page for key in (stretch.keys or range(stretch.ordinal, stretch.end))]
+
+
+def _spread(where: tuple[Sequence[int], list[Any] | None], counts: list[int]) -> tuple[Sequence[int], list[Any] | None]:
+    """Return ordinals and keys of documents as often as these have rows."""
+    ordinals, keys = where
+    return list(spread(ordinals, counts)), None if keys is None else list(spread(keys, counts))
 
 
 def _lineage_in(

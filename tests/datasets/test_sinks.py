@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -32,12 +33,14 @@ from dqlab.datasets.sink_parts import (
     PartUnreadable,
     Reader,
     SinkRows,
+    _OwnWriter,
     file_name,
     open_parts,
     writer_of,
 )
 from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, SinkTaken, SinkUnreachable, as_sink, claim, let_go, owner_of, sink_of
+from dqlab.datasets.yielded import Yielded
 from dqlab.errors import BadOption, PasswordInURL, ResultNotStorable, StorageRefused, UsageError
 from tests.datasets.pages import in_json, same
 from tests.kit.sampled import examples
@@ -105,6 +108,67 @@ EXACT: dict[str, list[Any]] = {
     "large whole numbers": [2**63, 2**200, 1],
     "truth": [True, False],
 }
+
+
+PLAIN = st.fixed_dictionaries({"a": st.integers(0, 9)})
+ROW = st.fixed_dictionaries({"a": st.integers(0, 9), "_part": st.just("x")})
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.one_of(PLAIN, *(st.lists(each, max_size=4).map(Yielded) for each in (ROW, st.integers(0, 9))))))
+def test_rows_that_were_yielded_come_back_as_those_of_their_documents(values: list[Any]) -> None:
+    """Beside rows of plain functions, as after a retry with other code; a document without rows, and a part without."""
+
+    def known(row: Any) -> Any:  # rows of one part have all its keys
+        return {name: value for name, value in row.items() if value is not None} if type(row) is dict else row
+
+    with TemporaryDirectory() as folder:
+        found = through(dq.Parquet(folder), values)
+        kept = [pq.read_table(each) for each in Path(folder).glob("*.parquet")]
+
+    assert list(map(type, found)) == list(map(type, values))
+    for there, value in zip(found, values, strict=True):
+        assert list(map(known, there)) == value if type(value) is Yielded else known(there) == value
+    many = [len(each) for each in values if type(each) is Yielded]
+    numbers = [each for table in kept if "_part" in table.column_names for each in table["_part"].to_pylist()]
+    assert sum(table.num_rows for table in kept) == sum(many) + len(values) - len(many)
+    assert [each for each in numbers if isinstance(each, int)] == [at for n in many for at in range(n)]
+
+
+class Keeping(Forgetful):
+    """A sink of a user's own that keeps its rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def write(self, part: str, rows: list[dict[str, Any]]) -> None:
+        self.rows += rows
+
+    def read(self, part: str) -> list[Any]:
+        return [row["value"] for row in self.rows]
+
+
+def test_an_own_sink_gets_a_row_for_each_that_was_yielded() -> None:
+    """With its number beside the key, and the value as it was yielded."""
+    sink, values = Keeping(), [Yielded([5, {"a": 1}]), "plain", Yielded()]
+    references = _OwnWriter(cast("Any", SimpleNamespace(opened=lambda: sink))).write("p", rows_of(values))
+
+    assert [(row["_key"], row.get("_part"), row["value"]) for row in sink.rows] == [
+        (0, 0, 5),
+        (0, 1, {"a": 1}),
+        (1, None, "plain"),
+    ]
+    reader = Reader(cast("Any", as_sink(Forgetful(), pickle.dumps)), RUN, ID)
+    reader._own = sink
+    assert reader.find(cast("list[bytes]", references), [0, 1, 2]) == values
+
+
+def test_a_file_cannot_hold_rows_that_were_yielded(tmp_path: Path) -> None:
+    """Which of them would be the file?"""
+    (error,) = through(dq.Files(f"{tmp_path}/{{key}}.txt"), [Yielded(["a", "b"])])
+
+    assert isinstance(error, ResultNotStorable)
+    assert "yielded rows" in str(error)
 
 
 @pytest.mark.parametrize("deep", [20, 60, 300])

@@ -75,10 +75,11 @@ def isolation(
 
 
 def is_coroutine(call: Callable[..., Any]) -> bool:
-    """Return whether a call returns an awaitable that an event loop must run."""
+    """Return whether a call returns an awaitable, or an asynchronous generator, that an event loop must run."""
     while type(call) is partial:
         call = call.func
-    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
+    is_one = inspect.iscoroutinefunction, inspect.isasyncgenfunction
+    return any(each(call) or each(type(call).__call__) for each in is_one)
 
 
 def size(n: int) -> str:

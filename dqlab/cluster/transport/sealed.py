@@ -339,9 +339,10 @@ def _pickled(value: object, version: Callable[[Any], str | None] | None = None, 
             raise SealError(_TOO_DEEP if too_deep else in_words(error), reached) from error
 
 
-def make_sealer() -> Callable[[object], bytes]:
+def make_sealer(otherwise: Callable[[object], bytes] | None = None) -> Callable[[object], bytes]:
     """Return `seal_value` with its names bound locally, for loops over many small values."""
-    dumps, main, by_value = pickle.dumps, b"_main__", _by_value  # the end of _MAIN
+    # `otherwise` seals what plain pickle cannot.
+    dumps, main, by_value = pickle.dumps, b"_main__", otherwise or _by_value  # the end of _MAIN
     refers = pickle.STACK_GLOBAL[0]
 
     def seal(value: object) -> bytes:
@@ -349,11 +350,13 @@ def make_sealer() -> Callable[[object], bytes]:
             sealed: bytes = dumps(value, 5)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001 - pickling runs the value's own code, which may even call sys.exit
-            return by_value(value)
-        # Pickle refers to classes and functions of a notebook by name; no other process finds them there.
-        # Looking for one byte costs a fifth of looking for a word, and small values refer to nothing.
-        return sealed if refers not in sealed or sealed.find(main) < 0 else by_value(value)
+        except BaseException:  # noqa: BLE001, S110 - it runs the value's own code, which may even call sys.exit
+            pass  # what is raised below must not have this error as its context
+        else:
+            # Pickle refers to classes and functions of a notebook by name; no other process finds them there.
+            # Looking for one byte costs a fifth of looking for a word, and small values refer to nothing.
+            return sealed if refers not in sealed or sealed.find(main) < 0 else by_value(value)
+        return by_value(value)
 
     return seal
 

@@ -14,11 +14,12 @@ from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import CoroutineType, MethodType
+from types import AsyncGeneratorType, CoroutineType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
+from dqlab.cluster.consumer.running.yielding import collected, seal_yielded
 from dqlab.cluster.transport.isolation import is_coroutine
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.cluster.transport.wire import pack
@@ -286,7 +287,8 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
     done, take, call, (load, messages) = chunk.done, chunk.todo.popleft, work.call, chunk.opening()
     note_position, note_key, finish = done.positions.append, done.keys.append, done.payloads.append
     cancelled, ended, waits, spread = chunk.cancelled, chunk.ended, chunk.waits, chunk.kind is Kind.CALL
-    clock, seal, limit = time.perf_counter, make_sealer(), work.most(origin)
+    clock, limit = time.perf_counter, work.most(origin)
+    seal = make_sealer(partial(seal_yielded, most=limit))
     running.set((chunk, None))
     now = chunk.began = clock()
     while not chunk.stopped:
@@ -470,7 +472,9 @@ class Coroutines:
                 if type(value) is Document:
                     chunk.versions[index] = value.version
             call = flight.work.call
-            result = await (call(*value[0], **value[1]) if flight.spread else call(value))
+            made = call(*value[0], **value[1]) if flight.spread else call(value)
+            several = type(made) is AsyncGeneratorType
+            result = await (collected(made, flight.work.most(origin)) if several else made)
             if key is not None and type(result) is MethodType:
                 check_called(result, value)
             payload = _seal(result, flight.work.most(origin))
