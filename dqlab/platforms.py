@@ -43,6 +43,7 @@ __all__ = [
     "problem_with",
     "read_descriptors",
     "sync_data",
+    "unbuffer_c",
     "unnamed_file",
     "watch_end",
     "write_at",
@@ -58,6 +59,8 @@ LOST_PARENT = 255
 """Exit status of a process whose parent ended first."""
 
 _BLOCK = bytes(1 << 20)
+_UNBUFFERED = 2
+"""`_IONBF` of C."""
 _PR_SET_PDEATHSIG = 1
 _MOUNTS = (
     re.compile(rb".+? on (/.*) type ([^ ]+) \([^()]*\)"),  # Linux
@@ -314,6 +317,14 @@ def die_first() -> None:
     """Make this process the first to be killed when memory runs out, where that can be set."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def unbuffer_c() -> None:
+    """Have what native code prints reach its descriptor at once, where the C library is found."""
+    library = ctypes.CDLL(None)
+    with suppress(AttributeError, ValueError):  # ValueError: no symbol of that name
+        standard = ctypes.c_void_p.in_dll(library, "__stdoutp" if sys.platform == "darwin" else "stdout")
+        library.setvbuf(standard, None, _UNBUFFERED, ctypes.c_size_t(0))
 
 
 def kill_group(pid: int) -> None:

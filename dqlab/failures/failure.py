@@ -64,7 +64,7 @@ _SIGNATURE = re.compile(
     r"| expected (at (most|least) )?\d+ arguments?, got|needs an argument$|is an invalid keyword argument for"
 )
 """Python's wording for a call that does not fit a signature."""
-_TYPES = {"key": str | None, "when": int | float, "seconds": int | float, "after": int | float}
+_TYPES = {"key": str | None, "when": int | float, "seconds": int | float, "after": int | float, "cut": int}
 _BARE = ("builtins", "__main__", "__mp_main__")
 """Modules that tracebacks leave out."""
 _MAX_FRAMES = 1_000
@@ -101,6 +101,10 @@ class Failure:
     """Seconds for which the server of its document asked to wait."""
     kinds: str = ""
     """Its classes, the nearest first, as `kinds_of` writes them."""
+    printed: str = ""
+    """What the message had printed, at most 16 KiB."""
+    cut: int = 0
+    """Bytes of that which are left out in its middle."""
 
     @classmethod
     def from_exception(
@@ -143,7 +147,7 @@ class Failure:
     def from_bytes(cls, record: bytes | memoryview) -> Self:
         """Return the record that `to_bytes` wrote, or raise `FrameCorrupt`."""
         try:
-            entries = {"after": 0.0, "kinds": ""} | json.loads(restored(bytes(record)))
+            entries = {"after": 0.0, "kinds": "", "printed": "", "cut": 0} | json.loads(restored(bytes(record)))
             # A newer version may have written more fields. A new field needs a default here: records in logs lack it.
             values = {field.name: entries[field.name] for field in fields(cls)}
         except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -9,9 +9,10 @@ All integers are little-endian. Decoding checks every length, so malformed bytes
     Frame       72 B header | u32 lengths[count] | u32 weights[count]? | payload
                 (numbered: u32 size of the prefix, u32 first number | prefix | suffix, for all messages)
     Settlement  48 B header | u64 (first, ordinal, n)[pieces] | u8 outcomes[count], padded to 4
-                | u32 lengths[count] | u32 key lengths[count]? | payload | keys | made?
+                | u32 lengths[count] | u32 key lengths[count]? | payload | keys | made? | (riders | u32 their size)?
 
-`made` records how the results were made; see `dqlab.frame.lineage`. Frames and settlements are in logs as they are: a
+`made` records how the results were made; see `dqlab.frame.lineage`. `riders` are side columns by name; see
+`dqlab.frame.riders`. Frames and settlements are in logs as they are: a
 change of either layout needs a new `VERSION`, and code that reads the old one.
 """
 

@@ -34,6 +34,9 @@ class Flag:
     """A frame of messages begins a group of neighbours, such as the rows of a row group."""
     ACKED: Final = 0x80
     """All outcomes of a settlement are ACK, and their column is left out."""
+    RIDERS: Final = 0x01
+    """A settlement has side columns. It has no `Kind`, so that the low bits are free."""
+    OF_SETTLEMENTS: Final = 0xF1
 
 
 def u32(values: Iterable[int]) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -14,11 +14,13 @@ from dqlab.errors import FrameCorrupt
 from dqlab.frame.buffers import joined
 from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_lengths, u32
 from dqlab.frame.lineage import Made, Making
+from dqlab.frame.riders import Rider, decode_riders, encode_riders
 from dqlab.texts import kept, restored
 
 __all__ = ["Outcome", "Piece", "Settlement"]
 
 _SETTLEMENT = struct.Struct("<2sBBIQQ16sII")
+_SIZE = struct.Struct("<I")
 
 
 class Outcome(IntEnum):
@@ -74,6 +76,8 @@ class Settlement:
     _keys: memoryview
     made: Made | None = None
     """How the results were made, or None where that was not recorded."""
+    riders: Mapping[str, Rider] = field(default_factory=dict)
+    """Side columns by name."""
     _ends: array[int] | None = None
     _key_ends: array[int] | None = None
 
@@ -89,6 +93,7 @@ class Settlement:
         busy_s: float = 0.0,
         keys: Sequence[str] | None = None,
         made: Making | None = None,
+        riders: Mapping[str, Mapping[int, bytes]] | None = None,
     ) -> bytes | memoryview:
         """Pack outcomes, or raise `FrameCorrupt` where the columns do not fit the pieces' messages."""
         # Pieces that overlap or columns of another length would record outcomes for the wrong messages.
@@ -99,8 +104,12 @@ class Settlement:
             raise FrameCorrupt(kind="settlement", reason=wrong, size=sum(map(len, payloads)))
         encoded = None if keys is None else [kept(key) for key in keys]
         flags, columns = _columns(pieces, outcomes, map(len, payloads), None if encoded is None else map(len, encoded))
-        behind = () if made is None else (made.encode(),)
+        behind = [] if made is None else [made.encode()]
         flags |= Flag.MADE if behind else 0
+        if riders:
+            beside = encode_riders(riders, len(outcomes))
+            behind += beside, _SIZE.pack(len(beside))
+            flags |= Flag.RIDERS
         head = b"DS", VERSION, flags, len(outcomes), lease, round(busy_s * 1e6), run, epoch, len(pieces)
         return joined((_SETTLEMENT.pack(*head), *columns, *payloads, *(encoded or ()), *behind))
 
@@ -114,7 +123,7 @@ class Settlement:
         magic, version, flags, count, lease, busy_us, run, epoch, n_pieces = _SETTLEMENT.unpack_from(view)
         check_head("settlement", magic_fits=magic == b"DS", version=version, count=count, size=size)
         at = _SETTLEMENT.size + 24 * n_pieces
-        if flags & 0x0F or at > size:
+        if flags & ~Flag.OF_SETTLEMENTS or at > size:
             raise FrameCorrupt(kind="settlement", reason=f"flags {flags:#x}, or cut off in its pieces", size=size)
         triples = struct.unpack_from(f"<{3 * n_pieces}Q", view, _SETTLEMENT.size)
         pieces = tuple(map(Piece, triples[::3], triples[1::3], triples[2::3]))
@@ -132,15 +141,21 @@ class Settlement:
             raise FrameCorrupt(kind="settlement", reason=str(error), size=size) from None
         keys_at = body + sum(lengths)
         made_at = keys_at + sum(key_lengths or ())
-        if made_at > size or (made_at < size and not flags & Flag.MADE):
+        made_end = beside_end = size
+        if flags & Flag.RIDERS:
+            beside_end -= _SIZE.size
+            made_end = beside_end - (_SIZE.unpack_from(view, beside_end)[0])
+        if made_at > made_end or (made_at < made_end and not flags & Flag.MADE):
             raise FrameCorrupt(kind="settlement", reason="lengths do not add up to the payload", size=size)
         payload, keys = view[body:keys_at], view[keys_at:made_at]
         try:
             # A copy: lineage is kept as long as values are, and a view would keep all payloads in memory as well.
-            made = Made.decode(memoryview(bytes(view[made_at:])), count) if flags & Flag.MADE else None
+            made = Made.decode(memoryview(bytes(view[made_at:made_end])), count) if flags & Flag.MADE else None
+            riders = decode_riders(view[made_end:beside_end], count) if flags & Flag.RIDERS else {}
         except ValueError as error:
             raise FrameCorrupt(kind="settlement", reason=str(error), size=size) from None
-        return cls(blob, run, epoch, lease, busy_us / 1e6, pieces, outcomes, lengths, key_lengths, payload, keys, made)
+        busy_s, columns = busy_us / 1e6, (outcomes, lengths, key_lengths, payload, keys, made, riders)
+        return cls(blob, run, epoch, lease, busy_s, pieces, *columns)
 
     def check_order(self) -> None:
         """Raise `FrameCorrupt` for pieces that `encode` refuses to pack."""
@@ -204,7 +219,7 @@ class Settlement:
         return [self.payload[a:b] for a, b in pairwise([0, *accumulate(self.lengths)])]
 
     def cut(self, piece: Piece, at: int) -> bytes:
-        """Return one piece, whose columns begin at position `at`, as a settlement of its own."""
+        """Return one piece, whose columns begin at position `at`, as a settlement of its own, without riders."""
         n, stop = piece.n, at + piece.n
         key_lengths = None if self.key_lengths is None else self.key_lengths[at:stop]
         flags, columns = _columns([piece], self.outcomes[at:stop], self.lengths[at:stop], key_lengths)

@@ -24,6 +24,7 @@ from typing import Any
 
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
+from dqlab.cluster.consumer.running import streams
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.coroutines import CoroutineThread
 from dqlab.cluster.consumer.running.execution import (
@@ -611,6 +612,7 @@ class Slot:
     def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> Flight | None:
         """Run the chunk in the slot's thread, or add it to the thread of coroutines."""
         chunk.behind = self._next_chunk
+        streams.install()  # for each chunk: a library may have put its own in their place
         frame = chunk.frames[0]
         try:
             chunk.code = code_in(blobs.get(frame.function))

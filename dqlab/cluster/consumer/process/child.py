@@ -46,9 +46,10 @@ class Turns:
     waits = True
     cancelled: Collection[int] = frozenset()
 
-    # The first three are descriptors of pipes.
-    def __init__(self, turns: int, orders: int, outcomes: int, words: LastWords) -> None:
+    # The first three are descriptors of pipes, the fourth of the file to which this process prints.
+    def __init__(self, turns: int, orders: int, outcomes: int, printed: int, words: LastWords) -> None:
         self._turns, self._orders, self._outcomes, self._words = turns, orders, outcomes, words
+        self._printed = printed
         self._poll = select.poll()
         self._poll.register(turns, select.POLLIN)
         self._records, self._read = Records(), deque[Record]()
@@ -91,7 +92,7 @@ class Turns:
                     work = replace(work, rows=True)
             except BaseException as raised:  # noqa: BLE001 - users' imports run here; each message reports the failure
                 error = raised
-            self._say(record(Say.OPENED))
+            self._say(record(Say.OPENED, printed=self._position()))
             if isinstance(error, SetupFailed):
                 # Once, and it ends: the slot gives back the other messages, and a later try needs a new process.
                 self.append((self.popleft(), UNDECIDED, halted(error, origin), None))
@@ -175,7 +176,14 @@ class Turns:
         turn, outcome, payload, key = done
         self._payload = b""
         took, version = self.ended.pop(turn, self._taken) - self._taken, self.versions.pop(turn, "")
-        self._say(record(Say.OUTCOME, turn, payload, outcome=outcome, key=key, version=version, seconds=took))
+        printed = self._position()
+        self._say(
+            record(Say.OUTCOME, turn, payload, outcome=outcome, key=key, version=version, seconds=took, printed=printed)
+        )
+
+    def _position(self) -> int:
+        """Return how many bytes this process, and what it has started, have printed until now."""
+        return os.lseek(self._printed, 0, os.SEEK_CUR)
 
     # --- pipes ------------------------------------------------------------------------------
 
@@ -262,24 +270,25 @@ def _expect_the_worst(words: LastWords) -> None:
     platforms.die_first()
 
 
-def _own_pipes() -> tuple[int, int]:
+def _own_pipes(printed: int) -> tuple[int, int]:
     """Move the two record pipes to private descriptors and return these."""
-    # Users' functions and their children may read 0 and write 1: then 0 is empty, and prints go to the worker's stderr.
+    # Users' functions and their children may read 0 and write 1 and 2: then 0 is empty, and the slot reads the others.
     orders, outcomes = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    os.dup2(2, 1)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    for standard in (1, 2):
+        os.dup2(printed, standard)
+    platforms.unbuffer_c()
     return orders, outcomes
 
 
-def main(turns: int, words: int, parent: int) -> None:
+def main(turns: int, words: int, printed: int, parent: int) -> None:
     """Run messages until the slot closes its end."""
     platforms.die_with(parent)
     last = LastWords(words)
     _expect_the_worst(last)
-    here = Turns(turns, *_own_pipes(), last)
+    here = Turns(turns, *_own_pipes(printed), printed, last)
     try:
         with suppress(BrokenPipeError):  # the slot has ended while a record was written
             here.live()

@@ -21,6 +21,7 @@ import psutil
 
 from dqlab import platforms
 from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Records, Say, record
+from dqlab.cluster.consumer.process.printed import PrintedFile
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.transport.wire import pack
 from dqlab.frame import Kind
@@ -50,7 +51,7 @@ class Child:
         self.reads_of: bytes | None = None
         """The run whose documents it reads ahead."""
         self.started = time.monotonic()
-        self.words = LastWords.make()
+        self.words, self.printed = LastWords.make(), PrintedFile()
         # The slot keeps the reading end of this pipe too: it takes turns back by reading them before the process does.
         theirs, self._turns = os.pipe()
         self._taking_back = theirs
@@ -59,7 +60,7 @@ class Child:
         try:
             self._process = self._start(theirs)
         except OSError:
-            for end in (theirs, self._turns, self.words.fd):
+            for end in (theirs, self._turns, self.words.fd, self.printed.fd):
                 os.close(end)
             raise
         assert self._process.stdin is not None
@@ -79,14 +80,14 @@ class Child:
         self._pending += record(Say.HELLO, body=pack(hello))
 
     def _start(self, turns: int) -> subprocess.Popen[bytes]:
-        arguments = [str(number) for number in (turns, self.words.fd, os.getpid())]
+        arguments = [str(number) for number in (turns, self.words.fd, self.printed.fd, os.getpid())]
         return subprocess.Popen(
-            # -P: no file in the current directory may shadow a module.
-            [sys.executable, "-P", "-m", "dqlab.cluster.consumer.process.child", *arguments],
+            # -P: no file in the current directory may shadow a module. -u: a print is in the file when it returns.
+            [sys.executable, "-u", "-P", "-m", "dqlab.cluster.consumer.process.child", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            pass_fds=(turns, self.words.fd),
+            pass_fds=(turns, self.words.fd, self.printed.fd),
             env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
             start_new_session=True,  # Ctrl-C is for the worker; and `kill_group` ends what the process starts
         )
@@ -193,6 +194,7 @@ class Child:
         self.kill(describe=False)
         os.close(self._end)
         self.words.close()
+        self.printed.close()
 
     def _lives(self, wait: float) -> bool:
         """Wait at most `wait` seconds for its end, and return whether it still lives."""

@@ -1,4 +1,4 @@
-"""The protocol between a slot and its process: records with a head of 30 bytes, and turns.
+"""The protocol between a slot and its process: records with a head of 38 bytes, and turns.
 
 Of three pipes, one brings records to the process, one brings records back, and one brings *turns* of four bytes, each
 the right to begin a message. The process takes a turn before each message, and the slot may take back the turns that
@@ -18,7 +18,7 @@ from dqlab.texts import kept, restored
 __all__ = ["TURN", "LastWords", "Record", "Records", "Say", "record"]
 
 TURN = struct.Struct("<I")
-_HEAD = struct.Struct("<BBIiIdQ")
+_HEAD = struct.Struct("<BBIiIdQQ")
 _KEY = struct.Struct("<IIH")
 """Turn, page, and the length of the key that follows."""
 _PAGE, _PAGE_AT = struct.Struct("<I"), 4
@@ -58,6 +58,8 @@ class Record(NamedTuple):
     version: str = ""
     seconds: float = 0.0
     """Time of the message."""
+    printed: int = 0
+    """Bytes that the process has printed until then."""
 
 
 def record(
@@ -69,13 +71,14 @@ def record(
     key: str | None = None,
     version: str = "",
     seconds: float = 0.0,
+    printed: int = 0,
 ) -> bytes:
     """Return the bytes of a record."""
     if key is None and not version:
-        return _HEAD.pack(say, outcome, turn, -1, 0, seconds, len(body)) + body
+        return _HEAD.pack(say, outcome, turn, -1, 0, seconds, printed, len(body)) + body
     named, versioned = b"" if key is None else kept(key), kept(version)
     lengths = -1 if key is None else len(named), len(versioned)
-    return b"".join((_HEAD.pack(say, outcome, turn, *lengths, seconds, len(body)), named, versioned, body))
+    return b"".join((_HEAD.pack(say, outcome, turn, *lengths, seconds, printed, len(body)), named, versioned, body))
 
 
 class Records:
@@ -92,7 +95,7 @@ class Records:
         """Remove and return the complete records."""
         buffer, at, complete = self._buffer, 0, []
         while len(buffer) - at >= _HEAD.size:
-            say, outcome, turn, named, versioned, seconds, length = _HEAD.unpack_from(buffer, at)
+            say, outcome, turn, named, versioned, seconds, printed, length = _HEAD.unpack_from(buffer, at)
             start = at + _HEAD.size
             behind = start + max(named, 0)
             middle = behind + versioned
@@ -101,7 +104,7 @@ class Records:
             key = None if named < 0 else restored(bytes(buffer[start:behind]))
             version = restored(bytes(buffer[behind:middle])) if versioned else ""
             at = middle + length
-            complete.append(Record(say, turn, bytes(buffer[middle:at]), outcome, key, version, seconds))
+            complete.append(Record(say, turn, bytes(buffer[middle:at]), outcome, key, version, seconds, printed))
         del buffer[:at]
         return complete
 

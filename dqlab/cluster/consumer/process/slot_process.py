@@ -21,6 +21,7 @@ from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import HALT, Origin
 from dqlab.cluster.consumer.running.models import SetupFailed, halted
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done, Undecided
+from dqlab.cluster.consumer.running.output import ring_of
 from dqlab.cluster.transport.isolation import Isolation, size
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents.ahead import MOST
@@ -272,6 +273,7 @@ class _Passage:
             self._time(running=True)
         elif record.say == Say.OPENED:
             child.opening = False
+            child.printed.read(None, record.printed)
         elif (
             record.say != Say.OUTCOME
             or not self._given
@@ -283,6 +285,7 @@ class _Passage:
             self._still = False
             _, index = self._given.popleft()
             self._note(index, record)  # before the outcome is in `done`: see `Chunk.ended`
+            self._note_printed(child, index, record.printed)
             done: Done = index, _OUTCOMES[record.outcome], record.body, record.key
             if done[1] is UNDECIDED and HALT in unpack(done[2])[0]:
                 self._halt(done[2])
@@ -302,6 +305,11 @@ class _Passage:
         if record.version:
             chunk.versions[index] = record.version
 
+    def _note_printed(self, child: Child, index: int, upto: int) -> None:
+        """Note what a message has printed, up to a position in all that its process has."""
+        if child.printed.more(upto):
+            child.printed.read(ring_of(self._chunk, index), upto)
+
     def _look(self, child: Child, now: float) -> None:
         """End a process whose message is cancelled or over a limit, and take back the messages behind a long one."""
         limits, running = self._limits, now - self._since
@@ -316,6 +324,8 @@ class _Passage:
         elif now - self._looked >= LOOK_S:
             self._looked = now
             self._name(child, *self._given[0])
+            if self._read_on(child):
+                return
             if self._given[0][1] in self._chunk.cancelled:
                 self._end(None, charged=False)
             elif limits.memory is not None and child.memory() > limits.memory:
@@ -323,6 +333,19 @@ class _Passage:
         if len(self._given) > 1 and running > STILL_S:
             self._take_back(child)
             self._still, self._slot.ahead = bool(self._given), max(1, self._slot.ahead // 2)
+
+    def _read_on(self, child: Child) -> bool:
+        """Note what the running message has printed so far, and return whether it has ended."""
+        # Where its outcome is not here after the size was read, nothing up to there belongs to the next message.
+        size, running = child.printed.size, self._given[0]
+        if not child.printed.more(size):
+            return False
+        for record in child.receive(0.0):
+            self._handle(child, record)
+        if not self._given or self._given[0] != running:
+            return True
+        self._note_printed(child, running[1], size)
+        return False
 
     def _name(self, child: Child, turn: int, index: int) -> None:
         """Note the key of the running document for views."""
@@ -345,9 +368,12 @@ class _Passage:
         self._take_back(child)
         begun = list(self._given)
         self._given.clear()
+        if begun:
+            self._note_printed(child, begun[0][1], child.printed.size)
         for turn, index in begun:
             if guilty not in (None, (turn, index)):  # the guilty message ended just now, and this one had begun
                 self._chunk.todo.appendleft(index)
+                self._chunk.output.pop(index, None)
             elif not charged:
                 self._chunk.done.append((index, Outcome.RETURN, b"", None))
             elif child.opening and self._planned:  # no message has begun: its function is to blame, or this machine

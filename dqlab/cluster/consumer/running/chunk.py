@@ -16,6 +16,7 @@ from itertools import accumulate
 from operator import itemgetter, sub
 from typing import Any
 
+from dqlab.cluster.consumer.running import output
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Columns, Done, Outcomes
 from dqlab.documents import Document
 from dqlab.documents.ahead import ReadAhead
@@ -24,6 +25,7 @@ from dqlab.documents.spans import opened
 from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
+from dqlab.printed import Ring
 
 __all__ = ["Chunk", "Done", "Lease"]
 
@@ -38,6 +40,9 @@ FAR_APART = 0.2
 """Seconds between the first and the last result of a settlement above which each result gets its own time."""
 _HELD_BYTES = 1 << 20
 """Bytes of confirmed outcomes above which a chunk releases them before it ends."""
+RIDERS: dict[str, Callable[[Chunk, Sequence[int]], Mapping[int, bytes]]] = {output.LOGS: output.kept_beside}
+"""What makes the side columns of settlements with results, by name. It gets the ascending positions of the messages in
+their chunk, and returns entries by places among these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,10 @@ class Chunk:
         """Seconds that a message took, by position, where messages run together or in a process."""
         self.versions: dict[int, str] = {}
         """Versions of documents, by position."""
+        self.output: dict[int, Ring] = {}
+        """What messages have printed that are not settled, by position."""
+        self.logs = "failed"
+        """Whose output is kept: "failed" or slow ones, "all", or "none"."""
         self._made_bytes = 0 if self.run == NO_ID else _MADE_BYTES
         self._attempts = self._by_position(lease.attempts) if lease.attempts else {}
         self.todo: deque[int] = deque(self._positions)
@@ -321,6 +330,8 @@ class Chunk:
         stop = self.done.decided(start, min(start + most, self._referred) if self.lease.sink else start + most)
         if stop == start:
             return None
+        if self.output:
+            output.kept_in_failures(self, start, stop)
         done = self.done.columns(start, stop)
         if self._size(done) > most_bytes:
             # At least one, however large: a settlement that stays empty would never be sent.
@@ -392,6 +403,8 @@ class Chunk:
         texts = 0 if not any(done.keys) else sum(map(len, filter(None, done.keys)))
         if self.versions:
             texts += sum(map(len, self._versions_at(done.positions) or ()))
+        if self.output:
+            texts += sum(len(self.output.get(position, ())) for position in done.positions)
         return sum(map(len, done.payloads)) + texts + self._made_bytes * len(done.payloads)
 
     def _note_failures(self, done: Columns) -> None:
@@ -409,11 +422,15 @@ class Chunk:
     def _encode(self, done: Columns, busy_s: float) -> bytes | memoryview:
         """Pack outcomes."""
         acked = done.outcomes.count(Outcome.ACK)
-        # Single calls are in no table, so they need no lineage.
-        made = self._making(done) if acked and self.run != NO_ID else None
+        # Single calls are in no table, so they need neither lineage nor riders.
+        recorded = acked and self.run != NO_ID
+        made = self._making(done) if recorded else None
         indexes, n = done.positions, len(done.positions)
         if tuple(indexes) != self._positions[indexes[0] : indexes[0] + n]:
             done = Columns(*map(list, zip(*sorted(zip(*done, strict=True), key=_POSITION), strict=True)))
+        riders = {
+            name: entries for name, make in RIDERS.items() if recorded and (entries := make(self, done.positions))
+        }
         return Settlement.encode(
             self._pieces(tuple(done.positions)),
             bytes(n) if acked == n else bytes(done.outcomes),  # ACK is 0
@@ -424,6 +441,7 @@ class Chunk:
             busy_s=busy_s,
             keys=None if done.keys.count(None) == n else [key or "" for key in done.keys],
             made=made,
+            riders=riders,
         )
 
     def _making(self, done: Columns) -> Making:

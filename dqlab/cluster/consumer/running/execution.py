@@ -45,12 +45,14 @@ __all__ = [
     "Origin",
     "Queued",
     "Work",
+    "alone",
     "cancelled",
     "check_called",
     "end_if_forked",
     "fail_all",
     "fail_taken",
     "failed",
+    "message_here",
     "run_calls",
     "run_chunk",
     "take",
@@ -215,6 +217,20 @@ def message_here() -> tuple[Queued, int | None] | None:
     return chunk, chunk.running if index is None else index
 
 
+_active: dict[Queued, bool] = {}
+"""The chunks that run in this process, and whether each runs one message after another."""
+
+
+def alone() -> tuple[Queued, int | None] | None:
+    """Return the one chunk that runs in this process and its message, or None where several messages may run."""
+    # A copy, in one step: other threads change it.
+    running_here = list(_active.items())
+    if len(running_here) != 1 or not running_here[0][1]:
+        return None
+    chunk = running_here[0][0]
+    return chunk, chunk.running
+
+
 _forked = False
 """Whether this process is a copy that a function made by forking."""
 _CAME_BACK = (
@@ -246,9 +262,11 @@ def end_if_forked() -> None:
 def run_chunk(chunk: Chunk, work: Work, origin: Origin) -> None:
     """Run the chunk's messages one after another until none is left."""
     chunk.begin()
+    _active[chunk] = True
     try:
         run_calls(chunk, work, origin)
     finally:
+        _active.pop(chunk, None)
         chunk.end()
 
 
@@ -384,6 +402,7 @@ class Coroutines:
     def add(self, flight: Flight) -> None:
         """Begin a chunk's messages behind those of earlier chunks, as soon as there is room."""
         flight.messages = flight.chunk.messages()
+        _active[flight.chunk] = False
         self._waiting.append(flight)
         if self._free == self._concurrency:  # the loop was idle, and that time belongs to no chunk
             self._counted = time.perf_counter()
@@ -414,6 +433,8 @@ class Coroutines:
 
     def clear(self) -> None:
         """Begin no more messages."""
+        for flight in self._waiting:
+            _active.pop(flight.chunk, None)
         self._waiting.clear()
 
     async def _run_messages(self) -> None:
@@ -457,6 +478,7 @@ class Coroutines:
 
     def _end(self, flight: Flight) -> None:
         if flight.begun.done() and not flight.tasks:
+            _active.pop(flight.chunk, None)
             _resolve(flight.ended)
 
     async def _run(self, flight: Flight, index: int) -> Done:

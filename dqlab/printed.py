@@ -1,0 +1,114 @@
+"""What a document has printed: its first and last bytes while it runs, and the text that is kept of them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from codecs import getincrementaldecoder
+from threading import Lock
+from typing import Self
+
+from dqlab.texts import kept, restored
+
+__all__ = ["HALF", "Logs", "Ring"]
+
+HALF = 8 << 10
+"""Bytes kept of the beginning, and as many of the end."""
+_CUT = struct.Struct("<Q")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+"""Sequences that color or move in a terminal."""
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_decode = getincrementaldecoder("utf-8")
+
+
+class Logs(str):
+    """What one document has printed, as text.
+
+    Attributes
+    ----------
+    cut : int
+        Bytes left out in the middle, where the text says so; 0 for none.
+    """
+
+    __slots__ = ("cut",)
+    cut: int
+
+    @classmethod
+    def of(cls, text: str, cut: int = 0) -> Self:
+        """Return a text of which `cut` bytes are left out."""
+        logs = cls(text)
+        logs.cut = cut
+        return logs
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self).of, (str(self), self.cut)
+
+    def to_bytes(self) -> bytes:
+        """Return what `from_bytes` reads."""
+        return _CUT.pack(self.cut) + kept(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Self:
+        """Return the text that `to_bytes` wrote."""
+        return cls.of(restored(bytes(data[_CUT.size :])), _CUT.unpack_from(data)[0])
+
+
+class Ring:
+    """The first and the last 8 KiB that were written, where each line has the state that a terminal shows last."""
+
+    __slots__ = ("_head", "_line", "_lock", "_tail", "_total")
+
+    def __init__(self) -> None:
+        self._head, self._tail, self._total = bytearray(), bytearray(), 0
+        self._line = b""
+        """The last line without its end, which a carriage return may still replace."""
+        self._lock = Lock()  # a function's own threads may print at the same time
+
+    def __len__(self) -> int:
+        """Return at least as many bytes as are kept."""
+        return min(self._total + len(self._line), 2 * HALF)
+
+    def write(self, data: bytes) -> None:
+        """Add what was written."""
+        with self._lock:
+            data = self._line + data
+            stop = data.rfind(b"\n") + 1
+            lines, line = data[:stop], _last_state(data[stop:])
+            if b"\r" in lines:
+                lines = b"\n".join(_last_state(each).rstrip(b"\r") for each in lines.split(b"\n"))
+            if len(line) > HALF:  # no line of a progress bar
+                lines, line = lines + line, b""
+            self._line = line
+            self._total += len(lines)
+            room = HALF - len(self._head)
+            if room:
+                self._head += lines[:room]
+            self._tail += lines[room:][-HALF:]
+            if len(self._tail) > 2 * HALF:
+                del self._tail[:-HALF]
+
+    def logs(self) -> Logs:
+        """Return what was written so far as text."""
+        with self._lock:
+            line = self._line.rstrip(b"\r")
+            head, tail = bytes(self._head), (bytes(self._tail) + line)[-HALF:]
+            cut = self._total + len(line) - len(head) - len(tail)
+        if not cut:
+            return Logs.of(_text((head + tail).decode("utf-8", "replace")))
+        # A character that the cut divides is left out.
+        divided = next((at for at in range(4) if at == len(tail) or tail[at] & 0xC0 != 0x80), 0)
+        tail, cut = tail[divided:], cut + divided
+        begin = _decode("replace").decode(head)
+        said = f"{begin}\n... {cut:,} bytes left out ...\n{tail.decode('utf-8', 'replace')}"
+        return Logs.of(_text(said), cut)
+
+
+def _last_state(line: bytes) -> bytes:
+    """Return what a terminal shows last of a line that carriage returns begin again."""
+    written = line.rstrip(b"\r")
+    return line[written.rfind(b"\r") + 1 :] if b"\r" in line else line
+
+
+def _text(written: str) -> str:
+    """Return text without the escapes of terminals, and with a replacement for what cannot be printed."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _ESCAPES.sub("", written))
