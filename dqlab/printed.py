@@ -40,6 +40,9 @@ class Logs(str):
         logs.cut = cut
         return logs
 
+    def __repr__(self) -> str:
+        return str(self)  # a prompt shows the lines
+
     def __reduce__(self) -> tuple[object, ...]:
         return type(self).of, (str(self), self.cut)
 

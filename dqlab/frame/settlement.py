@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -190,6 +191,18 @@ class Settlement:
             return None
         end = self._ends_of_keys(self.key_lengths)[index]
         return restored(bytes(self._keys[end - self.key_lengths[index] : end]))
+
+    def place_of(self, key: str) -> int | None:
+        """Return the first position whose document has this key, or None."""
+        if self.key_lengths is None:
+            return None
+        sought, keys, at = kept(key), bytes(self._keys), -1
+        ends = self._ends_of_keys(self.key_lengths)
+        while (at := keys.find(sought, at + 1)) >= 0:
+            place = bisect_right(ends, at)
+            if ends[place] - self.key_lengths[place] == at and ends[place] == at + len(sought):
+                return place
+        return None
 
     def _ends_of_keys(self, lengths: Sequence[int]) -> array[int]:
         """Return, from a cache, where each key ends."""

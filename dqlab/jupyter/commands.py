@@ -39,10 +39,12 @@ from dqlab.live.listings import ShownDocuments
 from dqlab.live.run_rows import SortBy, sorted_by
 from dqlab.log import LogOptions
 from dqlab.numbers import many, size
+from dqlab.printed import Logs
 from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
 from dqlab.runs.code.means import Means
 from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.runs.one_document import Slowest
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import Results
 from dqlab.runs.run import RowsStay, Run
@@ -50,6 +52,7 @@ from dqlab.runs.session import Durability
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import Counts, RunList, Snapshot
 from dqlab.store.values import Compacted
+from dqlab.texts import one_line
 
 if TYPE_CHECKING:
     from dqlab.datasets.table import RunTable  # it loads pyarrow
@@ -222,6 +225,25 @@ def failed(line: Line, options: Namespace) -> Failures:
 def show(line: Line, options: Namespace) -> DeadLetter:
     """Return one dead document."""
     return find_letter(line.run(options.run).failures(), options.letter)
+
+
+def logs(line: Line, options: Namespace) -> Logs:
+    """Return what a document has printed, and say why where that is nothing."""
+    found = line.run(options.run).logs(options.key)
+    if not found:
+        none = "was kept: output is of what failed, was slow, or was submitted with --logs all"
+        line.say(f"nothing that {one_line(options.key)} printed {none}")
+    return found
+
+
+def slowest(line: Line, options: Namespace) -> Slowest:
+    """Return the documents that took longest."""
+    return line.run(options.run).slowest(options.n)
+
+
+def debug(line: Line, options: Namespace) -> Any:
+    """Run a document here, under the debugger where it fails."""
+    return line.run(options.run).debug(options.key)
 
 
 def retry(line: Line, options: Namespace) -> int:
@@ -450,6 +472,9 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
         results,
         failed,
         show,
+        logs,
+        slowest,
+        debug,
         retry,
         pause,
         resume,

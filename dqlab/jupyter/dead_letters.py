@@ -13,27 +13,20 @@ from dqlab.live.palette import Ink
 from dqlab.live.parts import Code, Title, line
 from dqlab.notebook import with_cells
 from dqlab.numbers import many
-from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.texts import block, one_line, shown
+from dqlab.runs.failures import DeadLetter, Failures, letter_named
+from dqlab.texts import block, one_line
 
 __all__ = ["find_letter", "letter_bundle"]
 
 TITLE = 100
 """Most characters of a message that fit into a title."""
+PRINTED = "it printed:"
 
 
 def find_letter(failures: Failures, word: str) -> DeadLetter:
     """Return the dead document with this key, message id or "#POSITION" in the input, or raise `UsageError`."""
-    keys, by_id, by_position = [], None, None
-    for letter in failures:
-        if word in (key := str(letter.key), shown(key), one_line(key)):
-            return letter
-        if word == str(letter.id):
-            by_id = letter  # unless a later letter has it as its key: keys may be numbers
-        if word == f"#{letter.ordinal}":
-            by_position = letter
-        keys.append(shown(key))
-    if (found := by_id or by_position) is not None:
+    keys: list[str] = []
+    if (found := letter_named(failures, word, keys)) is not None:
         return found
     near = get_close_matches(word, keys, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"It has {many(len(keys), 'dead document')}: %dq failed"
@@ -44,10 +37,12 @@ def letter_bundle(letter: DeadLetter, **_: object) -> dict[str, str]:
     """Return a dead document as text and, unless only text is wanted, as HTML."""
     head, lines, traceback = _head(letter), _lines(letter), block(with_cells(letter.traceback.rstrip()))
     said = [line if line[:1].isspace() else fitted(line) for line in traceback.split("\n")]  # code stays as it is
-    text = "\n".join([*map(fitted, (head, *lines)), "", *said])
+    printed = block(letter.logs)
+    text = "\n".join([*map(fitted, (head, *lines)), "", *said, *(("", PRINTED, printed) if printed else ())])
     if mode() is Mode.TEXT:
         return {"text/plain": text}
-    html = render_html((Title(head), *(line(each, Ink.QUIET) for each in lines), Code(traceback)))
+    output = (line(PRINTED, Ink.QUIET), Code(printed)) if printed else ()
+    html = render_html((Title(head), *(line(each, Ink.QUIET) for each in lines), Code(traceback), *output))
     return {"text/plain": text, "text/html": html}
 
 

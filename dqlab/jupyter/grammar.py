@@ -102,7 +102,22 @@ SHELL = "dqlab"
 _OF_NOTEBOOKS = frozenset({"fn", "out"})
 """Options that name functions and variables, which a shell does not have."""
 _IN_SHELL = frozenset(
-    {"status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"}
+    {
+        "status",
+        "queues",
+        "watch",
+        "wait",
+        "failed",
+        "show",
+        "logs",
+        "slowest",
+        "retry",
+        "pause",
+        "resume",
+        "drain",
+        "cancel",
+        "scale",
+    }
     | {"purge", "history", "runs", "drop"}
 )
 
@@ -321,6 +336,27 @@ def _show() -> Command:
     return _out(_run(command))
 
 
+def _logs() -> Command:
+    summary = (
+        "Print what a document has printed: of one that failed, was slow or runs now, or was submitted with --logs."
+    )
+    command = _command("logs", summary, "run.logs('inv-00777.pdf')")
+    command.add("key", metavar="KEY", names=Names.NEW, help="the document's key, or its position as '#17'")
+    return _out(_run(command))
+
+
+def _slowest() -> Command:
+    command = _run(_command("slowest", "List the documents whose results took longest.", "run.slowest(10)"))
+    return _out(command.add("-n", type=int, metavar="N", default=10, help="how many; default: 10"))
+
+
+def _debug() -> Command:
+    summary = "Run a dead document here, and open the debugger at the line that raises."
+    command = _command("debug", summary, "run.debug('inv-00777.pdf')")
+    command.add("key", metavar="KEY", names=Names.NEW, help="the document's key, or its position as '#17'")
+    return _run(command)
+
+
 def _retry() -> Command:
     summary = "Retry dead documents with the function as it is defined now."
     command = _run(_command("retry", summary, "run.retry(fn=fn, where=..., rest=True, memory=..., note=...)"))
@@ -444,6 +480,9 @@ def _all() -> Iterable[Command]:
     yield _results()
     yield _out(_run(_command("failed", "Show the dead documents of a run.", "run.failures()")))
     yield _show()
+    yield _logs()
+    yield _slowest()
+    yield _debug()
     yield _retry()
     for name, summary in (
         ("pause", "Pause a run or a queue; documents that are running now are finished."),

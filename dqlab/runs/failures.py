@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, overload
@@ -21,17 +21,18 @@ from dqlab.frame import Kind
 from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
+from dqlab.printed import Logs
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.ids import shard_of
 from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.runs.objects import StaysHere
 from dqlab.stats import ClassStats
-from dqlab.texts import one_line
+from dqlab.texts import one_line, shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DeadLetter", "Failures", "dead_letter"]
+__all__ = ["DeadLetter", "Failures", "dead_letter", "letter_named"]
 
 PAGE = 500
 CLASSES = 100
@@ -61,6 +62,8 @@ class DeadLetter:
         Counted deliveries and exceptions.
     version : str
         Short code version of the function that failed.
+    logs : Logs
+        What it printed then; see `Run.logs`.
     """
 
     id: int
@@ -79,6 +82,7 @@ class DeadLetter:
     when: float
     kind: Kind
     payload: bytes
+    logs: Logs = field(default_factory=lambda: Logs.of(""), repr=False)
 
     @property
     def argument(self) -> Any:
@@ -241,6 +245,21 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         return [dead_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(answer.rows)]
 
 
+def letter_named(letters: Iterable[DeadLetter], word: str, keys: list[str] | None = None) -> DeadLetter | None:
+    """Return the letter with this key, message id or "#POSITION", or None, and add the keys that were seen."""
+    by_id = by_position = None
+    for letter in letters:
+        if word in (key := str(letter.key), shown(key), one_line(key)):
+            return letter
+        if word == str(letter.id):
+            by_id = letter  # unless a later letter has it as its key: keys may be numbers
+        if word == f"#{letter.ordinal}":
+            by_position = letter
+        if keys is not None:
+            keys.append(shown(key))
+    return by_id or by_position
+
+
 def dead_letter(row: calls.DeadRow, record: memoryview, payload: memoryview) -> DeadLetter:
     """Return the dead letter of [id, ordinal, reason, deliveries, exceptions, kind], a failure record and a payload."""
     assert row.kind is not None, "with its payload"
@@ -253,4 +272,5 @@ def dead_letter(row: calls.DeadRow, record: memoryview, payload: memoryview) -> 
         elif said["key"] == ordinal:  # nobody has opened the document: the consumer died with it
             key = sealed_key(payload)
             said["key"] = ordinal if key is None else key
+    said["logs"] = Logs.of(said["logs"], said.pop("cut"))
     return DeadLetter(**said, ordinal=ordinal, exceptions=row.exceptions, kind=kind, payload=bytes(payload))

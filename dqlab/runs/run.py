@@ -42,9 +42,11 @@ from dqlab.errors import (
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.plan import called
+from dqlab.printed import Logs
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 from dqlab.runs.code.means import Means
+from dqlab.runs import one_document
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version, given_parts
@@ -53,6 +55,7 @@ from dqlab.runs.lost import CancelledDocument, LostDocument, keys_at, why_empty
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.objects import HasWidget, StaysHere
+from dqlab.runs.one_document import Slowest
 from dqlab.runs.results import InPlace, Results, check_errors
 from dqlab.runs.run_wait import RunWait
 from dqlab.runs.submit.mapping import Submitter
@@ -1059,6 +1062,88 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         progress = self._progress()
         dead = [counts.dead for counts in progress.by_shard]
         return Failures(self.name, self.handle, self.id, dead, lambda: self.stats().classes, progress.record.codes)
+
+    def logs(self, key: str | int) -> Logs:
+        """Return what a document has printed: by `print`, `logging` or `warnings`, and in processes by anything.
+
+        Output is kept of documents that failed, of slow ones (over 1 s, and ten times the mean of their run) and, with
+        ``map(..., logs="all")``, of all; of one that runs now, it is what it has printed so far.
+
+        Parameters
+        ----------
+        key : str or int
+            The document's key, or its position in the input as ``"#17"`` or 17. Keys take precedence.
+
+        Returns
+        -------
+        Logs
+            A text; "" if the document printed nothing, or if its output was not kept. It has the first and the last
+            8 KiB; ``.cut`` is how many bytes between them are left out. Lines of progress bars have their last state.
+
+        Raises
+        ------
+        BadOption
+            No document with this key has ended or runs now.
+
+        Examples
+        --------
+        >>> print(run.logs("inv-00777.pdf"))  # doctest: +SKIP
+        """
+        return one_document.logs_of(self, key)
+
+    def slowest(self, n: int = 10) -> Slowest:
+        """Return the documents whose results took longest.
+
+        Parameters
+        ----------
+        n : int, default 10
+            How many.
+
+        Returns
+        -------
+        Slowest
+            A list, the slowest first; each has ``key``, ``seconds``, ``ordinal`` and ``consumer``.
+
+        Raises
+        ------
+        BadOption
+            `n` is below 1.
+
+        Examples
+        --------
+        >>> run.slowest(3)  # doctest: +SKIP
+        """
+        return one_document.slowest(self, n)
+
+    def debug(self, key: str | int) -> Any:
+        """Run a document here, in this process, and open a debugger at the line that raises.
+
+        The function is the run's newest. In a notebook the debugger is IPython's, else Python's `pdb`; ``q`` leaves it.
+        The run and its failures do not change.
+
+        Parameters
+        ----------
+        key : str or int
+            The key of a dead document, its message id, or its position as ``"#17"``; or of any document of the input,
+            in the process that mapped it.
+
+        Returns
+        -------
+        object
+            What the function returned, or None after an exception.
+
+        Raises
+        ------
+        BadOption
+            There is no such document.
+        RunError
+            The queue no longer keeps the function.
+
+        Examples
+        --------
+        >>> run.debug("inv-00777.pdf")  # doctest: +SKIP
+        """
+        return one_document.debug(self, key)
 
     def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> list[DeadLetter]:
         """Return up to `limit` dead documents of the failure class with this fingerprint."""

@@ -19,7 +19,7 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
-from dqlab.cluster.transport.calls import CloseCall, ReclaimCall, RunningAnswer
+from dqlab.cluster.transport.calls import CloseCall, Done, PrintedCall, ReclaimCall, RunningAnswer
 from dqlab.cluster.transport.internals import NoSuchActor, memory_limit
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import ConsumerReport, Reporter
@@ -131,6 +131,12 @@ class ConsumerActor:
         """Return {running}, the list of the `RunningMessage` of each busy slot."""
         now = asyncio.get_running_loop().time()
         return RunningAnswer([runs for slot in self._slots if (runs := slot.begun.message(now)) is not None]).pack()
+
+    async def printed(self, body: bytes) -> bytes:
+        """Return what a document that runs now has printed so far."""
+        asked, _ = PrintedCall.unpack(body)
+        found = (logs for slot in self._slots if (logs := slot.printed(asked.run, asked.document)) is not None)
+        return Done().pack(*(logs.to_bytes() for logs in found))
 
     async def report_due(self, body: bytes) -> bytes:
         """Report at once what changed since the last report."""

@@ -55,6 +55,7 @@ from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import LogError, RecordTooLarge
 from dqlab.plan import called
+from dqlab.printed import Logs
 from dqlab.texts import as_name
 
 __all__ = ["Slot", "SlotOptions"]
@@ -264,6 +265,16 @@ class Slot:
         self._abandoned = [kept for kept in self._abandoned if _runs(kept[1])]
         coroutines = self._coroutines.abandoned if self._coroutines is not None else 0
         return [name for name, _ in self._abandoned] + ["a coroutine"] * coroutines
+
+    def printed(self, run: bytes, document: str) -> Logs | None:
+        """Return what a document that runs here has printed so far, or None if it does not run here."""
+        for chunk in [chunk for chunk in self._chunks if chunk.run == run]:
+            flight = self._flights.get(chunk)
+            for index in [chunk.running] if flight is None else list(flight.tasks):
+                if index is not None and as_name(chunk.name_of(index)) == document:
+                    ring = chunk.output.get(index)
+                    return Logs.of("") if ring is None else ring.logs()
+        return None
 
     @property
     def _chunks(self) -> list[Chunk]:

@@ -25,7 +25,7 @@ from dqlab.clock import SystemClock
 from dqlab.cluster.shard.blocks import LASTS, Blocks
 from dqlab.cluster.shard.confirmed import Confirmed
 from dqlab.cluster.shard.durable import open_log_of
-from dqlab.cluster.shard.pages import PAGE_VALUES, page, page_behind
+from dqlab.cluster.shard.pages import PAGE_VALUES, page, page_behind, rider_behind, rider_of, slowest_behind
 from dqlab.cluster.shard.recalls import Recalls
 from dqlab.cluster.shard.upkeep import Upkeep
 from dqlab.cluster.transport import calls
@@ -594,6 +594,23 @@ class QueueActor:
         if not self._confirmed.all_of(run) and not self._confirmed.results(run, results, lo, hi)[1]:
             await self._store.durable(self._confirmed.number(run))
         return calls.Done().pack_apart(*await page(results, self._store.read, lo, hi))
+
+    async def rider(self, body: bytes) -> bytes:
+        """Return what a side column of results has of one document."""
+        asked, _ = calls.RiderCall.unpack(body)
+        results, read, cursor = self.ledger.book(asked.run).results, self._store.read, None
+        if asked.ordinal is not None:
+            found, entry = await rider_of(results, read, asked.name, asked.ordinal)
+        else:
+            found, entry, cursor = await rider_behind(results, read, asked.name, asked.key, asked.cursor)
+        return calls.RiderAnswer(found, cursor).pack(entry)
+
+    async def slowest(self, body: bytes) -> bytes:
+        """Return the slowest results behind a cursor."""
+        asked, _ = calls.SlowestCall.unpack(body)
+        results = self.ledger.book(asked.run).results
+        rows, cursor = await slowest_behind(results, self._store.read, asked.n, asked.cursor)
+        return calls.SlowestAnswer([calls.SlowRow(*row) for row in rows], cursor).pack()
 
     async def stream(self, body: bytes) -> Packed:
         """Return results behind a cursor in the order of completion, and drop none."""

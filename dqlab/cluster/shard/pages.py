@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from heapq import nlargest
 from typing import TypeAlias
 
 from dqlab.frame import Piece, Settlement
 from dqlab.rules.result_index import ResultIndex, Stretch
 
-__all__ = ["PAGE_BYTES", "PAGE_VALUES", "page", "page_behind"]
+__all__ = ["PAGE_BYTES", "PAGE_VALUES", "page", "page_behind", "rider_behind", "rider_of", "slowest_behind"]
 
 PAGE_VALUES = 1000
 PAGE_BYTES = 4 << 20
 KEEP_OPEN = 8
+SEARCHED = 1000
+"""Settlements in which one call searches."""
 
 Read: TypeAlias = Callable[[Stretch], Awaitable[bytes | memoryview]]
 """Returns the settlement that contains a stretch of results."""
@@ -47,6 +50,52 @@ async def page_behind(
     return parts, cursor if parts else max(cursor, end)
 
 
+async def rider_of(results: ResultIndex, read: Read, name: str, ordinal: int) -> tuple[bool, bytes]:
+    """Return whether there is a result with an ordinal, and its entry in a side column, b"" for none."""
+    for stretch, _, at in list(results.between(ordinal, ordinal + 1)):
+        return True, _entry(Settlement.decode(await read(stretch)), name, at)
+    return False, b""
+
+
+async def rider_behind(
+    results: ResultIndex, read: Read, name: str, key: str, cursor: int
+) -> tuple[bool, bytes, int | None]:
+    """Search results behind a cursor for a key; return as `rider_of` does, and where to go on, None at the end."""
+    opened, searched = _Opened(read), 0
+    for stretch in results.behind(cursor):
+        settlement = await opened.whole(stretch)
+        place, cursor, searched = settlement.place_of(key), stretch.number + 1, searched + 1
+        if place is not None and stretch.at <= place < stretch.at + stretch.piece.n:
+            return True, _entry(settlement, name, place), None
+        if searched == SEARCHED:
+            return False, b"", cursor
+    return False, b"", None
+
+
+async def slowest_behind(
+    results: ResultIndex, read: Read, n: int, cursor: int
+) -> tuple[list[tuple[float, int, str | None, str]], int | None]:
+    """Return (seconds, ordinal, key, consumer) of the slowest results behind a cursor, and where to go on or None."""
+    opened, searched, found = _Opened(read), 0, list[tuple[float, int, str | None, str]]()
+    for stretch in results.behind(cursor):
+        settlement, (_, ordinal, count) = await opened.whole(stretch), stretch.piece
+        cursor, searched = stretch.number + 1, searched + 1
+        if settlement.made is not None:
+            seconds = settlement.made.seconds(stretch.at, stretch.at + count)
+            consumer, key = settlement.made.consumer, settlement.key
+            most = nlargest(n, ((took, at) for at, took in enumerate(seconds) if took == took))
+            found += [(took, ordinal + at, key(stretch.at + at), consumer) for took, at in most]
+            found = nlargest(n, found)
+        if searched == SEARCHED:
+            return found, cursor
+    return found, None
+
+
+def _entry(settlement: Settlement, name: str, place: int) -> bytes:
+    rider = settlement.riders.get(name)
+    return b"" if rider is None else bytes(rider.get(place) or b"")
+
+
 class _Opened:
     """Caches the settlements read last, because failures and retries cut few settlements into many pieces."""
 
@@ -56,6 +105,12 @@ class _Opened:
 
     async def cut(self, stretch: Stretch, piece: Piece, at: int) -> bytes | memoryview:
         """Return a piece of a settlement as a settlement of its own."""
+        settlement = await self.whole(stretch)
+        whole = piece.n == settlement.count and not settlement.riders  # who reads results does not ask for riders
+        return settlement.blob if whole else settlement.cut(piece, at)
+
+    async def whole(self, stretch: Stretch) -> Settlement:
+        """Return the settlement that contains a stretch."""
         place = stretch.place
         settlement = self._settlements.pop(place, None)
         if settlement is None:
@@ -63,5 +118,4 @@ class _Opened:
         self._settlements[place] = settlement
         if len(self._settlements) > KEEP_OPEN:
             del self._settlements[next(iter(self._settlements))]
-        whole = piece.n == settlement.count and not settlement.riders  # who reads results does not ask for riders
-        return settlement.blob if whole else settlement.cut(piece, at)
+        return settlement

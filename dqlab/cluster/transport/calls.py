@@ -484,6 +484,55 @@ class PageCall(Call[Done]):
 
 
 @dataclass(slots=True)
+class RiderAnswer(PlainData):
+    """Whether the document has a result, with its entry as the part."""
+
+    found: bool
+    cursor: int | None
+    """Where to search on, None at the end."""
+
+
+@dataclass(slots=True)
+class RiderCall(Call[RiderAnswer]):
+    """Read what a side column of results has of one document, by its ordinal, or behind a cursor by its key."""
+
+    method = "rider"
+    run: bytes
+    name: str
+    key: str
+    ordinal: int | None = None
+    cursor: int = 0
+
+
+class SlowRow(NamedTuple):
+    """How long one result took."""
+
+    seconds: float
+    ordinal: int
+    key: str | None
+    consumer: str
+
+
+@dataclass(slots=True)
+class SlowestAnswer(PlainData):
+    """The slowest results, the slowest first."""
+
+    rows: list[SlowRow]
+    cursor: int | None
+    """Where to search on, None at the end."""
+
+
+@dataclass(slots=True)
+class SlowestCall(Call[SlowestAnswer]):
+    """Find the slowest results behind a cursor."""
+
+    method = "slowest"
+    run: bytes
+    n: int
+    cursor: int = 0
+
+
+@dataclass(slots=True)
 class StreamAnswer(PlainData):
     """Where to continue, with results as parts."""
 
@@ -673,6 +722,15 @@ class ConsumerStatsCall(Call[ConsumerReport]):
     """Read the totals of a consumer."""
 
     method = "stats"
+
+
+@dataclass(slots=True)
+class PrintedCall(Call[Done]):
+    """Read what a running document has printed so far, the part of the answer; no part if it does not run here."""
+
+    method = "printed"
+    run: bytes
+    document: str
 
 
 @dataclass(slots=True)

@@ -21,6 +21,8 @@ _NO_FAILURE = {
     "version": "",
     "consumer": "",
     "when": 0.0,
+    "logs": "",
+    "cut": 0,
 }
 """Fields of a message whose function never raised."""
 
@@ -91,4 +93,6 @@ def described(row: DeadRow, record: bytes) -> dict[str, Any]:
         "version": failure.code,
         "consumer": failure.consumer,
         "when": failure.when,
+        "logs": failure.printed,
+        "cut": failure.cut,
     }

@@ -1,0 +1,191 @@
+"""One document of a run: what it printed, how long it took, and a debugger where it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pdb
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any
+
+from dqlab.cluster.transport import calls
+from dqlab.cluster.transport.ref import Ref
+from dqlab.config import check_count
+from dqlab.documents import Labelled, key_text, label_of
+from dqlab.errors import ActorGone, BadOption, CallTimeout
+from dqlab.failures.failure import users_part
+from dqlab.frame import Kind
+from dqlab.notebook import shell
+from dqlab.numbers import duration
+from dqlab.printed import Logs
+from dqlab.runs.failures import letter_named
+from dqlab.runs.lost import key_of, repeats
+from dqlab.texts import as_name, one_line
+
+if TYPE_CHECKING:
+    from dqlab.runs.run import Run
+
+__all__ = ["SlowDocument", "Slowest", "debug", "logs_of", "slowest"]
+
+LOGS = "logs"
+"""The side column of results that has what documents printed."""
+
+
+@dataclass(frozen=True)
+class SlowDocument:
+    """How long a document took that has a result.
+
+    Attributes
+    ----------
+    key : str or int
+        The document's key, or its position if it has none.
+    seconds : float
+    ordinal : int
+        Its position in the run's input.
+    consumer : str
+        The consumer that ran it.
+    """
+
+    key: Any
+    seconds: float
+    ordinal: int
+    consumer: str
+
+
+class Slowest(list[SlowDocument]):
+    """The slowest documents of a run, the slowest first."""
+
+    def __repr__(self) -> str:
+        if not self:
+            return "no document has a result whose seconds were recorded"
+        rows = [(duration(each.seconds), one_line(each.key), each.consumer) for each in self]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(f"{took:>{widths[0]}}  {key:<{widths[1]}}  on {consumer}" for took, key, consumer in rows)
+
+
+def logs_of(run: Run, key: str | int) -> Logs:
+    """Return what a document has printed, or raise `BadOption`."""
+    if type(key) not in (str, int):
+        problem = "is no key: a text or a number, or a position as '#17'. Nothing was read."
+        raise BadOption(option="key", value=key, problem=problem)
+    record = run.record()
+    by_key = _beside(run, key_text(key), None) if record["keyed"] else None
+    if by_key is not None:
+        return by_key
+    if (letter := letter_named(run.failures(), str(key))) is not None:
+        return letter.logs
+    position = str(key).removeprefix("#")
+    if position.isdecimal() and (found := _beside(run, "", int(position))) is not None:
+        return found
+    if (running := _running(run, str(key), position)) is not None:
+        return running
+    problem = (
+        f"names no document of run {run.name!r} that has ended or runs now. Keys are those of run.results().keys()"
+    )
+    raise BadOption(option="key", value=key, problem=f"{problem} and of run.failures(); '#17' is a position.")
+
+
+def _beside(run: Run, key: str, ordinal: int | None) -> Logs | None:
+    """Return what a document with a result printed, or None where no result has this key or ordinal."""
+    handle = run.handle
+    for shard in range(handle.shards):
+        cursor: int | None = 0
+        while cursor is not None:
+            asked = calls.RiderCall(run.id, LOGS, key, ordinal, cursor)
+            answer, parts = handle.link.sync(handle.ask(shard, asked))
+            if answer.found:
+                return Logs.from_bytes(parts[0]) if len(parts[0]) else Logs.of("")
+            cursor = answer.cursor
+    return None
+
+
+def _running(run: Run, key: str, position: str) -> Logs | None:
+    """Return what a document that runs now has printed so far, or None if no consumer says that it runs it."""
+    link = run.handle.link
+    for consumer in [each.name for each in run.snapshot().consumers if each.queue == run.queue]:
+        ref = Ref(f"consumer/{run.queue}/{consumer.removeprefix('c')}", link.client, direct=link.direct)
+        for name in dict.fromkeys((key, f"#{position}")):
+            try:
+                _, parts = link.sync(calls.PrintedCall(run.id, as_name(name)).ask(ref.call))
+            except (ActorGone, CallTimeout):  # it left meanwhile, or does not answer: others may have it
+                break
+            if parts:
+                return Logs.from_bytes(parts[0])
+    return None
+
+
+def slowest(run: Run, n: int) -> Slowest:
+    """Return the documents with results that took longest."""
+    check_count("n", n)
+    handle, found = run.handle, list[calls.SlowRow]()
+    for shard in range(handle.shards):
+        cursor: int | None = 0
+        while cursor is not None:
+            answer, _ = handle.link.sync(handle.ask(shard, calls.SlowestCall(run.id, n, cursor)))
+            found, cursor = nlargest(n, [*found, *(calls.SlowRow(*row) for row in answer.rows)]), answer.cursor
+    return Slowest(
+        SlowDocument(label_of(row.key) if row.key else row.ordinal, row.seconds, row.ordinal, row.consumer)
+        for row in found
+    )
+
+
+def debug(run: Run, key: str | int) -> Any:
+    """Run a document here, and open a debugger where its function raises."""
+    arguments, named, function = (*_arguments(run, key), run.function())
+    try:
+        return _called(function, arguments, named)
+    except Exception as error:  # noqa: BLE001 - it is shown, and the debugger stands where it was raised
+        trace = users_part(error.__traceback__, None)
+        print(f"{type(error).__name__}: {error}")  # noqa: T201 - above the debugger's prompt
+        ipython = shell()
+        debugger = pdb.Pdb() if ipython is None else ipython.InteractiveTB.debugger_cls()
+        debugger.reset()
+        debugger.interaction(None, trace)
+    return None
+
+
+def _arguments(run: Run, key: str | int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what the function of a run is called with for a document, or raise `BadOption`."""
+    letter = letter_named(run.failures(), str(key))
+    if letter is not None and letter.kind is Kind.CALL:
+        given, named = letter.argument
+        return tuple(given), dict(named)
+    if letter is not None:
+        return (_bare(letter.argument),), {}
+    elements = None if run.submitter is None else run.submitter.elements
+    for ordinal, element in enumerate(elements if elements is not None and repeats(elements) else ()):
+        if str(key) in (str(key_of(element, ordinal)), f"#{ordinal}"):
+            return (_bare(element),), {}
+    problem = f"names no dead document of run {run.name!r}, and none of its input, as far as this process has it"
+    raise BadOption(option="key", value=key, problem=f"{problem}. For any document: run.function()(document).")
+
+
+def _bare(element: Any) -> Any:
+    return element.value if type(element) is Labelled else element
+
+
+def _called(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    result = function(*arguments, **named)
+    if not inspect.isawaitable(result):
+        return result
+    ended: list[Any] = []
+
+    async def whole() -> Any:
+        return await result
+
+    def live() -> None:  # in a thread of its own: a notebook's thread has a running loop
+        try:
+            ended.append((asyncio.run(whole()), None))
+        except Exception as error:  # noqa: BLE001 - raised again below
+            ended.append((None, error))
+
+    thread = threading.Thread(target=live, name="dqlab-debug")
+    thread.start()
+    thread.join()
+    value, error = ended[0]
+    if error is not None:
+        raise error
+    return value
