@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dqlab.cluster.consumer.message import Message
     from dqlab.cluster.consumer.running.execution import cancelled
     from dqlab.connecting import connect, map
+    from dqlab.cluster.consumer.running.steps import track
     from dqlab.datasets.sinks import Files, Parquet
     from dqlab.documents import Document, Documents
     from dqlab.errors import DqlabError, Reject, RunFailed
@@ -56,6 +57,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Run",
     "cancelled",
     "explain",
+    "track",
     # consumers started and stopped by hand
     "ConsumerBaseClass",
     "ConsumerPool",
@@ -91,6 +93,7 @@ _HOMES = {
     "cancelled": "dqlab.cluster.consumer.running.execution",
     "connect": "dqlab.connecting",
     "map": "dqlab.connecting",
+    "track": "dqlab.cluster.consumer.running.steps",
 }
 """Module of each public name, imported on first access so that `dqlab store` needs no Dask."""
 

@@ -54,6 +54,8 @@ class Page:
     ----------
     number : int
         Its number in the whole file, from 1.
+    of : int
+        Pages in the whole file.
 
     Notes
     -----
@@ -66,7 +68,7 @@ class Page:
     """
 
     def __init__(self, pdf: _Pdf, number: int) -> None:
-        self._pdf, self.number = pdf, number
+        self._pdf, self.number, self.of = pdf, number, pdf.count
 
     def __repr__(self) -> str:
         return f"<page {self.number} of {self._pdf.key!r}>"

@@ -151,7 +151,7 @@ def consumers(snapshot: Snapshot, total: int, *, ended_on: str = "") -> Consumer
             memory=numbers.size(each.rss),
             error=numbers.UNKNOWN if each.last_error is None else one_line(each.last_error, 60),
             trouble=each.trouble,
-            document=one_line(each.document or "", 120),
+            document=one_line(each.shown_document, 120),
         )
         for each in listed
     ]

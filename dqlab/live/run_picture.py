@@ -419,7 +419,8 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
     if longest < LATE:
         return NO_NOTICE
     named = [
-        f"{one_line(each.document or '?', 80)}, on {each.name} for {numbers.span(each.oldest_age)}" for each in held
+        f"{one_line(each.shown_document or '?', 80)}, on {each.name} for {numbers.span(each.oldest_age)}"
+        for each in held
     ]
     others = (
         f", others take {numbers.duration(stats.mean_seconds)}"
@@ -440,7 +441,7 @@ def _stuck_among_others(face: Face, stats: RunStats, focus: Focus) -> Notice:
     if not consumers:
         return NO_NOTICE
     held = max(consumers, key=lambda each: each.oldest_age or 0.0)
-    what = one_line(held.document, 80) if held.document else "one document"
+    what = one_line(held.shown_document, 80) if held.document else "one document"
     behind = f"; {many(held.leased - 1, 'document')} leased with it may wait" if held.leased > 1 else ""
     text = f"{held.name} has held {what} for {numbers.span(held.oldest_age)}{behind}"
     return Notice(text, Tone.WARN, buttons=_release(held, alone=True))

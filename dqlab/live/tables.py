@@ -347,7 +347,7 @@ def leases_table(leases: Any, limit: int = 2 * ROWS) -> Table:
     )
     rows = tuple(
         (
-            Cell(numbers.UNKNOWN if each.document is None else one_line(each.document, 60)),
+            Cell(numbers.UNKNOWN if each.document is None else one_line(each.shown_document, 60)),
             Cell(numbers.UNKNOWN if each.run is None else one_line(each.run, 60)),
             Cell(one_line(each.consumer, 40)),
             Cell(numbers.clock(each.since)),

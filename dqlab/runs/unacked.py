@@ -35,6 +35,8 @@ class Unacked:
         The number of this delivery, if the lease has one message.
     renewals : int
         How often the lease was renewed.
+    step : str
+        How far the function is in the document, as "12 of 300", if it uses `track`.
     """
 
     run: str | None
@@ -47,6 +49,12 @@ class Unacked:
     delivery: int = 1
     renewals: int = 0
     running: float | None = None
+    step: str = ""
+
+    @property
+    def shown_document(self) -> str:
+        """The document, with how far its function is in it; "" where it is not known."""
+        return f"{self.document} ({self.step})" if self.document and self.step else self.document or ""
 
     def __repr__(self) -> str:
         of = "" if self.run is None else f" of run {self.run!r}"
@@ -56,7 +64,8 @@ class Unacked:
             return f"<{self.consumer} holds {what}, for {numbers.duration(self.held)} since {delivery}>"
         times = "" if self.running is None else f" for {numbers.duration(self.running)}"
         others = f" and holds {many(self.messages - 1, 'other')}" if self.messages > 1 else ""
-        return f"<{self.consumer} runs {self.document!r}{of}{times}{others}, {delivery}>"
+        step = f", at {self.step}," if self.step else ""
+        return f"<{self.consumer} runs {self.document!r}{of}{step}{times}{others}, {delivery}>"
 
 
 class UnackedLeases(list[Unacked]):
@@ -82,12 +91,14 @@ def leases_of(
     now: float,
 ) -> UnackedLeases:
     """Return the leases that `QueueActor.leases` has listed, with the documents that their consumers run."""
-    runs_now = {each.name: (each.document, each.oldest_age) for each in consumers if each.queue == queue}
+    runs_now = {each.name: (each.document, each.oldest_age, each.step) for each in consumers if each.queue == queue}
     held = []
     for consumer, age, left, messages, renewals, delivery, run in rows:
         name, since = runs.get(run), now - age
         held.append(Unacked(name, short_name(consumer), messages, age, left, None, since, delivery, renewals))
     # A consumer runs a document of its oldest lease: sort first, so that `pop` gives the document to that lease only.
     found = sorted(held, key=lambda lease: -lease.held)
-    named = ((lease, *runs_now.pop(lease.consumer, (None, None))) for lease in found)
-    return UnackedLeases((replace(lease, document=name, running=age) for lease, name, age in named), queue)
+    named = ((lease, *runs_now.pop(lease.consumer, (None, None, ""))) for lease in found)
+    return UnackedLeases(
+        (replace(lease, document=name, running=age, step=step) for lease, name, age, step in named), queue
+    )

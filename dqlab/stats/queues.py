@@ -153,6 +153,13 @@ class ConsumerStats:
     """Seconds since its worker's last heartbeat, if that is too long for it to count as working."""
     stuck: bool = False
     """It has held one document for so long that it needs a user."""
+    step: str = ""
+    """How far its function is in that document, as "12 of 300", where it says so."""
+
+    @property
+    def shown_document(self) -> str:
+        """The oldest document, with how far its function is in it; "" where it is not known."""
+        return f"{self.document} ({self.step})" if self.document and self.step else self.document or ""
 
     @property
     def trouble(self) -> str:

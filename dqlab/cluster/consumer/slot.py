@@ -81,7 +81,8 @@ class SlotOptions:
 
 
 SAY_AFTER, SAY_EVERY = 1.0, 5.0
-"""Seconds until a running message is first reported, and between two reports of it."""
+"""Seconds until a running message is first reported, and between two reports of it; the first where it says how far
+its function is."""
 
 
 class Begun:
@@ -100,7 +101,8 @@ class Begun:
         if chunk not in self._seen or self._seen[chunk][0] != index:
             self._seen[chunk] = index, now
             self._said[chunk] = now + SAY_AFTER - SAY_EVERY
-        if now - self._said[chunk] < SAY_EVERY:
+        since, every = self._seen[chunk][1], SAY_AFTER if chunk.step_of(index) else SAY_EVERY
+        if now - since < SAY_AFTER or now - self._said[chunk] < every:
             return False
         self._said[chunk] = now
         return True
@@ -113,7 +115,7 @@ class Begun:
     def oldest(self, now: float) -> Running | None:
         """Return the message that has run longest, as reports have it."""
         runs = self.message(now)
-        return None if runs is None else Running(runs.document, runs.seconds, runs.run.hex())
+        return None if runs is None else Running(runs.document, runs.seconds, runs.run.hex(), runs.step)
 
     def message(self, now: float) -> RunningMessage | None:
         """Return the message that has run longest, as views have it."""
@@ -122,8 +124,8 @@ class Begun:
         if not running:
             return None
         since, chunk, index = min(running, key=lambda each: each[0])
-        document = as_name(chunk.name_of(index))
-        return RunningMessage(chunk.lease.shard, chunk.run, chunk.id_at(index), document, now - since)
+        document, step = as_name(chunk.name_of(index)), chunk.step_of(index)
+        return RunningMessage(chunk.lease.shard, chunk.run, chunk.id_at(index), document, now - since, step)
 
 
 logger = logging.getLogger("dqlab.consumer")

@@ -263,6 +263,7 @@ class JoinedQueue:
             last_error=report.last_error,
             oldest_age=None if oldest is None else oldest.seconds,
             document=None if oldest is None else oldest.document,
+            step="" if oldest is None else oldest.step,
             run="" if oldest is None else self._name_of(oldest.run),
             silent=None if (heard := self._known.silent.get(report.host)) is None else self._now - heard,
             rss=report.rss,

@@ -53,6 +53,8 @@ class RunningMessage(NamedTuple):
     """Its name, as views show it."""
     seconds: float
     """How long it has been seen running."""
+    step: str = ""
+    """How far its function is in the document, as "12 of 300", where it says so."""
 
 
 class Code(NamedTuple):

@@ -106,6 +106,8 @@ class Running(NamedTuple):
     seconds: float
     run: str = ""
     """Id of the run in hex digits."""
+    step: str = ""
+    """How far its function is in the document, as "12 of 300", where it says so."""
 
 
 @dataclass(slots=True, kw_only=True)

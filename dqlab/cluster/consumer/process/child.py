@@ -147,6 +147,10 @@ class Turns:
         if self._reads is not None:
             self._reads.clear()
 
+    def note_step(self, index: int, number: int, total: int) -> None:
+        """Note how far the function is in its document, for the slot."""
+        self._words.note_step(index, number % (1 << 32), total % (1 << 32))
+
     def _announced(self, body: bytes) -> None:
         """Note the next messages that the slot has announced."""
         meta, parts = unpack(body)

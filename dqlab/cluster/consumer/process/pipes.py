@@ -22,7 +22,10 @@ _HEAD = struct.Struct("<BBIiIdQQ")
 _KEY = struct.Struct("<IIH")
 """Turn, page, and the length of the key that follows."""
 _PAGE, _PAGE_AT = struct.Struct("<I"), 4
+_STEP = struct.Struct("<III")
+"""Turn, how far its function is in the document, and of how much."""
 _KEY_ROOM = 4096
+_STEP_AT = _KEY_ROOM - _STEP.size
 _STACK_MOST = 64 * 1024
 
 
@@ -127,12 +130,22 @@ class LastWords:
         """Note the key of a message, which the slot does not know."""
         # The slot opens no payload, so only the process learns the key.
         named = kept(key)
-        if len(named) <= _KEY_ROOM - _KEY.size:
+        if len(named) <= _STEP_AT - _KEY.size:
             os.pwrite(self.fd, _KEY.pack(turn, 0, len(named)) + named, 0)
 
     def note_page(self, number: int) -> None:
         """Note the page of the message's document that native code reads, 0 for none."""
         os.pwrite(self.fd, _PAGE.pack(number), _PAGE_AT)
+
+    def note_step(self, turn: int, number: int, total: int) -> None:
+        """Note how far the function of a message is in its document."""
+        os.pwrite(self.fd, _STEP.pack(turn, number, total), _STEP_AT)
+
+    def step(self, turn: int) -> tuple[int, int]:
+        """Return how far the function of a message is in its document, and of how much, 0 where it does not say."""
+        noted = os.pread(self.fd, _STEP.size, _STEP_AT)
+        at, number, total = _STEP.unpack(noted) if len(noted) == _STEP.size else (0, 0, 0)
+        return (number, total) if turn and at == turn else (0, 0)
 
     def key(self, turn: int) -> str | None:
         """Return the key of a message if it was the last one noted."""

@@ -324,6 +324,7 @@ class _Passage:
         elif now - self._looked >= LOOK_S:
             self._looked = now
             self._name(child, *self._given[0])
+            self._chunk.note_step(self._given[0][1], *child.words.step(self._given[0][0]))
             if self._read_on(child):
                 return
             if self._given[0][1] in self._chunk.cancelled:

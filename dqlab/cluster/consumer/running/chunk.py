@@ -114,6 +114,7 @@ class Chunk:
         self.running: int | None = None
         self.document: tuple[int, str] | None = None
         """Position and key of the document that began last; the keys of other elements are unknown here."""
+        self._steps: dict[int, tuple[int, int]] = {}
         self._began = self._spent = 0.0
         self.stopped = self.over = self.early = False
         import asyncio  # here: a process that only runs functions starts in half the time without it
@@ -290,6 +291,18 @@ class Chunk:
         if document is not None and document[0] == index:
             return document[1]
         return f"#{self.ordinal_at(index)}"
+
+    def note_step(self, index: int, number: int, total: int) -> None:
+        """Note how far a message's function is in its document, 0 for nowhere; a `total` of 0 is not known."""
+        if number:
+            self._steps[index] = number, total
+        else:
+            self._steps.pop(index, None)
+
+    def step_of(self, index: int) -> str:
+        """Return how far a message's function is in its document, as "12 of 300", or "" where it does not say."""
+        number, total = self._steps.get(index, (0, 0))
+        return f"{number:,} of {total:,}" if number and total else f"{number:,}" if number else ""
 
     def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Cancel messages by ranges of ids, so that those that have not begun are skipped."""

@@ -158,6 +158,9 @@ class Queued(Protocol):
     def rest(self) -> None:
         """Note that no message is left."""
 
+    def note_step(self, index: int, number: int, total: int) -> None:
+        """Note how far a message's function is in its document, 0 for nowhere; a `total` of 0 is not known."""
+
     @property
     def todo(self) -> _Left:
         """The messages to run."""
