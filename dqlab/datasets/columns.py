@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from dqlab.datasets.plain import EXACT, deep
 from dqlab.imports import loaded
 
-__all__ = ["NULL", "Kind", "fitted", "joined", "pandas_of", "recast"]
+__all__ = ["NULL", "Kind", "declared_kind", "fitted", "joined", "pandas_of", "recast"]
 
 Kind: TypeAlias = Any
 """A `pyarrow.DataType`; pyarrow has no type hints."""
@@ -55,6 +55,19 @@ _SCALARS = {
         *(pa.float32(), _DOUBLE, _UTC_MOMENT, pa.decimal128(1)),
     )
 }
+
+
+def declared_kind(column: Any) -> Kind:
+    """Return the type of a column of `schemas`."""
+    if column is None or column == {}:
+        return NULL
+    if isinstance(column, list):
+        return pa.list_(declared_kind(column[0]))
+    if isinstance(column, dict):
+        return pa.struct([(name, declared_kind(each)) for name, each in column.items()])
+    if column.startswith("decimal"):
+        return pa.decimal128(*map(int, column[8:-1].split(",")))
+    return _UTC_MOMENT if column == "timestamp[us, UTC]" else pa.type_for_alias(column)
 
 
 def fitted(values: Any, kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int]]:

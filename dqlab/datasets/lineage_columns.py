@@ -39,6 +39,11 @@ class Lineage:
     def __len__(self) -> int:
         return self._stop - self._start
 
+    @property
+    def code(self) -> str | None:
+        """Short version of the code that made the results, or None if that is unknown."""
+        return self._code if self._made is None else self._made.code
+
     def cut(self, start: int, stop: int) -> Lineage:
         """Return the lineage of the results from `start` up to `stop`."""
         return Lineage(self._made, self._start + start, self._start + stop, self._code)

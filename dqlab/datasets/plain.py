@@ -25,7 +25,7 @@ from typing import Any
 from dqlab.imports import loaded
 from dqlab.texts import said_by, shown
 
-__all__ = ["EXACT", "deep", "even_columns", "name_of", "parted", "plain", "row_of"]
+__all__ = ["EXACT", "deep", "even_columns", "is_pydantic", "name_of", "parted", "plain", "row_of"]
 
 EXACT = 2**53
 """Each whole number up to here is exact as a float."""
@@ -60,11 +60,22 @@ class _Opaque(ValueError):
     """No plain data stands for an object of this class, whose name is the argument."""
 
 
+def is_pydantic(kind: type) -> bool:
+    """Return whether a class is a Pydantic model."""
+    pydantic = loaded("pydantic")
+    return pydantic is not None and issubclass(kind, pydantic.BaseModel)
+
+
+def _has_fields(kind: type) -> bool:
+    """Return whether a class is a dataclass, an attrs class or a Pydantic model."""
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "__attrs_attrs__") or is_pydantic(kind)
+
+
 def row_of(value: Any) -> dict[Any, Any] | None:
-    """Return the columns of a mapping, a dataclass instance or a named tuple, or None for a value that is not a row."""
+    """Return the columns of a mapping, a named tuple or an object of a class of fields, or None for any other value."""
     if type(value) is dict:
         return value
-    if isinstance(value, Mapping | tuple) or dataclasses.is_dataclass(value):
+    if isinstance(value, Mapping | tuple) or _has_fields(type(value)):
         with suppress(Exception):  # a user's class may raise anything, and is then no row
             made = plain(value)
             return made if type(made) is dict else None
@@ -91,8 +102,11 @@ def plain(value: Any) -> Any:  # noqa: C901 - one line for each kind of value
         return plain(value.value)
     if isinstance(value, Mapping):
         return dict(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if _has_fields(kind := type(value)):
+        if is_pydantic(kind):
+            return {**value.__dict__, **(value.__pydantic_extra__ or {})}
+        named = dataclasses.fields(value) if dataclasses.is_dataclass(kind) else kind.__attrs_attrs__
+        return {field.name: getattr(value, field.name) for field in named}
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
         return list(value) if names is None else dict(zip(names, value, strict=True))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dqlab.datasets.columns import NULL, Kind, fitted
+from dqlab.datasets.columns import NULL, Kind, declared_kind, fitted, joined
 from dqlab.datasets.lineage import ERROR, KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import even_columns, name_of, parted, row_of
 from dqlab.errors import DqlabWarning
@@ -105,6 +105,8 @@ class Shape:
     _named: set[str] = field(default_factory=set)
     """The values of `_names`."""
     _kinds: dict[Any, Kind] = field(default_factory=dict)
+    _unsure: set[Any] = field(default_factory=set)
+    """Declared columns whose first values decide the zone of times, or the digits of decimals."""
     _key: Kind = NULL
 
     def copied(self) -> Shape:
@@ -112,7 +114,20 @@ class Shape:
         other = copy(self)
         other._names, other._kinds, other.in_rest = dict(self._names), dict(self._kinds), 0
         other._named, other.misfits, other.opaque = set(self._named), Counter(), {}
+        other._unsure = set(self._unsure)
         return other
+
+    def declare(self, columns: Mapping[str, Any]) -> None:
+        """Add columns of `schemas` before the first values, or widen those that a code version before has declared."""
+        for name, column in columns.items():
+            kind = declared_kind(column)
+            if name not in self._names:
+                self._names[name], self._kinds[name] = self._spare_name(name, {}), NULL
+                self._named.add(self._names[name])
+            wider = joined(self._kinds[name], kind)
+            self._kinds[name] = self._kinds[name] if wider is None else wider
+            if "timestamp" in str(kind) or "decimal" in str(kind):
+                self._unsure.add(name)
 
     @property
     def names(self) -> Mapping[Any, str]:
@@ -216,7 +231,13 @@ class Shape:
             if values is None:
                 made[name] = pa.nulls(len(rows), self._kinds[raw])
                 continue
-            made[name], self._kinds[raw], misfits = fitted(values, self._kinds[raw], widen=widen)
+            made[name], kind, misfits = fitted(values, self._kinds[raw], widen=widen)
+            if raw in self._unsure:
+                if misfits and widen:
+                    made[name], kind, misfits = fitted(values, NULL, widen=True)
+                if made[name].null_count < len(rows):
+                    self._unsure.remove(raw)
+            self._kinds[raw] = kind
             for at in misfits:
                 rest.setdefault(at, {})[name] = values[at].as_py() if isinstance(values, pa.Array) else values[at]
         for at, raw, value in extra:

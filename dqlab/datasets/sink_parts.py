@@ -99,10 +99,12 @@ class SinkRows(Sequence[SinkRow]):
     """Rows by column, so that writers of columns need no object for each row."""
 
     # One list for each field of `SinkRow`, in that order.
-    __slots__ = ("columns",)
+    __slots__ = ("columns", "declared")
 
-    def __init__(self, columns: Iterable[list[Any]] = ()) -> None:
+    def __init__(self, columns: Iterable[list[Any]] = (), declared: Sequence[Mapping[str, Any]] = ()) -> None:
         self.columns: tuple[list[Any], ...] = tuple(columns) or tuple([] for _ in SinkRow._fields)
+        self.declared = list(declared)
+        """Columns of `schemas` that the code versions of these rows declare."""
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -112,7 +114,7 @@ class SinkRows(Sequence[SinkRow]):
 
     def cut(self, start: int, stop: int) -> SinkRows:
         """Return the rows from `start` up to `stop`."""
-        return SinkRows(column[start:stop] for column in self.columns)
+        return SinkRows((column[start:stop] for column in self.columns), self.declared)
 
     def spread(self, values: list[Any], counts: list[int]) -> SinkRows:
         """Return the rows with other values in place of theirs, and as often as the numbers say."""
@@ -125,6 +127,7 @@ class SinkRows(Sequence[SinkRow]):
         """Add the rows of another."""
         for mine, others in zip(self.columns, rows.columns, strict=True):
             mine += others
+        self.declared += [each for each in rows.declared if each not in self.declared]
 
 
 class NameNotForSink(MessageError):
@@ -321,6 +324,8 @@ class _PartWriter:
         from dqlab.datasets.rows import VALUE, Rows, Shape
 
         shape, (ordinals, labels, values, *known) = Shape(lined=True), rows.columns
+        for declared in rows.declared:
+            shape.declare(declared)
         lineage: dict[str, Any] = dict(zip(ROW_LINEAGE, known, strict=True))
         lineage["_at"] = _moments(lineage["_at"])
         lineage |= {name: _known(lineage[name]) for name in ("_version", "_code")}

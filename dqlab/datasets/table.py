@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -33,6 +33,11 @@ class Source(Protocol):
     @property
     def lined(self) -> bool:
         """Whether rows have the columns `ROW_LINEAGE`."""
+        ...
+
+    @property
+    def declared(self) -> Sequence[Mapping[str, Any]]:
+        """Columns of `schemas` that its code versions declare."""
         ...
 
     def count(self) -> int:
@@ -70,12 +75,12 @@ class RunTable:
     input, and holds one page of them as Python objects. Any library that reads Arrow can read it:
     ``polars.DataFrame(table)``, ``duckdb.sql("from table")``, ``pyarrow.table(table)``.
 
-    The first 1,000 values define the columns and their types. The columns ``_key``, ``_ordinal``, ``_version``,
-    ``_code``, ``_seconds``, ``_attempts``, ``_consumer`` and ``_at`` show where a row comes from. Values that do not
-    fit their column, and columns that appear later, are in ``_rest``, as JSON; objects that JSON cannot hold either are
-    in neither. Reading them warns. `to_arrow`, `to_pandas` and `to_parquet`
-    widen types for later values, for example from whole numbers to floats; a stream (`to_reader`, `to_batches`,
-    `__arrow_c_stream__`) keeps its first schema.
+    The class in the function's return annotation defines the columns and their types, or else the first 1,000 values.
+    The columns ``_key``, ``_ordinal``, ``_version``, ``_code``, ``_seconds``, ``_attempts``, ``_consumer`` and ``_at``
+    show where a row comes from. Values that do not fit their column, and columns that appear later, are in ``_rest``,
+    as JSON; objects that JSON cannot hold either are in neither. Reading them warns. `to_arrow`, `to_pandas` and
+    `to_parquet` widen types for later values, for example from whole numbers to floats; a stream (`to_reader`,
+    `to_batches`, `__arrow_c_stream__`) keeps its first schema.
 
     Parameters
     ----------
@@ -237,6 +242,8 @@ class RunTable:
         """Learn the columns from the first values, and return the shape and batches of at least `n` rows."""
         source = self._source.now()  # asks only once which results there are
         shape = Shape(reasoned=source.reasoned, lined=source.lined)
+        for columns in source.declared:
+            shape.declare(columns)
         left, batches = max(n, SAMPLE), list[Any]()
         for rows in source.rows(left):
             batches += shape.batches(rows.cut(0, left), widen=True)

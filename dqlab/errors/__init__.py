@@ -317,6 +317,17 @@ class ResultNotStorable(MessageError):
     )
 
 
+class AnswerInvalid(MessageError):
+    """What the function returned does not fit the class of its return annotation; `field` names where."""
+
+    text = (
+        "the answer is no {type}: {reason}. It was not kept as a result; the failure's traceback ends with it. Correct "
+        "what makes it or the class, then run.retry(fn=...). To have it asked again, map with "
+        "retry=dq.Retry(on=dq.AnswerInvalid)."
+    )
+    field: str
+
+
 class NotAwaited(ResultNotPicklable):
     """The function returned a coroutine that nothing awaited, alone or inside a list."""
 

@@ -58,6 +58,8 @@ class CodeRecord(TypedDict):
     """Hashes of what it consists of, by name; missing in older logs."""
     planned: NotRequired[bool]
     """There is a `plan.Plan` beside its function, which new code of the run keeps."""
+    returns: NotRequired[dict[str, Any]]
+    """Columns and sealed class of its results, where its return annotation names one."""
     owner: NotRequired[str]
     """Who mapped the run; the first version has it."""
     process: NotRequired[dict[str, Any] | None]

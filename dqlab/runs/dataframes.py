@@ -8,11 +8,20 @@ from itertools import chain
 from numbers import Integral
 from typing import Any
 
-from dqlab.datasets.plain import EXACT, even_columns
+from dqlab.datasets.plain import EXACT, even_columns, row_of
 
-__all__ = ["FrameRows", "frame_of", "index_of", "series_of"]
+__all__ = ["FrameRows", "empty_frame", "frame_of", "index_of", "series_of"]
 
 _NUMBERS = {int: "int64", float: "float64", bool: "bool"}
+_DECLARED = {
+    "bool": "bool",
+    "int64": "int64",
+    "double": "float64",
+    "timestamp[us]": "datetime64[us]",
+    "timestamp[us, UTC]": "datetime64[us, UTC]",
+    "duration[us]": "timedelta64[us]",
+}
+"""Types in pandas, by the names of `datasets.schemas`, of columns that hold no objects."""
 
 
 def index_of(keys: Sequence[Any]) -> Any:
@@ -54,6 +63,16 @@ def frame_of(rows: Sequence[Mapping[Any, Any]], index: Any, columns: Sequence[st
     return _framed({name: series_of([row.get(name, math.nan) for row in rows], index) for name in names}, index)
 
 
+def empty_frame(declared: Iterable[Mapping[str, Any]], columns: Sequence[Any] | None = None) -> Any:
+    """Return a table without rows that has declared columns, or these columns."""
+    import pandas as pd
+
+    kinds = {name: column for each in declared for name, column in each.items()}
+    of = {name: _DECLARED.get(column, object) if isinstance(column, str) else object for name, column in kinds.items()}
+    frame = _framed({name: pd.Series([], dtype=kind) for name, kind in of.items()}, index_of([]))
+    return frame if columns is None else frame.reindex(columns=columns)
+
+
 def _framed(columns: Mapping[Any, Any], index: Any) -> Any:
     """Return columns by name as a table."""
     import pandas as pd
@@ -70,7 +89,7 @@ def _framed(columns: Mapping[Any, Any], index: Any) -> Any:
 class FrameRows:
     """Gathers results as the columns of a table, page by page.
 
-    A dict is a row; any other value is in a column ``value``, and None, as a result that is missing, is an empty row.
+    A dict, or an object of a class of fields, is a row; any other value is in a column ``value``, and None, as a result that is missing, is an empty row.
     Without any dict, what replaces a missing result is in that column, too.
     """
 
@@ -120,12 +139,13 @@ class FrameRows:
 
     def _row(self, value: Any) -> Mapping[Any, Any]:
         bad = self._replaces is not None and self._replaces(value)
+        row = None if bad else row_of(value)
         if self._replaces is not None:
             self.reasons.append(str(value) if bad else None)
-        self.has_dicts = self.has_dicts or isinstance(value, dict)
+        self.has_dicts = self.has_dicts or row is not None
         if bad and not self.has_dicts:
             self._replaced[len(self.reasons) - 1] = value
-        return {} if bad or value is None else value if isinstance(value, dict) else {"value": value}
+        return {} if bad or value is None else {"value": value} if row is None else row
 
     def frame(self) -> Any:
         """Return all rows by key."""

@@ -38,10 +38,12 @@ from dqlab.frame import NO_ID, Settlement
 from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
-from dqlab.runs.dataframes import FrameRows, series_of
+from dqlab.rules.book import CodeRecord
+from dqlab.runs.dataframes import FrameRows, empty_frame, series_of
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import AbsentDocument
 from dqlab.runs.objects import StaysHere
+from dqlab.runs.typed import TypedCodes
 from dqlab.runs.waiting import reading
 from dqlab.texts import one_line, said_by
 from dqlab.user_frames import level_of_user
@@ -108,6 +110,10 @@ class OpenedStretch:
         a, b = lo - self.ordinal, hi - self.ordinal
         lineage = None if self.lineage is None else self.lineage.cut(a, b)
         return OpenedStretch(lo, self.values[a:b], self.keys and self.keys[a:b], lineage=lineage)
+
+    def of(self, values: list[Any]) -> OpenedStretch:
+        """Return the stretch with other values."""
+        return OpenedStretch(self.ordinal, values, self.keys, self.unreadable, self.lineage)
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         """Yield (key, value)."""
@@ -393,6 +399,8 @@ class Results(Values, StaysHere, SuggestsAttributes):
         Returns the code version that made all results, or None.
     reader : Reader, optional
         Finds the rows of a run with a sink.
+    typed : TypedCodes, optional
+        Makes objects of rows.
     """
 
     _way_out = "take along list(results)"
@@ -407,8 +415,10 @@ class Results(Values, StaysHere, SuggestsAttributes):
         gone: Callable[[], None] | None = None,
         code: Callable[[], str | None] = lambda: None,
         reader: Reader | None = None,
+        typed: TypedCodes | None = None,
     ) -> None:
         self.name = name
+        self.typed = TypedCodes() if typed is None else typed
         self._reader = reader
         self._handle, self._run, self._instead = handle, run, instead
         merged = sorted([*covered, *((at, at + 1) for at in (instead.ordinals if instead is not None else ()))])
@@ -439,7 +449,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
                 return []
             low, high = min(wanted), max(wanted) + 1
             found = list(self._read(low, high))
-            values = [value for stretch in found for value in stretch.values]
+            values = [value for stretch in map(self.typed.objects, found) for value in stretch.values]
             for at, stretch in zip(accumulate((len(each.values) for each in found), initial=low), found, strict=False):
                 if at in wanted:
                     self._checked(stretch)
@@ -448,10 +458,13 @@ class Results(Values, StaysHere, SuggestsAttributes):
         ordinal = self._ordinal(at)
         page = self._page_with(at, ordinal)
         stretch = page[bisect_right(page, ordinal, key=lambda each: each.ordinal) - 1]
-        return self._checked(stretch).values[ordinal - stretch.ordinal]
+        value = self._checked(stretch).values[ordinal - stretch.ordinal]
+        make = self.typed.maker(stretch)
+        return value if make is None else make(value)
 
     def __iter__(self) -> Iterator[Any]:
-        return chain.from_iterable(self._checked(stretch).values for stretch in self._read(0, len(self)))
+        found = map(self._checked, self._read(0, len(self)))
+        return chain.from_iterable(self.typed.objects(stretch).values for stretch in found)
 
     def keys(self) -> Iterator[Any]:
         """Yield the key of each value: the document's key, or its position in the input."""
@@ -470,7 +483,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         keys = Keys(self.name)
         for stretch in self._read(0, len(self)):
             keys.look(stretch)
-            yield from self._checked(stretch).items()
+            yield from self.typed.objects(self._checked(stretch)).items()
 
     def _checked(self, stretch: OpenedStretch) -> OpenedStretch:
         """Return the stretch, or raise why its value cannot be read unless errors replace values."""
@@ -504,6 +517,8 @@ class Results(Values, StaysHere, SuggestsAttributes):
         import_whole("pandas")
         pages = ([self._checked(stretch) for stretch in page] for page in self._whole(0, len(self)))
         with reading(self.name, self._handle):
+            if not len(self) and (declared := self.typed.columns):
+                return empty_frame(declared, columns)
             if columns is None:
                 return frame_of_pages(pages, len(self), self._replaces)
             if isinstance(columns, str):
@@ -776,6 +791,11 @@ class ResultRows:
         """Whether documents without a result are among the rows."""
         return self._results._replaces is not None
 
+    @property
+    def declared(self) -> Sequence[Mapping[str, Any]]:
+        """Columns that code versions declare."""
+        return self._results.typed.columns
+
     def count(self) -> int:
         """Return how many rows there are."""
         return len(self._results)
@@ -923,11 +943,17 @@ def _join(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 class Streams:
     """Reads the results of each shard in the order of completion, each result once."""
 
-    # `reader` finds the rows of a run with a sink; it asks the queue, so it is called when there are results.
+    # `reader` finds the rows of a run with a sink, and `codes` returns the code versions of the run; both ask the queue,
+    # so they are called when there are results.
     def __init__(
-        self, handle: Handle, run: bytes, reader: Callable[[float | None], Reader | None] = lambda _: None
+        self,
+        handle: Handle,
+        run: bytes,
+        reader: Callable[[float | None], Reader | None] = lambda _: None,
+        codes: Callable[[float | None], Sequence[CodeRecord]] = lambda _: (),
     ) -> None:
         self._handle, self._run, self._reader = handle, run, reader
+        self._codes, self._typed = codes, TypedCodes()
         self._cursors = [0] * len(handle.refs)
         self._done = [False] * len(handle.refs)
         self._more = [True] * len(handle.refs)
@@ -955,14 +981,16 @@ class Streams:
             try:
                 answer, parts = self._handle.link.sync(asked, timeout=patience)
                 reader = self._reader(patience) if parts else None
+                whole = _open_all(_decoded(parts), referring=reader is not None)
+                if not self._typed.knows(whole):
+                    self._typed.note(self._codes(patience))
             except CallTimeout as error:
                 silent = error
                 continue
-            whole = _open_all(_decoded(parts), referring=reader is not None)
             pages: Iterable[list[OpenedStretch]] = [whole] if reader is None else _with_rows(whole, reader)
             del parts  # frees the pickled bytes before the caller reads the values
             for page in pages:
-                if new := [stretch for stretch in page if self._is_readable(stretch)]:
+                if new := [self._typed.objects(stretch) for stretch in page if self._is_readable(stretch)]:
                     yield new
             # Only after the pages were yielded: a caller that stops in the middle gets the rest at the next call.
             self._cursors[shard] = answer.cursor

@@ -60,6 +60,7 @@ from dqlab.runs.results import InPlace, Results, check_errors
 from dqlab.runs.run_wait import RunWait
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.tables import Errors, RunTables
+from dqlab.runs.typed import TypedCodes
 from dqlab.runs.waiting import Deadline
 from dqlab.runs.where import compile_where, why_none
 from dqlab.stats import CodeStats, History, RunState, RunStats, Snapshot
@@ -715,7 +716,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def _covered(self, progress: Progress, covered: list[tuple[int, int]], instead: InPlace | None) -> Results:
         gone, reader = self._wait.raise_gone, self.reader(progress)
-        return Results(self.name, self.handle, self.id, covered, instead, gone, self._only_code, reader)
+        typed = TypedCodes().note(progress.record.codes)
+        return Results(self.name, self.handle, self.id, covered, instead, gone, self._only_code, reader, typed)
 
     def reader(self, progress: Progress | None = None, *, timeout: float | None = None) -> Reader | None:
         """Return the reader of the rows in the run's sink, or None without a sink."""

@@ -184,7 +184,11 @@ class RunWait:
     def completed(self, limit: float | None, wait: Wait) -> Generator[tuple[Any, Any], None, Progress]:
         """Yield (key, value) as documents finish, and return what the run was at its end."""
         self.raise_other_input()
-        streams = Streams(self._run.handle, self._run.id, lambda patience: self._run.reader(timeout=patience))
+        run = self._run
+        streams = Streams(
+            *(run.handle, run.id, lambda patience: run.reader(timeout=patience)),
+            codes=lambda patience: run._progress(timeout=patience).record.codes,
+        )
         deadline, over, looked = Deadline(limit), False, time.monotonic()
         given_up, error, standstill = False, None, self._standstill(limit)
         keys = Keys(self._run.name)

@@ -7,7 +7,7 @@ and writes the rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -201,6 +201,11 @@ class RunRows:
         """Name of the run."""
         return self._run.name
 
+    @property
+    def declared(self) -> Sequence[Mapping[str, Any]]:
+        """Columns that code versions declare."""
+        return self.now().declared
+
     def count(self) -> int:
         """Return how many results the run has now."""
         return len(self._run.results_now())
@@ -218,6 +223,7 @@ class InputRows:
     """The `dqlab.datasets.table.Source` of a run's input, with facts about documents and the columns of rows."""
 
     reasoned = lined = False
+    declared: Sequence[Mapping[str, Any]] = ()
 
     def __init__(self, name: str, elements: Any) -> None:
         self.name, self._elements = name, elements

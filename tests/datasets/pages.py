@@ -19,6 +19,7 @@ class Pages:
     """Values in pages, as the source of a table."""
 
     name = "numbers"
+    declared: Sequence[Mapping[str, Any]] = ()
 
     @property
     def lined(self) -> bool:

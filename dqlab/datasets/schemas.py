@@ -1,0 +1,563 @@
+"""Classes of fields as columns: what an annotation says about results, and values of these classes as rows and back.
+
+These classes are Pydantic models, dataclasses, attrs classes, named tuples and typed dicts. A column is plain data: the
+name of an Arrow type, a list with one column, a dict of columns by name, or None where the values decide. Knows neither
+Arrow nor a cluster, and needs neither Pydantic nor attrs.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
+import functools
+import json
+import sys
+import types
+import typing
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from operator import attrgetter
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+from dqlab.datasets.plain import deep, is_pydantic, plain
+from dqlab.errors import AnswerInvalid, BadOption
+from dqlab.texts import brief, one_line
+
+__all__ = ["Column", "Typed", "annotated", "declared"]
+
+Column: TypeAlias = Any
+_SCALARS: dict[Any, str] = {
+    bool: "bool",
+    int: "int64",
+    float: "double",
+    str: "string",
+    bytes: "binary",
+    datetime.date: "date32[day]",
+    datetime.datetime: "timestamp[us]",
+    datetime.time: "time64[us]",
+    datetime.timedelta: "duration[us]",
+    decimal.Decimal: "decimal(38,9)",
+}
+_PARSERS: dict[Any, Callable[[str], Any]] = {
+    **{kind: kind.fromisoformat for kind in (datetime.date, datetime.datetime, datetime.time)},
+    decimal.Decimal: decimal.Decimal,
+}
+"""How texts of JSON become values that JSON has no form for."""
+_LISTS = (list, tuple, set, frozenset, collections.deque)
+_RAW = 8_000
+"""Most characters of an invalid answer that its failure keeps."""
+
+
+def annotated(fn: Any, *, batch: bool = False) -> Typed | None:
+    """Return the class of fields that a function is annotated to return, or None for any other annotation, or none.
+
+    With `batch`, a list of the class stands for it. An annotation that cannot be evaluated counts as none.
+    """
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if not isinstance(fn, types.FunctionType | types.MethodType):
+        fn = getattr(fn if isinstance(fn, type) else type(fn), "__call__", None)  # noqa: B004
+    fn = getattr(fn, "__func__", fn)
+    try:
+        said = _evaluated({"return": fn.__annotations__["return"]}, fn)["return"]
+    except Exception:  # noqa: BLE001 - evaluating an annotation runs users' code
+        return None
+    return _typed(said, batch=batch)
+
+
+def declared(returns: Any, *, batch: bool = False) -> Typed:
+    """Return the class that ``returns=`` gives, or raise `BadOption` if it is not a class of fields."""
+    if (typed := _typed(returns, batch=batch)) is None:
+        problem = (
+            "is not a class of fields: a Pydantic model, dataclass, attrs class, named tuple or TypedDict. "
+            "Leave it out for other results. Nothing was submitted."
+        )
+        raise BadOption(option="returns", value=_repr(returns), problem=problem)
+    return typed
+
+
+def _evaluated(said: Mapping[str, Any], fn: types.FunctionType) -> dict[str, Any]:
+    near = dict(zip(fn.__code__.co_freevars, (cell.cell_contents for cell in fn.__closure__ or ()), strict=True))
+    only: Any = types.SimpleNamespace(__annotations__=said)
+    return typing.get_type_hints(only, fn.__globals__, near, include_extras=True)
+
+
+def _typed(said: Any, *, batch: bool) -> Typed | None:
+    inner, _ = _without_none(said)
+    if batch and typing.get_origin(inner) in (list, collections.abc.Sequence, collections.abc.Iterable):
+        said = typing.get_args(inner)[0]
+        inner, _ = _without_none(said)
+    return None if _fields_of(typing.get_origin(inner) or inner) is None else Typed(said)
+
+
+def _without_none(said: Any) -> tuple[Any, bool]:
+    """Return an annotation without ``| None``, and whether it had that."""
+    args = typing.get_args(said)
+    if typing.get_origin(said) is typing.Annotated:
+        return _without_none(args[0])
+    if not _is_union(said) or types.NoneType not in args:
+        return said, False
+    return typing.Union[tuple(arg for arg in args if arg is not types.NoneType)], True  # noqa: UP007
+
+
+def _is_union(said: Any) -> bool:
+    return typing.get_origin(said) in (typing.Union, types.UnionType)
+
+
+class Typed:
+    """A class of fields that results have: makes rows of them, and objects of the rows."""
+
+    # It travels with the annotations as they were evaluated where the class is: elsewhere their names may be unknown.
+    def __init__(self, said: Any, known: Mapping[Any, list[_Field]] | None = None) -> None:
+        inner, self._optional = _without_none(said)
+        self._said, self._forms = said, _Forms(known)
+        self._form = self._forms.of(inner)
+        self._class: Any = typing.get_origin(inner) or inner
+        self._others: dict[type, Typed] = {}
+        """By subclass."""
+        self.fields: dict[str, Column] = self._form.column
+        """Columns by name."""
+
+    def __repr__(self) -> str:
+        return f"<rows of {self._class.__name__}>"
+
+    @property
+    def name(self) -> str:
+        """Name of the class in its module."""
+        return str(self._class.__qualname__)
+
+    @property
+    def module(self) -> str:
+        """Name of the module of the class."""
+        return str(self._class.__module__)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Typed, (self._said, self._forms.known)
+
+    def row(self, value: Any) -> Any:
+        """Return a result as the plain data of a row, or raise `AnswerInvalid`."""
+        if type(value) is self._class:
+            return self._form.row(value)
+        if value is None and self._optional:
+            return None
+        if not isinstance(value, dict) and isinstance(value, self._class):
+            if type(value) not in self._others:
+                self._others[type(value)] = Typed(type(value))
+            return self._others[type(value)].row(value)
+        return self._form.row(self._answered(value))
+
+    def _answered(self, answer: Any) -> Any:
+        """Return an object of the class for a dict or a JSON text."""
+        try:
+            if not isinstance(answer, str | bytes | bytearray):
+                return self._form.check(answer)
+            if is_pydantic(self._class):
+                return _validated(self._class.model_validate_json, answer)
+            try:
+                read = json.loads(answer)
+            except ValueError as error:
+                raise _Unfit(f"it is no JSON ({error})") from None
+            return self._form.check(read)
+        except _Unfit as error:
+            field = ".".join(reversed(error.path))
+            reason = one_line(f"field {field!r}: {error}" if field else error, 400)
+            invalid = AnswerInvalid(type=self._class.__name__, field=field, reason=reason)
+            invalid.add_note(f"The answer was: {brief(answer if isinstance(answer, str) else _repr(answer), _RAW)}")
+            raise invalid from None
+
+    def value(self, row: Any) -> Any:
+        """Return the object for a row, or the row where the class does not take it."""
+        try:
+            return self._form.value(row)
+        except Exception:  # noqa: BLE001 - the class may have changed, and making its object runs users' code
+            return row
+
+
+# --- annotations ---------------------------------------------------------------------------------
+
+
+class _Unfit(Exception):
+    """A part of an answer does not fit its annotation."""
+
+    def __init__(self, reason: str, *path: str) -> None:
+        super().__init__(reason)
+        self.path = list(path)
+        """Names of fields, the innermost first."""
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Form:
+    """What an annotation says about a value."""
+
+    # `row` and `value` may raise anything for what is of another kind, which then stays as it is.
+    column: Column = None
+    row: Callable[[Any], Any] = _same
+    """Returns a value as the plain data of a row."""
+    value: Callable[[Any], Any] = _same
+    """Returns the value for that plain data, or for JSON of it."""
+    check: Callable[[Any], Any] = _same
+    """Returns the value for a part of an answer, or raises `_Unfit`."""
+
+    def optional(self) -> _Form:
+        """Return the form for None as well."""
+        row, value, check = (_or_none(each) for each in (self.row, self.value, self.check))
+        return _Form(self.column, row, value, check)
+
+
+def _or_none(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return call if call is _same else lambda each: None if each is None else call(each)
+
+
+class _Forms:
+    """Makes the forms of annotations; a class within itself has no column there."""
+
+    def __init__(self, known: Mapping[Any, list[_Field]] | None = None) -> None:
+        self.known = dict(known or {})
+        """Fields by class."""
+        self._made: dict[Any, _Form | None] = {}
+
+    def of(self, said: Any, told: Iterable[Any] = ()) -> _Form:  # noqa: C901 - a line for each kind
+        """Return the form of an annotation, with what ``Annotated`` tells about it."""
+        origin, args = typing.get_origin(said), typing.get_args(said)
+        if origin is typing.Annotated:
+            return self.of(args[0], args[1:])
+        if origin in (typing.Required, typing.NotRequired, typing.Final):
+            return self.of(args[0], told)
+        if isinstance(said, typing.NewType):
+            return self.of(said.__supertype__, told)
+        if _is_union(said):
+            return self._union(said, told)
+        if origin is typing.Literal:
+            return _one_of(args)
+        kind = origin or said
+        if not isinstance(kind, type):
+            return _Form()
+        if kind in _SCALARS:
+            return _scalar(kind, told)
+        if kind in self.known or _fields_of(kind) is not None:
+            return self._record(said, kind, args)
+        if issubclass(kind, enum.Enum):
+            plainly = _one_of([member.value for member in kind])
+            return _Form(plainly.column, lambda each: each.value, kind, functools.partial(_made, kind, kind))
+        if issubclass(kind, uuid.UUID | PurePath) or kind.__module__ == "pydantic.networks":
+            return _Form("string", str, kind, functools.partial(_made, kind, kind))
+        if kind.__module__ == "pydantic.types" and kind.__name__.endswith("Datetime"):
+            column = "timestamp[us, UTC]" if kind.__name__.startswith("Aware") else "timestamp[us]"
+            return dataclasses.replace(_scalar(datetime.datetime, ()), column=column)
+        if issubclass(kind, dict) or kind is collections.abc.Mapping:
+            key, inner = map(self.of, args) if len(args) == 2 else (_Form(), _Form())
+            return _mapping(key, inner)
+        if issubclass(kind, _LISTS) or (issubclass(kind, Collection) and kind.__module__ == "collections.abc"):
+            parts = [self.of(arg) for arg in args if arg is not ...] or [_Form()]
+            return _list(kind if kind in _LISTS else list, parts)
+        return _Form()
+
+    def _union(self, said: Any, told: Iterable[Any]) -> _Form:
+        inner, optional = _without_none(said)
+        if not _is_union(inner):
+            form = self.of(inner, told)
+        else:
+            members = typing.get_args(inner)
+            first = functools.partial(_first, [self.of(member) for member in members])
+            form = _Form("double" if set(members) == {int, float} else None, deep, first, first)
+        return form.optional() if optional else form
+
+    def _record(self, said: Any, kind: type, args: tuple[Any, ...]) -> _Form:
+        if said not in self._made:
+            self._made[said] = None
+            if kind not in self.known:
+                self.known[kind] = _fields_of(kind) or []
+            types_of = dict(zip(getattr(kind, "__parameters__", ()), args, strict=False))
+            fields = self.known[kind]
+            record = _Record(kind, fields, [self.of(_filled(each.said, types_of), each.told) for each in fields])
+            self._made[said] = _Form(record.column, record.row, record.value, record.check)
+        made = self._made[said]
+        if made is not None:
+            return made
+        later: Callable[[], Any] = lambda: self._made[said]  # noqa: E731
+        return _Form(None, lambda e: later().row(e), lambda e: later().value(e), lambda e: later().check(e))
+
+
+def _filled(said: Any, types_of: Mapping[Any, Any]) -> Any:
+    """Return an annotation with types in place of its type variables."""
+    if isinstance(said, typing.TypeVar):
+        return types_of.get(said, Any)
+    variables = getattr(said, "__parameters__", ()) if typing.get_args(said) else ()
+    return said[tuple(types_of.get(each, Any) for each in variables)] if variables else said
+
+
+def _scalar(kind: Any, told: Iterable[Any]) -> _Form:
+    column, parse = _SCALARS[kind], _PARSERS.get(kind)
+    if kind is decimal.Decimal:
+        told = list(told)
+        digits, places = (
+            next((n for each in told if (n := getattr(each, name, None)) is not None), None)
+            for name in ("max_digits", "decimal_places")
+        )
+        if digits is not None and places is not None and digits <= 38:
+            column = f"decimal({digits},{places})"
+
+    def check(value: Any) -> Any:
+        given, value = value, plain(value)
+        if type(value) is kind:
+            return value
+        if type(value) is int and kind in (float, decimal.Decimal):
+            return kind(value)
+        if type(value) is float and kind is decimal.Decimal:
+            return kind(str(value))
+        if type(value) is str and parse is not None:
+            return _made(kind, parse, value)
+        raise _unfit(given, kind.__name__)
+
+    back = _same if parse is None else lambda each: parse(each) if type(each) is str else each
+    return _Form(column, _same, back, check)
+
+
+def _one_of(values: Iterable[Any]) -> _Form:
+    allowed = list(values)
+    kinds = {type(each.value if isinstance(each, enum.Enum) else each) for each in allowed}
+
+    def check(value: Any) -> Any:
+        found = next((each for each in allowed if type(each) is type(value) and each == value), _Form)
+        if found is _Form:
+            raise _unfit(value, f"one of {', '.join(map(_repr, allowed))}")
+        return found
+
+    return _Form(_SCALARS.get(*kinds) if len(kinds) == 1 else None, deep, _same, check)
+
+
+def _list(make: Any, forms: list[_Form]) -> _Form:
+    """Return the form of lists, or of tuples whose parts have separate forms."""
+    inner, fixed = forms[0], len(forms) > 1
+    of = (lambda _: forms) if fixed else (lambda each: [inner] * len(each))
+
+    def check(each: Any) -> Any:
+        if not isinstance(each, _LISTS) or (fixed and len(each) != len(forms)):
+            raise _unfit(each, f"list of {len(forms)}" if fixed else "list")
+        return make(_within(str(at), form, part) for at, (form, part) in enumerate(zip(of(each), each, strict=True)))
+
+    def row(each: Any) -> Any:
+        return [form.row(part) for form, part in zip(of(each), each, strict=True)]
+
+    def value(each: Any) -> Any:
+        return make(form.value(part) for form, part in zip(of(each), each, strict=True))
+
+    alike = all(form.column == inner.column for form in forms)
+    if not fixed:
+        to_row, to_value = inner.row, inner.value
+        row = (_same if make is list else list) if to_row is _same else lambda each: [to_row(part) for part in each]
+        value = (_same if make is list else make) if to_value is _same else lambda each: make(map(to_value, each))
+    return _Form([inner.column] if alike else None, row, value, check)
+
+
+def _mapping(key: _Form, inner: _Form) -> _Form:
+    def check(each: Any) -> Any:
+        if not isinstance(each, Mapping):
+            raise _unfit(each, "dict")
+        return {_within(str(k), key, k): _within(str(k), inner, v) for k, v in each.items()}
+
+    return _Form(
+        None,
+        lambda each: {key.row(k): inner.row(v) for k, v in each.items()},
+        lambda each: {key.value(k): inner.value(v) for k, v in each.items()},
+        check,
+    )
+
+
+def _first(forms: list[_Form], value: Any) -> Any:
+    """Return what the first form makes of a value that fits it."""
+    reasons = []
+    for form in forms:
+        try:
+            return form.check(value)
+        except _Unfit as error:
+            reasons.append(str(error))
+    raise _Unfit("; ".join(reasons))
+
+
+def _within(name: str, form: _Form, value: Any) -> Any:
+    try:
+        return form.check(value)
+    except _Unfit as error:
+        error.path.append(name)
+        raise
+
+
+def _made(kind: Any, make: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return value if isinstance(value, kind) else make(value)
+    except Exception:  # noqa: BLE001 - makes of a user's class raise anything
+        raise _unfit(value, kind.__name__) from None
+
+
+def _unfit(value: Any, what: str) -> _Unfit:
+    return _Unfit(f"{one_line(_repr(value), 100)} is no {what}")
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - it runs users' code
+        return f"a {type(value).__name__}"
+
+
+# --- classes of fields ---------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    said: Any
+    told: tuple[Any, ...] = ()
+    """What ``Annotated`` tells beside the type."""
+    argument: str | None = ""
+    """The argument of the class that sets it, None if there is none."""
+    required: bool = False
+
+
+def _fields_of(kind: Any) -> list[_Field] | None:
+    """Return the fields of a class, or None if it is not a class of fields."""
+    if not isinstance(kind, type):
+        return None
+    if is_pydantic(kind):
+        return [_Field(name, each.annotation, tuple(each.metadata)) for name, each in kind.model_fields.items()] or None
+    if dataclasses.is_dataclass(kind):
+        some = [
+            (each.name, each.name if each.init else None, each.default is each.default_factory)  # both are MISSING
+            for each in dataclasses.fields(kind)
+        ]
+    elif (own := getattr(kind, "__attrs_attrs__", None)) is not None:
+        some = [(each.name, each.alias if each.init else None, repr(each.default) == "NOTHING") for each in own]
+    elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        some = [(name, name, name not in getattr(kind, "_field_defaults", ())) for name in kind._fields]
+    elif issubclass(kind, dict) and hasattr(kind, "__required_keys__"):
+        some = [  # of annotations in quotes, Python counts optional ones as required
+            (name, name, name in kind.__required_keys__ and typing.get_origin(each) is not typing.NotRequired)
+            for name, each in _hints(kind).items()
+        ]
+    else:
+        return None
+    said = _hints(kind)
+    return [_Field(name, said.get(name, Any), (), *rest) for name, *rest in some] or None
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the annotations of a class, without those that name what is not defined where the class is."""
+    try:
+        return typing.get_type_hints(kind, include_extras=True)
+    except Exception:  # noqa: BLE001 - evaluating annotations runs users' code
+        made: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        for name, said in base.__dict__.get("__annotations__", {}).items():  # noqa: RUF063
+            only: Any = types.SimpleNamespace(__annotations__={name: said})
+            try:
+                made |= typing.get_type_hints(only, vars(sys.modules[base.__module__]), include_extras=True)
+            except Exception:  # noqa: BLE001, S112 - this one has no type
+                continue
+    return made
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - a user's class may raise anything
+        raise _Unfit(f"{what} refused it ({type(error).__name__}: {error})") from None
+
+
+def _validated(validate: Callable[[Any], Any], answer: Any) -> Any:
+    """Return what Pydantic makes of an answer, or raise `_Unfit` with the first field that does not fit."""
+    try:
+        return validate(answer)
+    except Exception as error:  # noqa: BLE001 - a user's validator may raise anything
+        listed = error.errors(include_url=False) if hasattr(error, "errors") else []
+        if not listed:
+            raise _Unfit(f"{type(error).__name__}: {error}") from None
+        first, *more = listed
+        also = f" (and {len(more)} more)" if more else ""
+        raise _Unfit(f"{first['msg']}{also}", *map(str, reversed(first["loc"]))) from None
+
+
+class _Record:
+    """Makes rows of the objects of one class, and objects of the rows."""
+
+    def __init__(self, kind: Any, fields: list[_Field], forms: list[_Form]) -> None:
+        self._kind, self._is_pydantic, self._is_dict = kind, is_pydantic(kind), issubclass(kind, dict)
+        self._names = [field.name for field in fields]
+        # `attrgetter` returns a tuple for several names only.
+        self._get = attrgetter(*self._names, "__class__")
+        self._rows = [(f.name, form.row) for f, form in zip(fields, forms, strict=True) if form.row is not _same]
+        self._values = [(f.name, form.value) for f, form in zip(fields, forms, strict=True) if form.value is not _same]
+        self._fields = list(zip(fields, forms, strict=True))
+        self.column = {field.name: form.column for field, form in self._fields}
+
+    def row(self, each: Any) -> Any:
+        if self._is_dict:
+            row = dict(each)
+        elif type(each) is self._kind:
+            row = dict(zip(self._names, self._get(each), strict=False))
+            if self._is_pydantic and each.__pydantic_extra__:
+                row |= each.__pydantic_extra__
+        else:  # of a derived class, with fields of its own
+            return deep(each)
+        for name, make in self._rows:
+            if name in row:
+                try:
+                    row[name] = make(row[name])
+                except Exception:  # noqa: BLE001 - of another type than annotated
+                    row[name] = deep(row[name])
+        return row
+
+    def value(self, row: Any) -> Any:
+        if type(row) is not dict:
+            return row
+        made = {name: row[name] for name in self._names if name in row}
+        for name, make in self._values:
+            if name in made:
+                try:
+                    made[name] = make(made[name])
+                except Exception:  # noqa: BLE001, S112 - it stays as the row has it
+                    continue
+        if self._is_pydantic:
+            if self._kind.model_config.get("extra") == "allow":
+                made |= {name: each for name, each in row.items() if name not in made and each is not None}
+            return self._kind.model_construct(**made)
+        if self._is_dict:
+            absent = [f.name for f, _ in self._fields if not f.required and made.get(f.name, 0) is None]
+            return {name: each for name, each in made.items() if name not in absent}
+        if issubclass(self._kind, tuple):
+            return self._kind._make(made[name] for name in self._names)
+        try:
+            value = self._kind(**{f.argument: made[f.name] for f, _ in self._fields if f.argument and f.name in made})
+        except Exception:  # noqa: BLE001 - it takes more, or checks what it took before
+            value = object.__new__(self._kind)
+        for name, each in made.items():
+            object.__setattr__(value, name, each)
+        return value
+
+    def check(self, answer: Any) -> Any:
+        if not self._is_dict and isinstance(answer, self._kind):
+            return answer
+        if self._is_pydantic:
+            return _validated(self._kind.model_validate, answer)
+        if not isinstance(answer, Mapping):
+            raise _unfit(answer, f"{self._kind.__name__} or dict")
+        given = {}
+        for field, form in self._fields:
+            if field.argument is not None and field.name in answer:
+                given[field.argument] = _within(field.name, form, answer[field.name])
+            elif field.required and field.argument is not None:
+                raise _Unfit("it is missing", field.name)
+        if unknown := next((name for name in answer if name not in self._names), None):
+            raise _Unfit(f"{self._kind.__name__} has no such field", str(unknown))
+        with _explained(self._kind.__name__):
+            return self._kind(**given)

@@ -1,0 +1,70 @@
+"""Results whose class a return annotation names: their columns, and objects in place of their rows, by code version."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dqlab.cluster.transport.sealed import open_here, seal_function
+from dqlab.datasets.schemas import Typed
+from dqlab.rules.book import CodeRecord
+
+if TYPE_CHECKING:
+    from dqlab.runs.results import OpenedStretch
+
+__all__ = ["TypedCodes", "returns_record"]
+
+
+def returns_record(typed: Typed) -> dict[str, Any]:
+    """Return the class of a code version's results as the queue stores it."""
+    return {"fields": typed.fields, "sealed": seal_function(typed)}
+
+
+class TypedCodes:
+    """The classes of a run's results, by code version."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, Mapping[str, Any] | None] = {}
+        self._opened: dict[str, Typed | None] = {}
+
+    def note(self, codes: Iterable[CodeRecord]) -> TypedCodes:
+        """Learn the code versions of the run, and return itself."""
+        self._records = {code["short"]: code.get("returns") for code in codes}
+        return self
+
+    @property
+    def columns(self) -> list[Mapping[str, Any]]:
+        """Columns of `datasets.schemas` for each code version that declares some."""
+        return [record["fields"] for record in self._records.values() if record is not None]
+
+    def knows(self, stretches: Iterable[OpenedStretch]) -> bool:
+        """Return whether all code versions that made some results are known."""
+        return all(each.lineage is None or each.lineage.code in self._records for each in stretches)
+
+    def objects(self, stretch: OpenedStretch) -> OpenedStretch:
+        """Return results with objects in place of rows."""
+        make = self.maker(stretch)
+        return stretch if make is None else stretch.of(list(map(make, stretch.values)))
+
+    def maker(self, stretch: OpenedStretch) -> Callable[[Any], Any] | None:
+        """Return what makes objects of rows, or None where results are as the function returned them."""
+        code = None if stretch.lineage is None else stretch.lineage.code
+        record = self._records.get(code) if code is not None else None
+        if record is None or code is None:
+            return None
+        if code not in self._opened:
+            self._opened[code] = _opened(record["sealed"])
+        typed = self._opened[code]
+        return None if typed is None else typed.value
+
+
+def _opened(sealed: bytes) -> Typed | None:
+    """Return a class of fields, that of the notebook if it has one with equal columns, or None if it is not here."""
+    try:
+        typed: Typed = open_here(sealed)
+        mine = getattr(sys.modules.get("__main__"), typed.name, None) if typed.module == "__main__" else None
+        other = Typed(mine) if isinstance(mine, type) else typed
+    except Exception:  # noqa: BLE001 - opening a class imports users' modules
+        return None
+    return other if other.fields == typed.fields else typed
