@@ -420,6 +420,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         cell: int | None = None,
         init: Mapping[str, Any] | None = None,
         setup: Mapping[str, Callable[[], Any]] | None = None,
+        returns: Any = None,
     ) -> Run:
         """Map a function over documents on the queue "default"; returns at once."""
         return self.queue().map(
@@ -438,6 +439,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             cell=cell,
             init=init,
             setup=setup,
+            returns=returns,
         )
 
     def attach(self, name: str) -> Run:

@@ -15,7 +15,7 @@ from dqlab.errors import BadOption
 
 __all__ = ["GIVEN", "Plan", "called", "is_model", "planned"]
 
-GIVEN = ("init", "setup")
+GIVEN = ("init", "setup", "returns")
 """Fields that hold users' objects: they travel as a pickle, and are part of the code version. All others are settings,
 which travel as plain data, and are no part of it."""
 
@@ -28,6 +28,8 @@ class Plan:
     """The arguments of a class, of which a slot makes one object, and calls that; see `is_model`."""
     setup: Mapping[str, Callable[[], Any]] | None = None
     """Makers of the objects that each call gets as keywords; a slot calls each of them once."""
+    returns: Any = None
+    """The `datasets.schemas.Typed` of its results."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
@@ -38,7 +40,9 @@ class Plan:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings, as plain data."""
-        return {name: value for name, value in self._set.items() if name not in GIVEN}
+        settings = {name: value for name, value in self._set.items() if name not in GIVEN}
+        # Whoever writes rows need not open the class, which may import a user's modules.
+        return settings if self.returns is None else {**settings, "columns": self.returns.fields}
 
     @property
     def given(self) -> dict[str, Any]:
@@ -74,6 +78,7 @@ def planned(
     *,
     init: Any = None,
     setup: Any = None,
+    returns: Any = None,
 ) -> Plan:
     """Return the plan that the keywords of `map` ask for, or raise BadOption; nothing was submitted then."""
     for option, value in (("init", init), ("setup", setup)):
@@ -93,7 +98,8 @@ def planned(
             raise BadOption(option="setup", value=make, problem=problem)
     if is_model(fn):
         _check_init(fn, init or {})
-    return Plan(init=dict(init or {}) if is_model(fn) else None, setup=dict(setup) if setup else None)
+    init = dict(init or {}) if is_model(fn) else None
+    return Plan(init=init, setup=dict(setup) if setup else None, returns=returns)
 
 
 def _is_name(key: object) -> bool:

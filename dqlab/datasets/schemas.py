@@ -13,6 +13,7 @@ import datetime
 import decimal
 import enum
 import functools
+import itertools
 import json
 import sys
 import types
@@ -77,7 +78,7 @@ def declared(returns: Any, *, batch: bool = False) -> Typed:
             "is not a class of fields: a Pydantic model, dataclass, attrs class, named tuple or TypedDict. "
             "Leave it out for other results. Nothing was submitted."
         )
-        raise BadOption(option="returns", value=_repr(returns), problem=problem)
+        raise BadOption(option="returns", value=returns, problem=problem)
     return typed
 
 
@@ -318,7 +319,7 @@ def _scalar(kind: Any, told: Iterable[Any]) -> _Form:
             return _made(kind, parse, value)
         raise _unfit(given, kind.__name__)
 
-    back = _same if parse is None else lambda each: parse(each) if type(each) is str else each
+    back = _same if parse is None else lambda each: _PARSERS[kind](each) if type(each) is str else each
     return _Form(column, _same, back, check)
 
 
@@ -337,26 +338,32 @@ def _one_of(values: Iterable[Any]) -> _Form:
 
 def _list(make: Any, forms: list[_Form]) -> _Form:
     """Return the form of lists, or of tuples whose parts have separate forms."""
-    inner, fixed = forms[0], len(forms) > 1
-    of = (lambda _: forms) if fixed else (lambda each: [inner] * len(each))
+    fixed = len(forms) > 1
 
-    def check(each: Any) -> Any:
+    def parts(each: Any) -> Iterator[tuple[_Form, Any]]:
         if not isinstance(each, _LISTS) or (fixed and len(each) != len(forms)):
             raise _unfit(each, f"list of {len(forms)}" if fixed else "list")
-        return make(_within(str(at), form, part) for at, (form, part) in enumerate(zip(of(each), each, strict=True)))
+        return zip(forms if fixed else itertools.repeat(forms[0], len(each)), each, strict=True)
+
+    def check(each: Any) -> Any:
+        return make([_within(str(at), form, part) for at, (form, part) in enumerate(parts(each))])
+
+    to_row, to_value = forms[0].row, forms[0].value
 
     def row(each: Any) -> Any:
-        return [form.row(part) for form, part in zip(of(each), each, strict=True)]
+        if type(each) is list and not fixed:
+            return [to_row(part) for part in each]
+        return [form.row(part) for form, part in parts(each)]
 
     def value(each: Any) -> Any:
-        return make(form.value(part) for form, part in zip(of(each), each, strict=True))
+        if type(each) is list and not fixed:
+            return make([to_value(part) for part in each])
+        return make([form.value(part) for form, part in parts(each)])
 
-    alike = all(form.column == inner.column for form in forms)
-    if not fixed:
-        to_row, to_value = inner.row, inner.value
-        row = (_same if make is list else list) if to_row is _same else lambda each: [to_row(part) for part in each]
-        value = (_same if make is list else make) if to_value is _same else lambda each: make(map(to_value, each))
-    return _Form([inner.column] if alike else None, row, value, check)
+    same = make is list and to_row is _same  # a list of plain data is plain
+    alike = all(form.column == forms[0].column for form in forms)
+    back = _same if same and to_value is _same else value
+    return _Form([forms[0].column] if alike else None, _same if same else row, back, check)
 
 
 def _mapping(key: _Form, inner: _Form) -> _Form:
@@ -429,7 +436,9 @@ def _fields_of(kind: Any) -> list[_Field] | None:
     if not isinstance(kind, type):
         return None
     if is_pydantic(kind):
-        return [_Field(name, each.annotation, tuple(each.metadata)) for name, each in kind.model_fields.items()] or None
+        named: dict[str, Any] = kind.model_fields  # type: ignore[attr-defined]
+        return [_Field(name, each.annotation, tuple(each.metadata)) for name, each in named.items()] or None
+    some: list[tuple[str, str | None, bool]]
     if dataclasses.is_dataclass(kind):
         some = [
             (each.name, each.name if each.init else None, each.default is each.default_factory)  # both are MISSING
@@ -447,7 +456,7 @@ def _fields_of(kind: Any) -> list[_Field] | None:
     else:
         return None
     said = _hints(kind)
-    return [_Field(name, said.get(name, Any), (), *rest) for name, *rest in some] or None
+    return [_Field(name, said.get(name, Any), (), given, needed) for name, given, needed in some] or None
 
 
 def _hints(kind: type) -> dict[str, Any]:
@@ -487,11 +496,17 @@ def _validated(validate: Callable[[Any], Any], answer: Any) -> Any:
         raise _Unfit(f"{first['msg']}{also}", *map(str, reversed(first["loc"]))) from None
 
 
+_STATE = {"__pydantic_extra__": None, "__pydantic_private__": None}
+"""What the pickle of a Pydantic model has besides its fields."""
+
+
 class _Record:
     """Makes rows of the objects of one class, and objects of the rows."""
 
     def __init__(self, kind: Any, fields: list[_Field], forms: list[_Form]) -> None:
         self._kind, self._is_pydantic, self._is_dict = kind, is_pydantic(kind), issubclass(kind, dict)
+        self._extra = self._is_pydantic and kind.model_config.get("extra") == "allow"
+        self._constructs = self._is_pydantic and (self._extra or bool(kind.__private_attributes__))
         self._names = [field.name for field in fields]
         # `attrgetter` returns a tuple for several names only.
         self._get = attrgetter(*self._names, "__class__")
@@ -503,12 +518,14 @@ class _Record:
     def row(self, each: Any) -> Any:
         if self._is_dict:
             row = dict(each)
-        elif type(each) is self._kind:
-            row = dict(zip(self._names, self._get(each), strict=False))
-            if self._is_pydantic and each.__pydantic_extra__:
-                row |= each.__pydantic_extra__
-        else:  # of a derived class, with fields of its own
+        elif type(each) is not self._kind:  # of a derived class, with fields of its own
             return deep(each)
+        elif self._is_pydantic and not self._extra and len(each.__dict__) == len(self._names):
+            row = each.__dict__.copy()
+        else:
+            row = dict(zip(self._names, self._get(each), strict=False))
+            if self._extra:
+                row |= each.__pydantic_extra__
         for name, make in self._rows:
             if name in row:
                 try:
@@ -528,9 +545,13 @@ class _Record:
                 except Exception:  # noqa: BLE001, S112 - it stays as the row has it
                     continue
         if self._is_pydantic:
-            if self._kind.model_config.get("extra") == "allow":
+            if self._extra:
                 made |= {name: each for name, each in row.items() if name not in made and each is not None}
-            return self._kind.model_construct(**made)
+            if self._constructs or len(made) < len(self._names):
+                return self._kind.model_construct(**made)
+            value = self._kind.__new__(self._kind)
+            value.__setstate__({**_STATE, "__dict__": made, "__pydantic_fields_set__": set(made)})
+            return value
         if self._is_dict:
             absent = [f.name for f, _ in self._fields if not f.required and made.get(f.name, 0) is None]
             return {name: each for name, each in made.items() if name not in absent}

@@ -19,7 +19,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               WaitTimeout ── NoAnswer
     │               JoinStalled · DocumentsRefused · PartsMissing
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
-    │                   ResultNotStorable · NotCalled · ResultUnreadable · MessageNotFound
+    │                   ResultNotStorable · AnswerInvalid · NotCalled · ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
@@ -323,7 +323,7 @@ class AnswerInvalid(MessageError):
     text = (
         "the answer is no {type}: {reason}. It was not kept as a result; the failure's traceback ends with it. Correct "
         "what makes it or the class, then run.retry(fn=...). To have it asked again, map with "
-        "retry=dq.Retry(on=dq.AnswerInvalid)."
+        "retry=dq.Retry(on=dq.errors.AnswerInvalid)."
     )
     field: str
 

@@ -59,7 +59,7 @@ class CodeRecord(TypedDict):
     planned: NotRequired[bool]
     """There is a `plan.Plan` beside its function, which new code of the run keeps."""
     returns: NotRequired[dict[str, Any]]
-    """Columns and sealed class of its results, where its return annotation names one."""
+    """`columns` and `sealed` class of its results, where its return annotation names one."""
     owner: NotRequired[str]
     """Who mapped the run; the first version has it."""
     process: NotRequired[dict[str, Any] | None]

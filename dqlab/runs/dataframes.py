@@ -89,8 +89,8 @@ def _framed(columns: Mapping[Any, Any], index: Any) -> Any:
 class FrameRows:
     """Gathers results as the columns of a table, page by page.
 
-    A dict, or an object of a class of fields, is a row; any other value is in a column ``value``, and None, as a result that is missing, is an empty row.
-    Without any dict, what replaces a missing result is in that column, too.
+    A dict, or an object of a class of fields, is a row; any other value is in a column ``value``, and None, as a result
+    that is missing, is an empty row. Without any row, what replaces a missing result is in that column, too.
     """
 
     # Most results have the same columns with one plain type each. As Python objects a small row takes 400 bytes, here

@@ -20,6 +20,7 @@ from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import seal_or_explain
 from dqlab.cluster.transport.verbs import ORDERS, purged_state
 from dqlab.config import check_count, check_directory, check_name, option, seconds, seconds_or_none
+from dqlab.datasets.schemas import declared
 from dqlab.datasets.sinks import Files, OwnSink, Parquet, as_sink
 from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
@@ -234,6 +235,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         cell: int | None = None,
         init: Mapping[str, Any] | None = None,
         setup: Mapping[str, Callable[[], Any]] | None = None,
+        returns: Any = None,
     ) -> Run:
         """Map a function over documents; return at once, while the work continues in the background.
 
@@ -290,6 +292,10 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             What each call gets as keywords, by name a function without arguments that makes it:
             ``lab.map(parse, docs, setup={"nlp": load_spacy})``. A consumer's slot calls it once, before the first
             document.
+        returns : class, optional
+            The class of fields of the results, where the function has no annotation that names it: a Pydantic model, a
+            dataclass, an attrs class, a named tuple or a TypedDict. Its fields are the columns of `Run.table`; what
+            does not fit it fails with `AnswerInvalid`.
 
         Returns
         -------
@@ -359,7 +365,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             sink=into,
             serve=consumers == "auto",
             cell=cell,
-            plan=planned(fn, init=init, setup=setup),
+            plan=planned(fn, init=init, setup=setup, returns=None if returns is None else declared(returns)),
         )
 
     # --- acting -----------------------------------------------------------------------------

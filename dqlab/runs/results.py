@@ -518,7 +518,8 @@ class Results(Values, StaysHere, SuggestsAttributes):
         pages = ([self._checked(stretch) for stretch in page] for page in self._whole(0, len(self)))
         with reading(self.name, self._handle):
             if not len(self) and (declared := self.typed.columns):
-                return empty_frame(declared, columns)
+                empty: pd.DataFrame = empty_frame(declared, columns)
+                return empty
             if columns is None:
                 return frame_of_pages(pages, len(self), self._replaces)
             if isinstance(columns, str):
@@ -943,8 +944,8 @@ def _join(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 class Streams:
     """Reads the results of each shard in the order of completion, each result once."""
 
-    # `reader` finds the rows of a run with a sink, and `codes` returns the code versions of the run; both ask the queue,
-    # so they are called when there are results.
+    # `reader` finds the rows of a run with a sink, and `codes` returns its code versions. They ask the queue, so they
+    # are called when there are results.
     def __init__(
         self,
         handle: Handle,

@@ -6,19 +6,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dqlab.cluster.transport.sealed import open_here, seal_function
+from dqlab.cluster.transport.sealed import open_here
 from dqlab.datasets.schemas import Typed
 from dqlab.rules.book import CodeRecord
 
 if TYPE_CHECKING:
     from dqlab.runs.results import OpenedStretch
 
-__all__ = ["TypedCodes", "returns_record"]
-
-
-def returns_record(typed: Typed) -> dict[str, Any]:
-    """Return the class of a code version's results as the queue stores it."""
-    return {"fields": typed.fields, "sealed": seal_function(typed)}
+__all__ = ["TypedCodes"]
 
 
 class TypedCodes:
@@ -36,7 +31,7 @@ class TypedCodes:
     @property
     def columns(self) -> list[Mapping[str, Any]]:
         """Columns of `datasets.schemas` for each code version that declares some."""
-        return [record["fields"] for record in self._records.values() if record is not None]
+        return [record["columns"] for record in self._records.values() if record is not None]
 
     def knows(self, stretches: Iterable[OpenedStretch]) -> bool:
         """Return whether all code versions that made some results are known."""
@@ -62,7 +57,7 @@ class TypedCodes:
 def _opened(sealed: bytes) -> Typed | None:
     """Return a class of fields, that of the notebook if it has one with equal columns, or None if it is not here."""
     try:
-        typed: Typed = open_here(sealed)
+        typed: Typed = open_here(sealed)["returns"]
         mine = getattr(sys.modules.get("__main__"), typed.name, None) if typed.module == "__main__" else None
         other = Typed(mine) if isinstance(mine, type) else typed
     except Exception:  # noqa: BLE001 - opening a class imports users' modules

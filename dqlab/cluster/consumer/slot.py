@@ -38,7 +38,7 @@ from dqlab.cluster.consumer.running.execution import (
 )
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
 from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halt_all
-from dqlab.cluster.consumer.running.sink_rows import code_in
+from dqlab.cluster.consumer.running.sink_rows import code_in, columns_in
 from dqlab.cluster.consumer.running.suspects import needs_worker, turn_of_suspects
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.consumer.sink_writing import Sinks
@@ -629,6 +629,7 @@ class Slot:
         frame = chunk.frames[0]
         try:
             chunk.code = code_in(blobs.get(frame.function))
+            chunk.columns = columns_in(blobs.get(frame.function)) if chunk.lease.sink else None
             self._refusals.begin(chunk.run)
             if self.options.prepare is not None:
                 self.options.prepare()

@@ -535,16 +535,22 @@ def pack_function(blob: bytes, *, code: str, plan: Plan | None = None, given: by
 
 
 def with_plan_of(blob: bytes, earlier: bytes, *, code: str) -> bytes:
-    """Add the plan of another packed function to one that has none, for a run that gets new code."""
-    meta, (function, *_) = unpack(blob)
+    """Add the plan of another packed function below its own, for a run that gets new code."""
+    meta, (function, *own) = unpack(blob)
     before, (_, *given) = unpack(earlier)
-    return pack(meta | {"code": code, "plan": before["plan"]}, function, *given) if "plan" in before else blob
+    plan = before.get("plan", {}) | meta.get("plan", {})
+    return pack(meta | {"code": code, "plan": plan}, function, *given, *own) if plan else blob
 
 
 def opened_plan(blob: bytes) -> Plan | None:
     """Return the plan in a packed function, or None if it has none; opening it runs users' imports."""
     meta, (_, *given) = unpack(blob)
-    return Plan.of(meta["plan"], open_value(given[0]) if given else {}) if "plan" in meta else None
+    if "plan" not in meta:
+        return None
+    objects: dict[str, Any] = {}
+    for each in given:
+        objects |= open_value(each)
+    return Plan.of(meta["plan"], objects)
 
 
 def with_options(blob: bytes, options: Sequence[str]) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -18,6 +19,7 @@ from dqlab.cluster.transport.sealed import (
     with_options,
     with_plan_of,
 )
+from dqlab.datasets.schemas import Typed, annotated
 from dqlab.errors import BadOption, DqlabWarning, FunctionTooLarge
 from dqlab.numbers import size as size_text
 from dqlab.plan import Plan, is_model
@@ -50,6 +52,10 @@ __all__ = [
 ]
 
 
+LARGEST_CLASS = 64_000
+"""Bytes of a sealed class, at most, that the record of a run keeps; each look at the run sends it."""
+
+
 def sealed_function(
     fn: Callable[..., Any],
     *,
@@ -60,12 +66,15 @@ def sealed_function(
     """Return a function's blob hash, blob and code version, or raise NotPicklable or FunctionTooLarge."""
     sealed = function_bytes(fn)  # first: an unpicklable value, such as a client, can take long to describe
     version, values = version_and_values(fn)
+    plan = plan or Plan()
+    version = version.with_given(digests(plan.given))  # a class in the function's annotation is in its version already
+    if plan.returns is None:
+        plan = replace(plan, returns=annotated(fn))
     if plan:
-        given = plan.given
-        what = "what travels with the function"
-        objects = seal_function(given, exact_version, fingerprint, what=what) if given else b""
-        version = version.with_given(digests(given))
+        objects = _given_bytes(plan.given) if plan.given else b""
         blob = pack_function(sealed, code=version.short, plan=plan, given=objects)
+        if plan.returns is not None:
+            version = replace(version, returns=_returns_record(plan.returns))
     else:
         blob = pack_function(sealed, code=version.short)
     if newest is not None:
@@ -81,6 +90,7 @@ def sealed_function(
 def keeping_plan(blob: bytes, version: CodeVersion, newest: Code) -> tuple[bytes, CodeVersion]:
     """Return a packed function with the plan of its run's newest code, and its version then."""
     version = version.with_given(given_parts(newest.code.get("parts") or {}))
+    version = replace(version, returns=version.returns or newest.code.get("returns"))
     return with_plan_of(blob, newest.blob, code=version.short), version
 
 
@@ -100,7 +110,18 @@ def code_record(version: CodeVersion, blob: bytes, *, planned: bool = False) -> 
         "blob": blob,
         "parts": version.parts,
     }
-    return {**record, "planned": True} if planned else record
+    record |= {"returns": version.returns} if version.returns else {}
+    return {**record, "planned": True} if planned or version.returns else record
+
+
+def _given_bytes(given: Mapping[str, Any]) -> bytes:
+    return seal_function(given, exact_version, fingerprint, what="what travels with the function")
+
+
+def _returns_record(typed: Typed) -> dict[str, Any]:
+    """Return the class of the results as the queue stores it; without a large one, results are dicts."""
+    sealed = _given_bytes({"returns": typed})
+    return {"columns": typed.fields, "sealed": sealed if len(sealed) <= LARGEST_CLASS else b""}
 
 
 class ChangesACopy(DqlabWarning):

@@ -206,14 +206,22 @@ def _text(node: _Function, source: str) -> str:
 
 
 def written(kind: type) -> dict[str, Any]:
-    """Return the attributes a user wrote into a class, without those that Python and dataclasses add."""
-    return {
+    """Return the attributes a user wrote into a class, without those that Python, dataclasses and Pydantic add."""
+    own = {
         name: value
         for name, value in names_of(kind).items()
         if name not in _WITHOUT_MEANING
         and not isinstance(value, MemberDescriptorType | GetSetDescriptorType)
         and not ("__dataclass_fields__" in names_of(kind) and _generated(kind, name, value))
     }
+    if type(fields := own.get("__pydantic_fields__")) is not dict:
+        return own
+    # Pydantic moves defaults and constraints out of the class; all else that it adds is made of them.
+    said = {
+        name: [field.default_factory, field.alias, field.metadata, field.is_required() or field.default]
+        for name, field in fields.items()
+    }
+    return {name: value for name, value in own.items() if not name.startswith("__pydantic_")} | {"fields": said}
 
 
 def _generated(kind: type, name: str, value: object) -> bool:

@@ -117,6 +117,9 @@ class CodeVersion:
     parts: dict[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """Eight hex digits for each function, class and value that the version depends on, by name."""
 
+    returns: dict[str, Any] | None = dataclasses.field(default=None, compare=False, repr=False)
+    """The class of its results, as `CodeRecord` has it."""
+
     def explain(self) -> str:
         """Describe what the version depends on."""
         where = f" from cell {self.cell}" if self.cell is not None else ""

@@ -87,6 +87,8 @@ class Chunk:
         """Set if it runs in a process of the slot only because it is a suspect: where to note that it raised there."""
         self.code = ""
         """Short code version, as the results name it."""
+        self.columns: Mapping[str, Any] | None = None
+        """Columns that the code version declares for its results."""
         self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
         self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
         self.count = self._starts[-1]

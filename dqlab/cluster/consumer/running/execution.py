@@ -21,7 +21,7 @@ from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.consumer.running.yielding import collected, seal_yielded
 from dqlab.cluster.transport.isolation import is_coroutine
-from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
+from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value
 from dqlab.cluster.transport.wire import pack
 from dqlab.documents import Document, Labelled, key_text, label_of
 from dqlab.documents.document import sealed_document, sealed_key
@@ -89,6 +89,14 @@ class Work:
     def is_coroutine(self) -> bool:
         """Whether calls return awaitables that an event loop must run."""
         return is_coroutine(self.call)
+
+    def sealer(self, most: int) -> Callable[[object], bytes]:
+        """Return what seals results of up to `most` bytes: as they are, or as rows of the class that they are to have."""
+        seal = make_sealer(partial(seal_yielded, most=most))
+        if self.plan is None or self.plan.returns is None:
+            return seal
+        row = self.plan.returns.row
+        return lambda result: seal(row(result))
 
     def most(self, origin: Origin) -> int:
         """Return the most bytes that a result may have."""
@@ -309,7 +317,7 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
     note_position, note_key, finish = done.positions.append, done.keys.append, done.payloads.append
     cancelled, ended, waits, spread = chunk.cancelled, chunk.ended, chunk.waits, chunk.kind is Kind.CALL
     clock, limit = time.perf_counter, work.most(origin)
-    seal = make_sealer(partial(seal_yielded, most=limit))
+    seal = work.sealer(limit)
     running.set((chunk, None))
     now = chunk.began = clock()
     while not chunk.stopped:
@@ -498,11 +506,11 @@ class Coroutines:
                     chunk.versions[index] = value.version
             call = flight.work.call
             made = call(*value[0], **value[1]) if flight.spread else call(value)
-            several = type(made) is AsyncGeneratorType
-            result = await (collected(made, flight.work.most(origin)) if several else made)
+            most = flight.work.most(origin)
+            result = await (collected(made, most) if type(made) is AsyncGeneratorType else made)
             if key is not None and type(result) is MethodType:
                 check_called(result, value)
-            payload = _seal(result, flight.work.most(origin))
+            payload = _seal(result, flight.work.sealer(most), most)
             now = time.perf_counter()
             chunk.took[index], chunk.ended[index] = now - started, now
             return index, Outcome.ACK, payload, key
@@ -515,9 +523,9 @@ def _resolve(future: concurrent.futures.Future[None]) -> None:
         future.set_result(None)
 
 
-def _seal(result: Any, limit: int) -> bytes:
+def _seal(result: Any, seal: Callable[[object], bytes], limit: int) -> bytes:
     try:
-        payload = seal_value(result)
+        payload = seal(result)
     except SealError as error:
         raise _refusal(result, error.reason) from error
     if len(payload) > limit:

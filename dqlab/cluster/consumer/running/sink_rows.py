@@ -17,7 +17,7 @@ from dqlab.datasets.sink_parts import SinkRows
 from dqlab.documents import label_of
 from dqlab.frame import Outcome
 
-__all__ = ["acked_payloads", "code_in", "opened_rows", "settled_rows"]
+__all__ = ["acked_payloads", "code_in", "columns_in", "opened_rows", "settled_rows"]
 
 _POSITION, _OUTCOME, _PAYLOAD, _KEY = map(itemgetter, range(4))
 
@@ -25,6 +25,12 @@ _POSITION, _OUTCOME, _PAYLOAD, _KEY = map(itemgetter, range(4))
 def code_in(blob: bytes | None) -> str:
     """Return the short code version of a packed function, or "" if it was lost."""
     return "" if blob is None else str(unpack(blob)[0]["code"])
+
+
+def columns_in(blob: bytes | None) -> dict[str, Any] | None:
+    """Return the columns of `datasets.schemas` that a packed function declares for its results, or None."""
+    columns: dict[str, Any] | None = None if blob is None else unpack(blob)[0].get("plan", {}).get("columns")
+    return columns
 
 
 def acked_payloads(done: Sequence[Done]) -> list[bytes]:
@@ -75,7 +81,7 @@ def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[Sin
         [chunk.lease.consumer] * n,
         [since + (ended or now) for ended in chunk.ended_at(indexes)],
     )
-    return SinkRows(columns), others
+    return SinkRows(columns, [] if chunk.columns is None else [chunk.columns]), others
 
 
 def settled_rows(
