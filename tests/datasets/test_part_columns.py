@@ -30,7 +30,7 @@ RUN, ID = "numbers", "ab" * 16
 class SinkPages:
     """Rows of a sink in pages, as columns."""
 
-    name, reasoned, lined = RUN, False, False
+    name, reasoned, lined, declared = RUN, False, False, ()
 
     def __init__(self, reader: Reader, references: list[bytes], *, page: int) -> None:
         self.reader, self.references, self.page = reader, references, page
