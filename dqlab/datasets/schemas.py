@@ -436,8 +436,10 @@ def _fields_of(kind: Any) -> list[_Field] | None:
     if not isinstance(kind, type):
         return None
     if is_pydantic(kind):
-        named: dict[str, Any] = kind.model_fields  # type: ignore[attr-defined]
-        return [_Field(name, each.annotation, tuple(each.metadata)) for name, each in named.items()] or None
+        model: Any = kind
+        if not model.__pydantic_complete__:  # a name in it was not defined yet; sent like this, it is of no use
+            model.model_rebuild(raise_errors=False)
+        return [_Field(n, each.annotation, tuple(each.metadata)) for n, each in model.model_fields.items()] or None
     some: list[tuple[str, str | None, bool]]
     if dataclasses.is_dataclass(kind):
         some = [
