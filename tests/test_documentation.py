@@ -277,6 +277,19 @@ def test_results_come_out_as_the_page_says(lab: dq.Lab, tmp_path: Path, monkeypa
     assert [row["_rest"] for row in names["kept"]] == [None, '{"n":"even"}', None, '{"n":"even"}']
 
 
+def test_typed_results_are_as_the_page_says(lab: dq.Lab) -> None:
+    """In the order of the page, in one notebook."""
+    names: dict[str, Any] = {"lab": lab, "__name__": "__main__"}
+    for block in examples("typed-results.md"):
+        block.run(names)
+
+    assert names["invoices"][1].lines == [names["Line"]("work", 20.0)]
+    assert names["table"].schema.field("note").type == "string"
+    assert list(names["texts"].results()) == [names["Line"]("a", 1.0), names["Line"]("bc", 2.0)]
+    assert [answer.number for answer in names["answers"]] == [9]
+    assert names["invalid"].message.startswith("the answer is no Invoice: field 'number': 'unknown' is no int. ")
+
+
 def test_examples_of_documents_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()

@@ -313,7 +313,7 @@ class ResultNotStorable(MessageError):
     text = (
         "the result has a value of type {type} in {column!r}, which cannot be read back from a sink. It was not kept. "
         "Return plain data (for dq.Files a text or bytes): numbers, texts, times, and lists, dicts or dataclasses of "
-        "them, such as frame.to_dict('records') or model.model_dump(). Or map without sink=: the queue keeps objects."
+        "them, such as frame.to_dict('records'). Or map without sink=: the queue keeps objects."
     )
 
 
