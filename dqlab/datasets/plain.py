@@ -75,6 +75,8 @@ def row_of(value: Any) -> dict[Any, Any] | None:
     """Return the columns of a mapping, a named tuple or an object of a class of fields, or None for any other value."""
     if type(value) is dict:
         return value
+    if type(value) in _PLAIN:
+        return None
     if isinstance(value, Mapping | tuple) or _has_fields(type(value)):
         with suppress(Exception):  # a user's class may raise anything, and is then no row
             made = plain(value)
