@@ -26,6 +26,7 @@ _AGAIN = "`dqlab store check` shows why a log lost documents. The error names th
 ADVICE: dict[AttentionKind, str] = {
     AttentionKind.STOPPED: "Read and drop runs that are finished, or return less per document; then let it go on",
     AttentionKind.NO_CONSUMER: _WORKERS,
+    AttentionKind.UNABLE: "Start workers with these devices or resources; or cancel it, and map it with less",
     AttentionKind.NO_ANSWER: "Its processes are stopped, or their hosts are; what they hold is delivered again",
     AttentionKind.SILENT: "Its process is stopped, or its host is; restart it, and what it holds is delivered again",
     AttentionKind.STORE: "What was confirmed is on disk. Restart the worker of the shard: another one opens the log",

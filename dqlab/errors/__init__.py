@@ -835,13 +835,21 @@ class RunCancelled(RunError):
 
 
 class RunStalled(RunError):
-    """Work is waiting and no consumer has existed for a while."""
+    """Work is waiting and no consumer that can run it has existed for a while; `unable` says what it needs."""
 
     text = (
-        "run {run!r} makes no progress: {waiting:message} {waiting:waits|wait} in queue {queue!r} and no consumer has "
-        "existed for {seconds:g} s. Nothing is lost. Start consumers: more workers, a ConsumerPool, or map with "
-        "consumers='auto'."
+        "run {run!r} makes no progress: {waiting:message} {waiting:waits|wait} in queue {queue!r} and {nobody} for "
+        "{seconds:g} s. Nothing is lost. {steps}"
     )
+
+    def __init__(self, *, run: str, queue: str, waiting: int, seconds: float, unable: str = "", **_: str) -> None:
+        nobody = "no consumer has existed"
+        steps = "Start consumers: more workers, a ConsumerPool, or map with consumers='auto'."
+        if unable:
+            nobody = f"{unable}: no consumer could run it"
+            steps = "Start workers that have it, and it goes on by itself; or cancel it, and map it with less."
+        given = {"nobody": nobody, "steps": steps, "unable": unable}
+        super().__init__(run=run, queue=queue, waiting=waiting, seconds=seconds, **given)
 
 
 class SubmissionIncomplete(RunError):

@@ -116,6 +116,7 @@ def submit(line: Line, options: Namespace) -> Run:
                 timeout=_duration(options.timeout),
                 memory=options.memory,
                 max_messages_per_process=options.max_messages_per_process,
+                gpus=options.gpus,
                 stop_if=options.stop_if,
                 sink=None if options.sink is None else sink_named(options.sink),
                 cell=line.cell,

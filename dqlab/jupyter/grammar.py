@@ -276,6 +276,8 @@ def _submit() -> Command:
     where = "of the function: a thread, or a process that may crash or hang; auto: a process with one of the next three"
     _limited(command, where)
     command.add("--max-messages-per-process", type=int, metavar="N", help="start a new process after so many documents")
+    seen = "devices that each call may use, or its share of one, as 0.5: each slot runs it in a process that sees these"
+    command.add("--gpus", type=float, metavar="N", help=seen)
     failing = "pause when N documents have failed, or N %% of those that ended; default: the first 100, all of them"
     command.add("--stop-if", type=_stop_if, metavar="N|N%|never", default="auto", help=failing)
     written = "write results there: a folder or URL for Parquet, or txt/{key}.txt for files"

@@ -67,6 +67,7 @@ _LINES: dict[AttentionKind, Callable[[Attention], str]] = {
     AttentionKind.FAILING: lambda need: _failed(need.run),
     AttentionKind.PUT_OFF: lambda need: f"%dq cancel {as_word(need.run)}",
     AttentionKind.NO_CONSUMER: _scale,
+    AttentionKind.UNABLE: lambda need: f"%dq cancel {as_word(need.run)}",
     AttentionKind.GROWING: _scale,
     AttentionKind.LAG: _scale,
     AttentionKind.LEASE_ENDS: _unacked,

@@ -107,6 +107,8 @@ class RunRecord:
     brings them to the consumers."""
     unit: str = ""
     """Unit of the weights of its messages: "bytes"; "" for pages, and where they have none."""
+    needs: dict[str, float] = field(default_factory=dict)
+    """Amounts of resources that a slot must have to run its messages."""
 
     @property
     def code(self) -> CodeRecord:

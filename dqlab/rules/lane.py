@@ -7,7 +7,7 @@ which changes are right is for the callers to judge.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import add, eq
 from typing import Protocol
@@ -101,6 +101,7 @@ class Lane:
         # Why nothing is leased from it for now: its consumers cannot keep results. It lasts as long as they report it,
         # and is not recorded.
         self.held = ""
+        self.needs: Mapping[str, float] = {}  # amounts of resources that a slot must have to run its messages
         self.total: int | None = None  # messages that were ever put here, known when the lane is sealed
         # The only one whose frames, records and seal are taken, since it went on with the run; `NO_ID`: any.
         self.producer = NO_ID

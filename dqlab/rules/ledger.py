@@ -88,6 +88,7 @@ class Ledger:
 
     def _note_record(self, run: bytes, record: RunRecord) -> None:
         self.names.setdefault(record.name, {})[run] = None
+        self.shard.lane(run).needs = record.needs
         if record.unit:
             self.shard.fairness.weighs_bytes(run)
 

@@ -11,7 +11,7 @@ on Networking 4(3), 1996.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dqlab.rules.batches import Batch
 from dqlab.rules.lane import Lane
@@ -19,7 +19,7 @@ from dqlab.rules.leases import LeasedPiece
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 
-__all__ = ["QUANTUM_S", "Fairness", "pick", "pick_again", "pick_suspect", "suspect_is_first"]
+__all__ = ["QUANTUM_S", "Fairness", "pick", "pick_again", "pick_suspect", "serves", "suspect_is_first"]
 
 QUANTUM_S = 0.1
 FIRST_BATCH = 16
@@ -106,6 +106,11 @@ class Fairness:
         """Return the lanes from the one served last, which continues while it has credit."""
         at = ready.index(self._last) if self._last in ready else 0
         return [*ready[at:], *ready[:at]]
+
+
+def serves(has: Mapping[str, float], needs: Mapping[str, float]) -> bool:
+    """Return whether a slot that has so much of each resource can run messages that need these amounts."""
+    return all(amount <= has.get(name, 0.0) for name, amount in needs.items())
 
 
 def suspect_is_first(lane: Lane) -> bool:

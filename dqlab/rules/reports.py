@@ -96,6 +96,8 @@ class LaneReport:
     """Why it paused itself: everything fails, or its documents are refused."""
     held: str = ""
     """Why its consumers cannot keep results at the moment."""
+    unable: str = ""
+    """What no slot has that its messages need, as its shard's shell knows it."""
     stop_if: int | float | None = None
     stop_despite: bool = False
     sealed: bool = False

@@ -7,7 +7,7 @@ depend on when a timer fires. What the shell around it must do (notify a consume
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from heapq import nsmallest
 from itertools import islice
 from operator import attrgetter
@@ -27,7 +27,7 @@ from dqlab.rules.lanes.producers import Producers
 from dqlab.rules.lanes.trouble import StoredLetter
 from dqlab.rules.leases import NO_OWNER, Lease, LeasedPiece, Leases, epoch_of
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.picking import Fairness, pick, pick_again, pick_suspect, suspect_is_first
+from dqlab.rules.picking import Fairness, pick, pick_again, pick_suspect, serves, suspect_is_first
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import HeldFor, HeldLease
 from dqlab.rules.retry import Retry
@@ -40,6 +40,7 @@ MOST_DESCRIBED = 5
 """Oldest leases that are described one by one."""
 
 _EVERYTHING = ((0, END),)
+_NOTHING: Mapping[str, float] = {}
 _number = attrgetter("number")
 
 
@@ -129,12 +130,17 @@ class Shard:
         max_bytes: int = 1 << 20,
         budget: float | None = None,
         at_least: int = 1,
+        has: Mapping[str, float] = _NOTHING,
     ) -> Lease | None:
         """Lease up to `n` messages of one lane, or one suspect alone, or return None when there is nothing to lease."""
         self.tick()
         # A consumer holds as many suspects as it has slots; other consumers get the rest.
         suspects = self.leases.suspects_held(consumer) < slots
-        ready = [lane for lane in self.activity.alive() if lane.leasable(suspects=suspects)]
+        ready = [
+            lane
+            for lane in self.activity.alive()
+            if lane.leasable(suspects=suspects) and (not lane.needs or serves(has, lane.needs))
+        ]
         if self.paused or n < 1 or not ready:
             return None
         # In the order of opening: `activity` has them in the order in which they became alive, and fairness needs a

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.isolation import Executor, is_coroutine, isolation
+from dqlab.cluster.transport.isolation import Executor, is_coroutine, isolation, needs_of
 from dqlab.cluster.transport.orders import Forget
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import seal_or_explain
@@ -229,6 +229,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         timeout: float | str | None = None,
         memory: int | str | None = None,
         max_messages_per_process: int | None = None,
+        gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
         stop_if: int | float | Literal["auto"] | None = "auto",
         sink: Parquet | Files | OwnSink | str | os.PathLike[str] | None = None,
         consumers: Literal["auto"] | None = "auto",
@@ -270,6 +272,14 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             Maximum resident memory of a process: bytes, or "1 GB". A process that uses more is killed.
         max_messages_per_process : int, optional
             Start a new process after this many messages, for functions that leak.
+        gpus : float, optional
+            Devices that each call may use: a whole number, or a share of one, as 0.5 for two slots on a device. Every
+            slot runs them in a process of its own, which sees its devices alone (``CUDA_VISIBLE_DEVICES``) before it
+            imports anything; a slot for which its machine has none left runs other work. Not for coroutine functions.
+        resources : mapping, optional
+            Amounts of Dask's worker resources that each call needs, as ``{"GPU": 1}``: only consumers of workers that
+            were started with them run it, and no more slots there than these have resources for. With neither a device
+            nor a resource anywhere, `wait` and `results` raise `RunStalled`, which names what is missing.
         stop_if : int, float, "auto" or None
             When the run pauses itself while others of its documents wait; `wait` and `results` then raise `AllFailed`.
             "auto": 100 documents have failed for good, and none has succeeded. A whole number: so many have failed,
@@ -359,8 +369,10 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                 timeout=timeout,
                 memory=memory,
                 max_messages=max_messages_per_process,
+                gpus=gpus,
                 native=parsed_natively(documents),
             ),
+            needs=needs_of(gpus, resources),
             stop=stop,
             sink=into,
             serve=consumers == "auto",

@@ -127,6 +127,7 @@ class RunBook:
         on_existing: str,
         retry: Retry | None,
         process: Isolation | None,
+        needs: dict[str, float],
         stop: Stop | None,
         sink: Sink | None,
         serve: bool,
@@ -161,7 +162,9 @@ class RunBook:
                     check_free(target, found.name, "")  # before the drop: a taken folder must not cost the old run
                 self._as_it_is(found).drop()
             name = name if name is not None else self._fresh_name(version.name)
-            run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process, stop, sink)
+            run = self._start(
+                pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process, needs, stop, sink
+            )
             mark(self._link, "submit", pool.name, cell=cell)
             return run
 
@@ -306,6 +309,7 @@ class RunBook:
         code: CodeRecord,
         retry: Retry | None,
         process: Isolation | None,
+        needs: dict[str, float],
         stop: Stop | None,
         sink: Sink | None,
     ) -> Run:
@@ -314,6 +318,7 @@ class RunBook:
         record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id}
         record |= {} if stop is None else {"stop_if": stop.limit, "stop_despite": stop.despite}
         record |= {} if process is None else {"process": process.record()}
+        record |= {"needs": needs} if needs else {}
         record |= {} if sink is None else {"sink": sink.record()}
         record |= {"options": options} if options else {}
         record |= {"unit": unit} if (unit := unit_of(elements)) else {}

@@ -169,7 +169,8 @@ class RunWait:
         alone = bool(counts.left) and not (progress.consumers or progress.paused)
         lonely = standstill.look(why, alone=alone)
         if lonely and not link.sync(expects_workers(link)):
-            raise RunStalled(run=self._run.name, queue=self._run.queue, waiting=counts.left, seconds=round(lonely))
+            run, queue, seconds = self._run.name, self._run.queue, round(lonely)
+            raise RunStalled(run=run, queue=queue, waiting=counts.left, seconds=seconds, unable=progress.unable)
 
     def _out_of_time(self, progress: Progress, limit: float | None) -> WaitTimeout:
         why = self._what_pauses(progress) + _what_blocks(progress)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from dqlab import numbers
-from dqlab.stats.counts import QueueState, RunState
+from dqlab.stats.counts import Blocked, QueueState, RunState
 from dqlab.stats.queues import ConsumerStats, QueueStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 from dqlab.stats.snapshot import Attention, AttentionKind, Severity
@@ -128,6 +128,7 @@ def brief(found: Attention) -> str:
     return {
         AttentionKind.STOPPED: "stopped itself",
         AttentionKind.NO_CONSUMER: "no consumer",
+        AttentionKind.UNABLE: "no consumer can",
         AttentionKind.NO_ANSWER: "no consumer answers",
         AttentionKind.SILENT: f"{found.subject} is silent",
         AttentionKind.STORE: "store has failed",
@@ -172,6 +173,9 @@ def _no_consumer(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attentio
         waiting = numbers.many(queue.counts.waiting, "message")
         detail = f"{waiting} {'waits' if queue.counts.waiting == 1 else 'wait'} for {numbers.duration(unserved)}"
         yield _of(facts, AttentionKind.NO_CONSUMER, queue.name, "has no consumer", detail, "scale")
+    for run in facts.runs:
+        if run.blocked is Blocked.NEEDS:
+            yield _of(facts, AttentionKind.UNABLE, run.name, "has no consumer that can run it", run.why, run=run.name)
 
 
 def _silent(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
@@ -389,6 +393,7 @@ _BAD = frozenset(
     {
         AttentionKind.STOPPED,
         AttentionKind.NO_CONSUMER,
+        AttentionKind.UNABLE,
         AttentionKind.NO_ANSWER,
         AttentionKind.STORE,
         AttentionKind.NO_ROOM,

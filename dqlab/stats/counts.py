@@ -59,6 +59,8 @@ class Blocked(StrEnum):
     """To keep results: its sink refuses rows."""
     ANSWER = "answer"
     """To hear of its consumers: all are on workers that have been silent for too long."""
+    NEEDS = "needs"
+    """To be run: no consumer has the devices or resources that it needs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ class AttentionKind(StrEnum):
 
     STOPPED = "stopped"
     NO_CONSUMER = "no-consumer"
+    UNABLE = "unable"
     NO_ANSWER = "no-answer"
     SILENT = "silent"
     STORE = "store"

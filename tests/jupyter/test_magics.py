@@ -65,6 +65,11 @@ def test_limit_of_a_thread_is_refused(connected: Any) -> None:
         connected.run("%dq submit abs --over [1] --executor thread --timeout 1s")
 
 
+def test_devices_are_asked_for_in_the_line(connected: Any) -> None:
+    with pytest.raises(UsageError, match=r"gpus=1.5: is a whole number, or a share of one device"):
+        connected.run("%dq submit abs --over [1] --gpus 1.5")
+
+
 def test_code_version_knows_its_cell(connected: Any) -> None:
     """People say of a version that it came with cell 12."""
     connected.run("1")

@@ -13,6 +13,7 @@ import psutil
 from distributed import get_worker
 
 from dqlab.clock import SystemClock
+from dqlab.cluster.consumer.devices import Equipment, Numbers, devices_here
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running.execution import Origin
@@ -95,9 +96,22 @@ class ConsumerActor:
             index: Ref(f"queue/{self.queue}/{index}", worker, introduce=partial(self._introduction, index))
             for index in range(self._shards)
         }
+        # A consumer's own functions run in its worker's process, which has chosen its devices.
+        devices = await devices_here() if slot_options.calls is None else []
+        self._numbers = Numbers(slots if devices else 0, self.queue, worker.scheduler.address)
+        numbers = self._numbers.taken or range(slots)
         self._slots = [
-            Slot(f"{self.name}#{number}", refs, slot_options, functions, self._reporter.touch, sinks, refusals)
-            for number in range(slots)
+            Slot(
+                f"{self.name}#{place}",
+                refs,
+                slot_options,
+                functions,
+                self._reporter.touch,
+                sinks,
+                refusals,
+                Equipment.of(devices, numbers[place], worker.state.total_resources, place),
+            )
+            for place in range(slots)
         ]
         sinks.busy = lambda: any(slot.busy for slot in self._slots)
         self._sinks = sinks
@@ -174,6 +188,7 @@ class ConsumerActor:
         patience = CloseCall.unpack(body)[0].patience if body else 0.0
         await asyncio.gather(*(slot.stop(patience) for slot in self._slots))
         self._sinks.close()
+        self._numbers.give_back()
         self._reporter.close()
         self.closed = True
         return pack(self.report().to_wire())

@@ -22,6 +22,7 @@ from functools import partial
 from itertools import count, groupby
 from typing import Any
 
+from dqlab.cluster.consumer.devices import Equipment
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running import streams
@@ -170,12 +171,14 @@ class Slot:
         touched: Callable[[], None],  # called on every change
         sinks: Sinks | None = None,
         refusals: Refusals | None = None,
+        equipment: Equipment | None = None,
     ) -> None:
         self.name, self.options = name, options
         self.done = self.units = self.chunk = 0
         self.busy_s = 0.0
         self.last_error: str | None = None
         self._shards, self._functions, self._touched = shards, functions, touched
+        self._equipment = equipment or Equipment()
         self._sinks = sinks if sinks is not None else Sinks(name.partition("#")[0], "this process", options.origin)
         self._refusals = refusals if refusals is not None else Refusals(name.partition("#")[0], "this process")
         self._session = uuid.uuid4().hex
@@ -193,7 +196,7 @@ class Slot:
         self._flights: dict[Chunk, Flight] = {}
         self._turns: dict[Chunk, asyncio.Lock] = {}
         """The suspects that run in this process, with the lock that each of them holds."""
-        self.process = SlotProcess(options.origin)
+        self.process = SlotProcess(options.origin, self._equipment)
         self._objects = Objects()
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
@@ -308,7 +311,7 @@ class Slot:
             # Made again at each try: a recreated shard knows no earlier credit.
             credit = self._credit(shard)
             self._note_told(shard, credit)
-            return calls.LeaseCall(self.name, self._session, credit)
+            return calls.LeaseCall(self.name, self._session, credit, dict(self._equipment.has) or None)
 
         while not (self._stopping and self._tasks[-1].done()):
             try:
@@ -547,7 +550,7 @@ class Slot:
         self._context = self._context.copy()  # a context cannot be entered twice, and that function is still in it
         if self.process.child is not None:  # the thread that started the process owns it: Linux kills it with that one
             self._thread.submit(self.process.close)
-            self.process = SlotProcess(self.options.origin)
+            self.process = SlotProcess(self.options.origin, self._equipment)
         return True
 
     def _note_abandoned(self, name: str, thread: asyncio.Future[Any] | CoroutineThread, chunk: Chunk) -> None:

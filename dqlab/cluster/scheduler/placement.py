@@ -49,6 +49,7 @@ def plan(hosts: Sequence[Host], reserved: Collection[str] = (), missing: int = 0
         key=lambda host: (
             QUEUE_RESOURCE not in host.resources,
             not host.hosting,
+            bool(host.resources.keys() - {QUEUE_RESOURCE}),  # only they can run what needs their resources
             host.slots,
             host.name,
             host.address,

@@ -44,6 +44,7 @@ from dqlab.rules.deliveries import Settled
 from dqlab.rules.journal import Op
 from dqlab.rules.leases import Lease
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.reports import LaneReport
 from dqlab.rules.shard import Put, described, holding
 from dqlab.rules.states import State, Verdict
 from dqlab.stats import QueueState
@@ -219,7 +220,7 @@ class QueueActor:
             maxsize=lane.maxsize,
             bytes=lane.nbytes,
             max_bytes=lane.max_bytes,
-            consumers=len(self._lot.known),
+            consumers=self._lot.serving(lane.needs),
             paused=lane.paused or self.shard.paused,
         )
 
@@ -278,9 +279,13 @@ class QueueActor:
         """Park a consumer slot's call until there are messages or orders for it."""
         asked, _ = calls.LeaseCall.unpack(body)
         loop = asyncio.get_running_loop()
-        call = ParkedLease(asked.consumer, asked.session, asked.credit, loop.create_future(), loop.time())
+        call = ParkedLease(
+            asked.consumer, asked.session, asked.credit, loop.create_future(), loop.time(), asked.has or {}
+        )
         self._returning.discard(call.consumer.split("#")[0])  # it has reported what it held, or is new
         self._recalls.answered(call.consumer)  # it has carried out every order, even if it returned nothing
+        if call.consumer not in self._lot.known:
+            self._touch_needy()
         self._lot.park(call)
         self._dispatch()
         try:
@@ -303,6 +308,12 @@ class QueueActor:
         except asyncio.CancelledError:  # while its frames were read
             self._give_back(lease)
             raise
+
+    def _touch_needy(self) -> None:
+        """Have the runs reported that only some slots can run, since those have changed."""
+        for lane in self.shard.activity.alive():
+            if lane.needs:
+                self.shard.activity.touch(lane.run)
 
     async def reclaim(self, body: bytes) -> bytes:
         """Let a consumer keep what an earlier epoch leased to it, except messages that others have now."""
@@ -438,6 +449,7 @@ class QueueActor:
         for consumer in [name for name in self._lot.known if name.split("#")[0] in asked.consumers]:
             returned += self.ledger.release(consumer, asked.why)
             self._lot.release(consumer)
+        self._touch_needy()
         self._blocks.forget(asked.consumers)
         self._apply_blocks()
         self._dispatch()
@@ -584,7 +596,10 @@ class QueueActor:
         if any(lane.counts[State.LEASED] for lane in waiting):
             return ""
         paused = self.shard.paused or (waiting and all(lane.paused for lane in waiting))
-        return "it has been paused" if paused else ""
+        if paused:
+            return "it has been paused"
+        unable = [self._lot.unable(lane.needs) for lane in waiting]
+        return unable[0] if unable and all(unable) else ""
 
     async def page(self, body: bytes) -> Packed:
         """Return one page of results by ordinal, once they are as safe as the store promises."""
@@ -646,9 +661,9 @@ class QueueActor:
     def _progress(self, book: Book) -> ShardProgress:
         record = book.record or RunRecord("", [])
         return ShardProgress(
-            lane=book.report(book.lane.run),
+            lane=self._report_of(book.lane.run),
             done=book.lane.done,
-            consumers=len(self._lot.known),
+            consumers=self._lot.serving(book.lane.needs),
             parked=len(self._lot.parked),
             failure="" if self._store.failure is None else str(self._store.failure),
             short="" if self._store.short is None else str(self._store.short),
@@ -667,7 +682,13 @@ class QueueActor:
             sink=record.sink and self._placed(record.sink),
             options=record.options,
             unit=record.unit,
+            needs=record.needs,
         )
+
+    def _report_of(self, run: bytes) -> LaneReport:
+        report = self.books[run].report(run)
+        report.unable = self._lot.unable(self.books[run].lane.needs)
+        return report
 
     async def dead(self, body: bytes) -> bytes:
         """Return a page of dead letters."""
@@ -726,6 +747,7 @@ class QueueActor:
         record = {part: getattr(book.record, part) for part in parts}
         record |= {} if book.record.sink is None else {"sink": book.record.sink}
         record |= {"options": book.record.options} if book.record.options else {}
+        record |= {"needs": book.record.needs} if book.record.needs else {}
         record |= {"unit": book.record.unit} if book.record.unit else {}
         cut_off = book.record.incomplete == CUT_OFF
         # Opening may not have reached every shard while the input is open, or if it was cut off before any of it was
@@ -803,7 +825,7 @@ class QueueActor:
             failure="" if self._store.failure is None else str(self._store.failure),
             short="" if self._store.short is None else str(self._store.short),
             storage=self._upkeep.report() if self._durable else None,
-            lanes=[self.books[run].report(run) for run in runs],
+            lanes=[self._report_of(run) for run in runs],
             held=held,
             oldest=oldest,
             leases_lost=shard.leases_lost,
@@ -872,11 +894,11 @@ class QueueActor:
             if self._beside and call.consumer.split("#")[0] in self._beside:
                 continue
             _, want, at_least = call.credit
-            lease = self.shard.lease(call.consumer, want, budget=CHUNK_S, at_least=at_least)
+            lease = self.shard.lease(call.consumer, want, budget=CHUNK_S, at_least=at_least, has=call.has)
             if lease is not None:
                 self._lot.serve(call, lease)
-            elif not any(lane.suspects for lane in self.shard.activity.alive()):
-                break  # without suspects, no other call gets anything either
+            elif not any(lane.suspects or lane.needs for lane in self.shard.activity.alive()):
+                break  # without suspects and needs, no other call gets anything either
         again = self._recalls.consider(self.shard, self._lot)
         self.ledger.note_ends()
         self._note_touched()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dqlab.cluster.transport.parking import Do, ParkingLot, SlotOrder
+from dqlab.rules.picking import serves
 from dqlab.rules.shard import Shard
 
 __all__ = ["Recalls"]
@@ -36,7 +37,8 @@ class Recalls:
     def consider(self, shard: Shard, lot: ParkingLot) -> float | None:
         """Recall half of the most untouched work if a slot has none, and return when to consider again, if needed."""
         now, before, self._small = shard.clock.monotonic(), self._small, {}
-        if all(shard.leases.of_consumer(call.consumer) for call in lot.hungry()):
+        starving = [call for call in lot.hungry() if not shard.leases.of_consumer(call.consumer)]
+        if not starving:
             return None
         held: dict[str, tuple[float, int, int, int]] = {}
         tried, self._tried = self._tried, {}
@@ -49,6 +51,9 @@ class Recalls:
                 self._tried[lease.id] = left
                 continue
             if untouched <= 0 or lease.consumer in self._asked or lease.early:
+                continue
+            needs = shard.lanes[lease.run].needs
+            if needs and not any(serves(call.has, needs) for call in starving):
                 continue
             cost, n = untouched * (shard.mean_cost(lease.run) or WORTH_S), (untouched + 1) // 2
             # Small work is done before it could move. But if it stands still behind a slow message, recall all of it.

@@ -44,7 +44,7 @@ def state_of(lanes: Collection[LaneReport], *, paused: bool, blocked: str, serve
         cancelled=any(lane.name is not None and lane.incomplete == CANCELLED for lane in lanes),
         paused=paused or any(lane.paused for lane in lanes),
         stopped=any(lane.stopped or lane.halted for lane in lanes),
-        served=served,
+        served=served and not _unable(lanes),
         blocked=bool(blocked) or any(lane.held for lane in lanes),
     )
 
@@ -80,6 +80,8 @@ def run_stats(
         why = blocked
     elif state is RunState.WAITING:
         why, cause = unanswered or f"no consumer serves queue {queue}", Blocked.ANSWER if unanswered else None
+        if not unanswered and (unable := _unable(lanes)):
+            why, cause = unable, Blocked.NEEDS
     else:
         why = record.incomplete or record.why or (paused_by if state is RunState.PAUSED else "")
     stop = StopReason.ALL_FAILED if halted else StopReason.RESULTS_FULL
@@ -114,6 +116,11 @@ def run_stats(
         at=at,
         consumers=consumers,
     )
+
+
+def _unable(lanes: Iterable[LaneReport]) -> str:
+    """Return what a run needs and no slot has, or ""."""
+    return next((lane.unable for lane in lanes if lane.unable), "")
 
 
 def _done_by(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]:

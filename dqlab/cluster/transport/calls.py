@@ -168,6 +168,8 @@ class LeaseCall(Call[LeaseAnswer]):
     """The slot."""
     session: str
     credit: Credit
+    has: dict[str, float] | None = None
+    """The most that the slot has of each resource."""
 
 
 @dataclass(slots=True)

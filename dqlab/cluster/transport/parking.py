@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from dqlab.cluster.transport.wire import PlainData
+from dqlab.numbers import many
+from dqlab.rules.picking import serves
 
 __all__ = ["Bell", "Credit", "Do", "ParkedLease", "ParkingLot", "SlotOrder", "rung"]
 
@@ -120,6 +122,8 @@ class ParkedLease:
     credit: Credit
     answer: asyncio.Future[Any]
     since: float = 0.0
+    has: Mapping[str, float] = field(default_factory=dict)
+    """The most that it has of each resource."""
 
 
 @dataclass
@@ -130,6 +134,8 @@ class ParkingLot:
     orders: dict[str, list[SlotOrder]] = field(default_factory=dict)
     known: dict[str, str] = field(default_factory=dict)
     """Slot to session, for all slots that ever parked and were not released."""
+    has: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """What the known slots have of resources, for those that have any."""
     credits: dict[str, Credit] = field(default_factory=dict)
     """Credits of slots that were not parked: a settle may overtake the lease call that was sent before it."""
 
@@ -143,6 +149,8 @@ class ParkingLot:
         if ahead is not None and self.known.get(call.consumer, call.session) == call.session:
             call.credit = max(call.credit, ahead)
         self.known[call.consumer] = call.session
+        if call.has:
+            self.has[call.consumer] = call.has
         self.parked[call.consumer] = call
         if self.orders.get(call.consumer):
             self._answer(call, None)
@@ -152,6 +160,18 @@ class ParkingLot:
         # `is`: the slot may have parked a newer call since.
         if self.parked.get(call.consumer) is call:
             del self.parked[call.consumer]
+
+    def serving(self, needs: Mapping[str, float]) -> int:
+        """Return how many known slots can run messages with these needs."""
+        return sum(serves(has, needs) for has in self.has.values()) if needs else len(self.known)
+
+    def unable(self, needs: Mapping[str, float]) -> str:
+        """Return in words what messages need and no known slot has, or ""."""
+        if not needs or not self.known or self.serving(needs):
+            return ""
+        most = {name: max((has.get(name, 0) for has in self.has.values()), default=0) for name in needs}
+        asked, found = (" and ".join(f"{name}={n:g}" for name, n in each.items()) for each in (needs, most))
+        return f"it needs {asked} for each call, and of {many(len(self.known), 'slot')} none has more than {found}"
 
     def hungry(self) -> Iterator[ParkedLease]:
         """Yield the calls that want messages, longest parked first."""
@@ -184,7 +204,7 @@ class ParkingLot:
 
     def release(self, consumer: str) -> None:
         """Forget the slot of a dead consumer."""
-        for book in (self.known, self.orders, self.credits):
+        for book in (self.known, self.has, self.orders, self.credits):
             book.pop(consumer, None)
         call = self.parked.pop(consumer, None)
         if call is not None and not call.answer.done():

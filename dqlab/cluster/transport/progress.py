@@ -26,7 +26,7 @@ class ShardProgress:
     lane: LaneReport
     done: bool
     consumers: int = 0
-    """Living slots that have ever asked the shard for work."""
+    """Living slots that have ever asked the shard for work, and can run it."""
     parked: int = 0
     """Waiting calls for work."""
     failure: str = ""
@@ -52,6 +52,7 @@ class ShardProgress:
     """Options with which its documents are opened."""
     unit: str = ""
     """Unit of its messages' weights: "bytes"; "" for pages."""
+    needs: dict[str, float] = field(default_factory=dict)
     covered: list[tuple[int, int]] = field(default_factory=list)
     came: list[tuple[int, int]] = field(default_factory=list)
     missing_ordinals: list[tuple[int, int]] = field(default_factory=list)
@@ -84,6 +85,7 @@ class ShardProgress:
         }
         record |= {} if self.sink is None else {"sink": self.sink}
         record |= {"options": self.options} if self.options else {}
+        record |= {"needs": self.needs} if self.needs else {}
         return record | ({"unit": self.unit} if self.unit else {})
 
     @property
@@ -176,6 +178,11 @@ class Progress:
     def halted(self) -> str:
         """Why the run paused itself because everything fails, or ""."""
         return next((shard.lane.halted for shard in self.shards if shard.lane.halted), "")
+
+    @property
+    def unable(self) -> str:
+        """What its documents need and no consumer has, or ""."""
+        return self.record.lane.unable
 
     @property
     def run_paused(self) -> bool:

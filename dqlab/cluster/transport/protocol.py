@@ -8,7 +8,7 @@ from dqlab.errors import DaskTooOld, VersionMismatch
 
 __all__ = ["LEASE_PARK", "OLDEST_DASK", "PARK", "PROTOCOL", "check_dask", "check_protocol", "greeting"]
 
-PROTOCOL = 12
+PROTOCOL = 13
 """Grows whenever a call or a frame changes its meaning."""
 
 OLDEST_DASK = "2025.9.1"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["DEADLINE", "DRAIN", "JobEnd", "batch_system", "read_end"]
+__all__ = ["DEADLINE", "DRAIN", "JobEnd", "batch_system", "job_of", "read_end"]
 
 DEADLINE, DRAIN = "DQLAB_JOB_DEADLINE", "DQLAB_JOB_DRAIN"
 """Environment variables of a job: its end in seconds since 1970, and how many seconds before it the worker leaves."""
@@ -46,3 +46,8 @@ def read_end(environ: Mapping[str, str], wall: float) -> JobEnd | None:
 def batch_system(environ: Mapping[str, str]) -> str:
     """Return the title of the batch system whose job this process runs in, or ""."""
     return next((title for name, title in _SIGNS.items() if environ.get(name)), "")
+
+
+def job_of(environ: Mapping[str, str]) -> str:
+    """Return the id of the batch job that this process runs in, or ""."""
+    return next((environ[name] for name in _SIGNS if environ.get(name)), "")

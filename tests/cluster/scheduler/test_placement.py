@@ -21,6 +21,13 @@ def hosts(n: int) -> list[Host]:
     return [Host(f"tcp://{i:02}", f"{i:02}", 1, hosting=i == 0) for i in range(n)]
 
 
+def test_workers_with_resources_are_kept_for_consumers() -> None:
+    """A queue could be anywhere, and what needs a GPU only there."""
+    there = [Host(f"tcp://{i}", f"{i}", 1, {"GPU": 1.0} if i == 0 else {}) for i in range(3)]
+
+    assert plan(there).queues == ("tcp://1",)
+
+
 @pytest.mark.parametrize(
     ("there", "missing", "queues", "consumers", "shared"),
     [

@@ -81,6 +81,18 @@ def test_idle_consumer_gets_half_of_what_another_has_not_begun(on_floor: Callabl
     assert orders == {"busy": [{"op": "give_back", "lease": lease, "n": 5}]}
 
 
+def test_nothing_is_recalled_for_a_slot_that_cannot_run_it(on_floor: Callable[..., Any]) -> None:
+    """It would come back to the one that gave it, and be recalled again, without end."""
+
+    def scenario(floor: Floor) -> Any:
+        floor.hold("busy", 11)
+        floor.shard.lanes[NO_ID].needs = {"gpus": 1.0}
+        floor.park("idle")
+        return floor.asked()
+
+    assert on_floor(scenario) == {}
+
+
 def test_most_loaded_consumer_is_asked(on_floor: Callable[..., Any]) -> None:
     """By the time its work takes."""
 

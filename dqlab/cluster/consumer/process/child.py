@@ -65,6 +65,8 @@ class Turns:
         self.kind = Kind.ELEMENT
         self.began, self.ended = 0.0, dict[int, float]()
         self._taken = 0.0
+        self._idle: float | None = None
+        """Milliseconds without a message after which this process ends."""
         self.versions: dict[int, str] = {}
         self._run, self._coming, self._asked = b"", deque[bytes](), False
         """The run and its next messages as the slot has announced them, and whether it was asked to announce."""
@@ -75,6 +77,7 @@ class Turns:
         """Run messages until the slot closes its end, then raise SystemExit."""
         hello, _ = unpack(self._next_record().body)
         _restore_environment(hello["pythonpath"])
+        self._idle = hello["idle"] and 1000 * hello["idle"]
         origin, functions = Origin(**hello["origin"]), FunctionCache()
         self._say(record(Say.READY))
         while True:
@@ -209,9 +212,10 @@ class Turns:
             try:
                 turn = os.read(self._turns, TURN.size)
             except BlockingIOError:  # the slot, which shares this pipe's end and its settings, must not block
-                if not self._poll.poll(IDLE_MS if self._reads is not None else None):
+                if self._reads is not None and not self._poll.poll(IDLE_MS):
                     self.rest()
-                    self._poll.poll()
+                if not self._poll.poll(self._idle):
+                    raise SystemExit from None
                 continue
             if not turn:
                 raise SystemExit

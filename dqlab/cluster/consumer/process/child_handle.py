@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from dqlab import platforms
+from dqlab.cluster.consumer.devices import MASK
 from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Records, Say, record
 from dqlab.cluster.consumer.process.printed import PrintedFile
 from dqlab.cluster.consumer.running.execution import Origin
@@ -32,6 +33,8 @@ LEAVE_S = 0.5
 """Seconds that a process may take to end by itself and run its exit handlers."""
 DESCRIBE_S = 0.2
 """Seconds that a process may take to write its stack before it is killed."""
+IDLE_S = 60.0
+"""Seconds without a message after which a process that holds devices ends, and frees their memory."""
 _READ = 1 << 18
 
 
@@ -41,7 +44,7 @@ class Child:
     # The thread that makes one must live as long as the process: Linux kills the process when that thread ends, by
     # `platforms.die_with`.
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, mask: str | None = None) -> None:
         self.ready = self.opening = self.gone = False
         """It has started; it opens the last function that it was given; it has ended or closed its pipe."""
         self.given = 0
@@ -58,7 +61,7 @@ class Child:
         for end in (theirs, self._turns):
             os.set_blocking(end, False)
         try:
-            self._process = self._start(theirs)
+            self._process = self._start(theirs, {} if mask is None else {MASK: mask})
         except OSError:
             for end in (theirs, self._turns, self.words.fd, self.printed.fd):
                 os.close(end)
@@ -76,10 +79,11 @@ class Child:
         self._writing = False
         self._pending = bytearray()
         self._records = Records()
-        hello = {"pythonpath": os.environ.get("PYTHONPATH"), "origin": asdict(origin)}
+        idle = None if mask is None else IDLE_S
+        hello = {"pythonpath": os.environ.get("PYTHONPATH"), "origin": asdict(origin), "idle": idle}
         self._pending += record(Say.HELLO, body=pack(hello))
 
-    def _start(self, turns: int) -> subprocess.Popen[bytes]:
+    def _start(self, turns: int, environ: dict[str, str]) -> subprocess.Popen[bytes]:
         arguments = [str(number) for number in (turns, self.words.fd, self.printed.fd, os.getpid())]
         return subprocess.Popen(
             # -P: no file in the current directory may shadow a module. -u: a print is in the file when it returns.
@@ -88,7 +92,7 @@ class Child:
             stdout=subprocess.PIPE,
             bufsize=0,
             pass_fds=(turns, self.words.fd, self.printed.fd),
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())} | environ,
             start_new_session=True,  # Ctrl-C is for the worker; and `kill_group` ends what the process starts
         )
 

@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import replace
 from hashlib import blake2b
 
+from dqlab.cluster.consumer.devices import Equipment
 from dqlab.cluster.consumer.process.child_handle import Child
 from dqlab.cluster.consumer.process.pipes import Record, Say
 from dqlab.cluster.consumer.running.chunk import Chunk
@@ -58,7 +59,7 @@ FULL = 0.75
 class SlotProcess:
     """Runs chunks in a process that starts with the first chunk, serves all, and is replaced when it has ended."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, equipment: Equipment | None = None) -> None:
         self.origin, self.stopping = origin, False
         """`stopping`, which any thread may set, has the slot's thread kill the process."""
         self.child: Child | None = None
@@ -67,14 +68,23 @@ class SlotProcess:
         """How many messages to give ahead, and how many processes in a row ended before they began a message."""
         self.renewed = 0.0
         """When credentials were renewed here; an older process still has the old ones. Seconds of `time.monotonic`."""
-        self._turn = 0
         self.halted: tuple[bytes, float, bytes] | None = None
         """The function that could not be set up last, when, and the outcome of its messages."""
+        self.mask: str | None = None
+        """The devices that the process sees; None: as its worker."""
+        self._turn, self._equipment = 0, equipment or Equipment()
+        self._holds: tuple[bytes, str] | None = None
+        """The run for which the process holds devices, and these."""
 
     def run(self, chunk: Chunk, blob: bytes) -> None:
         """Run the messages left in a chunk with a function that `pack_function` has packed."""
         limits = Isolation.of(chunk.lease.process) or Isolation()
-        child = self.child
+        child, holds = self.child, None
+        if limits.gpus is not None:
+            holds = chunk.run, self._equipment.mask(limits.gpus)
+        if holds != self._holds:  # what another run has put there is gone before the devices are used again
+            self.close()
+            child, self._holds, self.mask = None, holds, None if holds is None else holds[1]
         if child is not None and (
             child.started < self.renewed or not (child.alive and self._has_memory(child, limits))
         ):
@@ -150,7 +160,7 @@ class _Passage:
     @property
     def _child(self) -> Child:
         if self._slot.child is None:
-            self._slot.child = Child(self._slot.origin)
+            self._slot.child = Child(self._slot.origin, self._slot.mask)
             self._time(running=False)
         return self._slot.child
 

@@ -1,0 +1,58 @@
+"""Runs that need devices or resources are leased to slots that have them, and to no others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.picking import serves
+from dqlab.rules.shard import Shard
+from dqlab.testing import FakeClock
+from tests.rules.conftest import Desk
+from tests.rules.memory_journal import MemoryJournal
+
+AMOUNTS = st.dictionaries(st.sampled_from(["gpus", "GPU", "licence"]), st.sampled_from([0.25, 0.5, 1.0, 2.0]))
+
+
+@given(
+    needs=st.lists(AMOUNTS, min_size=1, max_size=4),
+    slots=st.lists(AMOUNTS, min_size=1, max_size=4),
+    sizes=st.lists(st.integers(1, 5), min_size=4, max_size=4),
+    wants=st.integers(1, 4),
+)
+def test_each_message_goes_to_a_slot_that_can_run_it_or_waits(
+    needs: list[dict[str, float]], slots: list[dict[str, float]], sizes: list[int], wants: int
+) -> None:
+    """Whoever asks, and in which order: nothing is leased in vain, and nothing waits that somebody could run."""
+    clock, journal = FakeClock(), MemoryJournal()
+    shard = Shard("q", 0, epoch=1, options=QueueOptions(), clock=clock, random=Random(0), journal=journal)
+    desk = Desk(shard, clock)
+    runs = [bytes([at]) * 16 for at in range(1, len(needs) + 1)]
+    for run, each, n in zip(runs, needs, sizes, strict=False):
+        desk.shard.open_lane(run).needs = each
+        desk.put(n, run=run)
+
+    leased: Counter[bytes] = Counter()
+    idle: set[int] = set()
+    while len(idle) < len(slots):
+        for at, has in enumerate(slots):
+            lease = desk.shard.lease(f"c{at}", wants, has=has)
+            if lease is None:
+                idle.add(at)
+                continue
+            assert serves(has, needs[runs.index(lease.run)])
+            leased[lease.run] += lease.remaining.size
+
+    can = [any(serves(has, each) for has in slots) for each in needs]
+    assert leased == Counter({run: n for run, n, one in zip(runs, sizes, can, strict=False) if one})
+
+
+def test_a_run_without_needs_goes_to_everybody(desk: Any) -> None:
+    desk.put(3)
+    assert desk.ids(desk.lease(1)) == [0]
+    assert desk.ids(desk.lease(1, has={"gpus": 2.0})) == [1]
