@@ -303,8 +303,9 @@ class PutResult(SuggestsAttributes):
         """Wait for the ids and then for the first page of results."""
         # Both in one coroutine: to cross threads a second time would cost as much as a call.
         ranges = await self._confirmed(deadline.limit)
-        if not ranges:
-            return ranges, None
+        page, self._ticket.page = self._ticket.page, None
+        if not ranges or page is not None:
+            return ranges, page
         lo, hi = ranges[0]
         return ranges, await self._settled(lo, min(hi, lo + PAGE), deadline)
 

@@ -87,6 +87,8 @@ class Ticket:
     confirmed: int = 0
     read: bool = False
     """Whether its caller has asked for the result, so that `flush` need not raise a refusal."""
+    page: list[memoryview] | None = None
+    """The first page of its results, if that came with the confirmation."""
     handed: float = field(default_factory=time.monotonic)
     """When the caller made it, on the monotonic clock."""
     refused: bool = False
@@ -360,7 +362,9 @@ class Sender:
         """Put the frames of one call until all are confirmed or one is refused."""
         try:
             while parcel:
-                answer = await self._put(parcel)
+                answer, parts = await self._put(parcel)
+                if parts:
+                    parcel[0].tickets[0].page = parts
                 if answer.unserved and self.on_unserved is not None and parcel[0].entry.kind is Kind.CALL:
                     self.on_unserved()
                 for batch, first in zip(parcel, answer.firsts, strict=False):
@@ -402,14 +406,13 @@ class Sender:
             ticket.confirm(at, n)
             at += n
 
-    async def _put(self, parcel: list[UnsentFrame]) -> calls.PutAnswer:
+    async def _put(self, parcel: list[UnsentFrame]) -> tuple[calls.PutAnswer, list[memoryview]]:
         shard = parcel[0].shard
         with Limit(CONFIRM_WAIT) as limit:
             while True:
                 try:
                     put, parts = self._encode(parcel)
-                    answer, _ = await self.handle.ask(shard, put, *parts, wait=ROOM_WAIT)
-                    return answer
+                    return await self.handle.ask(shard, put, *parts, wait=ROOM_WAIT)
                 except CallTimeout:
                     if self.failure is not None:
                         raise self.failure from None
@@ -466,12 +469,14 @@ class Sender:
         ]
         # Both are sent again until a frame is confirmed: a call that is lost may not have arrived.
         opens = self.opening is not None and not self._opened[shard]
+        read = [ticket.read and ticket.count == len(parcel[0].payloads) for ticket in parcel[0].tickets[:1]]
         brings = bool(entry.blob) and entry.function not in self._functions[shard]
         put = calls.PutCall(
             frames=len(parts),
             wait=ROOM_WAIT,
             open=self.opening.spec if self.opening is not None and opens else None,
             function=entry.function if brings else None,
+            reads=read == [True] and not self.buffer,
         )
         return put, [*parts, entry.blob] if brings else parts
 
