@@ -21,8 +21,8 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from dqlab.cluster.consumer.message import Message
     from dqlab.cluster.consumer.running.execution import cancelled
-    from dqlab.connecting import connect, map
     from dqlab.cluster.consumer.running.steps import track
+    from dqlab.connecting import connect, map
     from dqlab.datasets.sinks import Files, Parquet
     from dqlab.documents import Document, Documents
     from dqlab.errors import DqlabError, Reject, RunFailed

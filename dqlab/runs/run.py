@@ -45,8 +45,8 @@ from dqlab.plan import called
 from dqlab.printed import Logs
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
-from dqlab.runs.code.means import Means
 from dqlab.runs import one_document
+from dqlab.runs.code.means import Means
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version, given_parts

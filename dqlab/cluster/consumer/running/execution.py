@@ -91,7 +91,7 @@ class Work:
         return is_coroutine(self.call)
 
     def sealer(self, most: int) -> Callable[[object], bytes]:
-        """Return what seals results of up to `most` bytes: as they are, or as rows of the class that they are to have."""
+        """Return what seals results of up to `most` bytes, as they are or as rows of their class."""
         seal = make_sealer(partial(seal_yielded, most=most))
         if self.plan is None or self.plan.returns is None:
             return seal
