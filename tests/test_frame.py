@@ -7,8 +7,9 @@ import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, TypeAlias, TypeVar
 
 import pytest
@@ -30,12 +31,17 @@ payloads = st.lists(st.binary(max_size=40), min_size=1, max_size=20)
 numbered = st.builds(
     Numbered, st.binary(max_size=9), st.binary(max_size=9), st.integers(0, 2**32 - 21), st.integers(1, 20)
 )
+columned = st.builds(
+    lambda one, parts: replace(one, count=len(parts), column=b"".join(parts), ends=list(accumulate(map(len, parts)))),
+    numbered,
+    payloads,
+)
 Messages: TypeAlias = list[bytes] | Numbered
 
 
 @st.composite
 def frames(draw: st.DrawFn) -> tuple[Messages, dict[str, object]]:
-    messages = draw(payloads | numbered)
+    messages = draw(payloads | numbered | columned)
     n = len(messages)
     header = {
         "kind": draw(st.sampled_from(Kind)),

@@ -11,7 +11,7 @@ import builtins
 import io
 import pickle
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -776,14 +776,14 @@ def _row(key: str | int, where: str, version: str, *part: Any) -> Document:
     return made(key, where, version, None, _tuple(Row, part if len(part) > 3 else (*part, ())))
 
 
-def made_rows(name: str, position: int, where: str, version: str, part: Row, count: int) -> list[Document]:
-    """Return `count` rows of a row group from `part` on, which are named by their position in the file."""
+def made_rows(keys: Sequence[str | int], where: str, version: str, part: Row) -> list[Document]:
+    """Return neighbours in a row group from `part` on."""
     # Field by field for all of them, in loops of C: a third of the time that `made` needs for one after another.
-    documents = [*map(_new, repeat(Document, count))]
+    documents = [*map(_new, repeat(Document, len(keys)))]
     group, at, columns, added = part
-    parts = zip(repeat(group), range(at, at + count), repeat(columns), repeat(added), strict=False)
+    parts = zip(repeat(group), range(at, at + len(keys)), repeat(columns), repeat(added), strict=False)
     values: dict[Any, Iterable[Any]] = {
-        _key: [f"{name}:{number}" for number in range(position, position + count)],
+        _key: keys,
         _version: repeat(version),
         _where: repeat(where),
         _size: repeat(None),
@@ -797,12 +797,13 @@ def made_rows(name: str, position: int, where: str, version: str, part: Row, cou
 
 
 def _row_at(name: str, where: str, version: str, before: int, *part: Any) -> Document:
-    group, columns, added, at = part
-    return made(f"{name}:{before + at}", where, version, None, _tuple(Row, (group, at, columns, added)))
+    group, columns, added, at, *key = part
+    named = key[0] if key else f"{name}:{before + at}"
+    return made(named, where, version, None, _tuple(Row, (group, at, columns, added)))
 
 
 class RowAt(NamedTuple):
-    """Pickles a row of a Parquet file that is named by its position, so that two rows of a group differ in a number."""
+    """Pickles a row of a Parquet file so that two of a group differ in a number, and in the key right behind it."""
 
     name: str
     where: str
@@ -810,10 +811,13 @@ class RowAt(NamedTuple):
     before: int
     """Rows of the file before its row group."""
     row: Row
+    keyed: bool
+    """Whether it has a key, and None stands for it; otherwise its position in the file names it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         group, at, columns, added = self.row
-        return _row_at, (self.name, self.where, self.version, self.before, group, columns, added, at)
+        key = (None,) if self.keyed else ()
+        return _row_at, (self.name, self.where, self.version, self.before, group, columns, added, at, *key)
 
 
 def _line(key: str | int, where: str, version: str, *part: Any) -> Document:

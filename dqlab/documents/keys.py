@@ -50,6 +50,14 @@ class Keys:
                 raise KeysRepeat(shown=f"{key!r} in {' and '.join(there)}", keys=[key], way=self._way)
         self._seen.add(key)
 
+    def extend(self, keys: Sequence[str | int]) -> None:
+        """Note keys, with the errors of `add`."""
+        new = set(keys)
+        if len(new) < len(keys) or not self._seen.isdisjoint(new):
+            for key in keys:
+                self.add(key)
+        self._seen |= new
+
 
 # --- names of columns ------------------------------------------------------------------------
 

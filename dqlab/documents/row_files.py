@@ -10,7 +10,8 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from dataclasses import replace
+from itertools import chain, islice, takewhile
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
@@ -29,7 +30,7 @@ from dqlab.documents.lines import (
     version_of_record,
 )
 from dqlab.documents.parquet import ParquetTable, values_of
-from dqlab.documents.parts import Line, Row
+from dqlab.documents.parts import Line
 from dqlab.documents.spans import Rows
 from dqlab.documents.storage import stamp_of
 from dqlab.documents.unreadable import Partly
@@ -40,9 +41,8 @@ __all__ = ["ParquetRows", "Records", "csv_form"]
 # --- Parquet ---------------------------------------------------------------------------------
 
 
-KEYS_AT_ONCE = 4096
-"""Keys that are read at once."""
-_tuple = tuple.__new__
+KEYS_AT_ONCE = 4000
+"""Keys that are read at once, some full frames of them."""
 _NAMED = 8
 """Columns that a message names."""
 
@@ -90,21 +90,20 @@ class ParquetRows:
 
     def documents(self) -> Iterator[Document]:
         """List the rows from the files' footers, with one file open at a time."""
-        if self._key is None:
-            yield from chain.from_iterable(self._groups())
-            return
-        keys = Keys(self._keys)
+        return chain.from_iterable(self.spans())
+
+    def spans(self) -> Iterator[Rows]:
+        """List neighbours."""
+        known = Keys(self._keys)
         for file, table, rows in self._opened():
-            for at, key in enumerate(self._keys_of_group(file, table, rows.group, rows.before)):
-                keys.add(key)
-                yield made(key, rows.where, rows.version, None, _tuple(Row, (rows.group, at, rows.columns, rows.added)))
-
-    def spans(self) -> Iterator[Any]:
-        """List the rows, by row groups where their positions are their names."""
-        return self._groups() if self._key is None else self.documents()
-
-    def _groups(self) -> Iterator[Rows]:
-        return (rows for _, _, rows in self._opened() if len(rows))
+            if self._key is None and rows.count:
+                yield rows
+            elif self._key is not None:
+                at = 0
+                for keys in self._keys_of_group(file, table, rows.group, rows.before):
+                    known.extend(keys)
+                    yield replace(rows, count=len(keys), keys=keys, at=at)
+                    at += len(keys)
 
     def _opened(self) -> Iterator[tuple[ListedFile, ParquetTable, Rows]]:
         """List the row groups."""
@@ -152,20 +151,23 @@ class ParquetRows:
             table = self._open(file)
             before = 0
             for group, rows in enumerate(table.group_rows):
-                for at, key in enumerate(self._keys_of_group(file, table, group, before)):
-                    yield key, f"{file.name}:{before + at}"
+                keys = chain.from_iterable(self._keys_of_group(file, table, group, before))
+                for at, key in enumerate(keys, before):
+                    yield key, f"{file.name}:{at}"
                 before += rows
             table.close()
 
-    def _keys_of_group(self, file: ListedFile, table: ParquetTable, group: int, before: int) -> Iterator[str | int]:
+    def _keys_of_group(self, file: ListedFile, table: ParquetTable, group: int, at: int) -> Iterator[list[str | int]]:
         """Yield the keys of a row group, and raise for one that is null or unreadable."""
-        position = before
-        for array in self._key_arrays(file, table, group, before):
+        for array in self._key_arrays(file, table, group, at):
             keys = values_of(array)
             plain = not array.null_count and type(keys) is not Partly
-            for key in keys:
-                yield key if plain else key_of_row(key, self._key, file.where, position)
-                position += 1
+            good = keys if plain else list(takewhile(lambda key: type(key) in (str, int), keys))
+            if good:
+                yield good
+            at += len(good)
+            for key in islice(keys, len(good), None):
+                key_of_row(key, self._key, file.where, at)
 
     def _key_arrays(self, file: ListedFile, table: ParquetTable, group: int, position: int) -> Iterator[Any]:
         with listed(file.where, "Parquet"):

@@ -1,10 +1,12 @@
-"""Neighbours of an input that differ in one number: one message stands for all of them, however many they are."""
+"""Neighbours of an input that differ in one number, and maybe in their keys: one message stands for all of them."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Protocol
 
 from dqlab.documents.document import Document, RowAt, made_rows
@@ -39,7 +41,7 @@ class Span(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one row group that are named by their position in the file."""
+    """Neighbours in one row group."""
 
     name: str
     where: str
@@ -51,14 +53,24 @@ class Rows:
     columns: int = 0
     """As in `Row`."""
     added: tuple[tuple[str, Any], ...] = ()
+    keys: Sequence[str | int] | None = None
+    """Their names; None where these are their positions in the file."""
+    at: int = 0
+    """The position of the first one in its group."""
 
     def __len__(self) -> int:
         return self.count
 
     def __iter__(self) -> Iterator[Document]:
-        for at in range(0, self.count, _MADE_AT_ONCE):
-            some = min(_MADE_AT_ONCE, self.count - at)
-            yield from made_rows(self.name, self.before + at, self.where, self.version, self._part(at), some)
+        for lo in range(0, self.count, _MADE_AT_ONCE):
+            keys = self._keys(lo, min(lo + _MADE_AT_ONCE, self.count))
+            yield from made_rows(keys, self.where, self.version, self._part(self.at + lo))
+
+    def _keys(self, lo: int, hi: int) -> Sequence[str | int]:
+        if self.keys is not None:
+            return self.keys[lo:hi]
+        first = self.before + self.at
+        return _positions(self.name, first + lo, first + hi)
 
     def _part(self, at: int) -> Row:
         return Row(self.group, at, self.columns, self.added)
@@ -66,12 +78,18 @@ class Rows:
     def messages(self, seal: Callable[[object], bytes]) -> Numbered:
         """Return their messages."""
         about = self.name, self.where, self.version, self.before
-        return _numbered(lambda at: seal(RowAt(*about, self._part(at))), 0, self.count)
+        messages = _numbered(lambda at: seal(RowAt(*about, self._part(at), self.keys is not None)), self.at, self.count)
+        if self.keys is None:
+            return messages
+        # Pickles of a key alone, without what begins and ends a pickle, in place of that of None.
+        sealed = [pickle.dumps(key, 2)[2:-1] for key in self.keys]
+        ends = array("Q", accumulate(map(len, sealed)))
+        return replace(messages, suffix=messages.suffix[1:], column=b"".join(sealed), ends=ends)
 
     def digested(self, lo: int, hi: int, seal: Callable[[object], bytes]) -> list[bytes]:
         """Return what the digest of the input has for rows `lo` to `hi`."""
-        name, version = self.name, self.version or self.where
-        return [kept(f"{name}:{at}\0{version}\n") for at in range(self.before + lo, self.before + hi)]
+        version = self.version or self.where
+        return [kept(f"{key}\0{version}\n") for key in self._keys(lo, hi)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +120,30 @@ def spans_of(elements: Iterable[Any]) -> Iterable[Any]:
     return elements
 
 
-def opened(messages: Numbered) -> list[Any] | None:
-    """Return the elements of a span by one pickle for all, or None if each message must be opened by itself."""
+def opened(messages: Numbered) -> Sequence[Any] | None:
+    """Return the elements of a span by a pickle for all, or None if each message must be opened by itself."""
     try:
         first = pickle.loads(next(iter(messages)))
+        keys = pickle.loads(b"\x80\x02(" + messages.column + b"t.")
     except Exception:  # noqa: BLE001 - each message fails by itself then, with the same error
         return None
     if type(first) is int:
-        return list(range(first, first + len(messages)))
+        return range(first, first + len(messages))
     if type(first) is not Document or type(first.part) is not Row:
         return None
-    name, _, position = first.key.rpartition(":")
-    return made_rows(name, int(position), first.where, first.version, first.part, len(messages))
+    if not keys:
+        name, _, position = first.key.rpartition(":")
+        keys = _positions(name, int(position), int(position) + len(messages))
+    return made_rows(keys, first.where, first.version, first.part)
+
+
+def _positions(name: str, first: int, stop: int) -> list[str]:
+    return [f"{name}:{number}" for number in range(first, stop)]
 
 
 def _numbered(seal: Callable[[int], bytes], first: int, count: int) -> Numbered:
     """Return messages by a function that seals each number."""
-    one, other = map(seal, _MARKS)
+    # Without the length that pickles of some bytes begin with: keys differ in theirs.
+    one, other = (sealed[:2] + sealed[11:] if sealed[2:3] == pickle.FRAME else sealed for sealed in map(seal, _MARKS))
     at = next(at for at, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
     return Numbered(one[:at], one[at + 4 :], first, count)

@@ -16,10 +16,12 @@ _MAX_COUNT = 1 << 24
 
 
 class Flag:
-    """Columns that a frame may have, in the high bits of the byte whose low four bits are its `Kind`."""
+    """Columns that a frame may have, in the high bits of the byte whose low three bits are its `Kind`."""
 
     # Plain integers: the operators of `enum.IntFlag` would take a tenth of the time to open a frame. The bits are in
     # logs; some have one meaning in a frame and another in a settlement.
+    COLUMN: Final = 0x08
+    """Numbered messages of a frame differ in a column, too."""
     WEIGHTED: Final = 0x10
     """A frame of messages has their weights."""
     MADE: Final = 0x10

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 from dqlab.errors import FrameCorrupt
 from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_lengths, u32
@@ -20,12 +20,13 @@ NO_ID = bytes(16)
 _FRAME = struct.Struct("<2sBBIQQ16s16s16s")
 _FLAGS_AT = 3
 _NUMBER, _NUMBERED = struct.Struct("<I"), struct.Struct("<II")
+_KINDS_MASK = 0x07
 
 
 class Kind(IntEnum):
     """The meaning of a frame's payloads."""
 
-    # These numbers are in logs, and at most 15: the flags have the other bits of the byte.
+    # These numbers are in logs, and at most 7: the flags have the other bits of the byte.
     ELEMENT = 0
     """Each is one pickled value, the function's only argument."""
     CALL = 1
@@ -39,43 +40,74 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """Messages that differ in one number: a little-endian u32 between the same bytes, one higher in each message."""
+    """Messages that differ in a number, a little-endian u32 one higher in each, and in what stands right behind it."""
 
     prefix: bytes
     suffix: bytes
     first: int
     count: int
+    column: bytes = b""
+    """What stands behind the number in all messages, joined; empty where nothing does."""
+    ends: Sequence[int] = ()
+    """Where each message's part of the column ends."""
 
     def __len__(self) -> int:
         return self.count
 
     def __iter__(self) -> Iterator[bytes]:
-        prefix, suffix, pack = self.prefix, self.suffix, _NUMBER.pack
-        return (prefix + pack(number) + suffix for number in range(self.first, self.first + self.count))
+        prefix, suffix, pack, column = self.prefix, self.suffix, _NUMBER.pack, self.column
+        numbers = range(self.first, self.first + self.count)
+        if not column:
+            return (prefix + pack(number) + suffix for number in numbers)
+        ends = pairwise(chain((0,), self.ends))
+        return (prefix + pack(number) + column[a:b] + suffix for number, (a, b) in zip(numbers, ends, strict=True))
 
     def cut(self, lo: int, n: int) -> Numbered:
         """Return messages `lo` to `lo + n`."""
-        return Numbered(self.prefix, self.suffix, self.first + lo, n)
+        one = self.prefix, self.suffix, self.first + lo, n
+        if not self.column:
+            return Numbered(*one)
+        start = self.ends[lo - 1] if lo else 0
+        return Numbered(
+            *one,
+            self.column[start : self.ends[lo + n - 1]],
+            array("Q", [end - start for end in self.ends[lo : lo + n]]),
+        )
 
     @property
-    def length(self) -> int:
-        """Bytes of each message."""
-        return len(self.prefix) + _NUMBER.size + len(self.suffix)
+    def nbytes(self) -> int:
+        """Bytes that all messages take together."""
+        return len(self.prefix) + len(self.suffix) + len(self.column)
+
+    def lengths(self) -> Sequence[int]:
+        """Return the bytes of each message."""
+        same = len(self.prefix) + _NUMBER.size + len(self.suffix)
+        if not self.column:
+            return array("I", [same]) * self.count
+        return array("I", [same + b - a for a, b in pairwise(chain((0,), self.ends))])
 
     def packed(self) -> bytes:
         """Return the payload of a frame of these messages."""
-        return b"".join((_NUMBERED.pack(len(self.prefix), self.first), self.prefix, self.suffix))
+        tail = (_NUMBER.pack(len(self.suffix)),) if self.column else ()
+        head = _NUMBERED.pack(len(self.prefix), self.first)
+        return b"".join((head, *tail, self.prefix, self.suffix, self.column))
 
     @classmethod
-    def opened(cls, payload: memoryview, count: int, length: int) -> Numbered:
+    def opened(cls, payload: memoryview, lengths: Sequence[int], *, column: bool) -> Numbered:
         """Return the messages of a payload, or raise ValueError."""
-        if len(payload) < _NUMBERED.size:
+        at, count = _NUMBERED.size + (_NUMBER.size if column else 0), len(lengths)
+        if len(payload) < at:
             raise ValueError("cut off before its numbers")
         cut, first = _NUMBERED.unpack_from(payload)
-        rest = bytes(payload[_NUMBERED.size :])
-        if cut > len(rest) or len(rest) + _NUMBER.size != length or first + count > 1 << 32:
+        rest = bytes(payload[at:])
+        stop = cut + _NUMBER.unpack_from(payload, _NUMBERED.size)[0] if column else len(rest)
+        same = stop + _NUMBER.size
+        if not cut <= stop <= len(rest) or min(lengths) < same or first + count > 1 << 32:
             raise ValueError("numbers do not fit the payload")
-        return cls(rest[:cut], rest[cut:], first, count)
+        ends = array("Q", accumulate([length - same for length in lengths]))
+        if ends[-1] != len(rest) - stop:
+            raise ValueError("the column does not fit the payload")
+        return cls(rest[:cut], rest[cut:stop], first, count, rest[stop:], ends if column else ())
 
 
 @dataclass(slots=True, eq=False)
@@ -125,17 +157,13 @@ class Frame:
         """Pack at least one message into an immutable frame, with weights from 0 to 2**32 - 1."""
         if not messages:
             raise ValueError("a frame holds at least one message")
-        if isinstance(messages, Numbered):
-            equal, lengths = Flag.NUMBERED | Flag.EQUAL, u32([messages.length])
-        else:
-            equal, lengths = lengths_column(map(len, messages))
+        equal, lengths, packed = _packed(messages)
         flags = kind | equal | (Flag.WEIGHTED if weights is not None else 0) | (Flag.OPENS if opens else 0)
         header = _FRAME.pack(b"DQ", VERSION, flags, len(messages), sequence, ordinal, run, function, producer)
         columns = [header, lengths]
         if weights is not None:
             columns.append(u32(weights))
-        parts = (messages.packed(),) if isinstance(messages, Numbered) else messages
-        return b"".join((*columns, *parts))
+        return b"".join((*columns, *packed))
 
     @classmethod
     def decode(cls, blob: bytes | memoryview) -> Frame:
@@ -145,7 +173,7 @@ class Frame:
             raise FrameCorrupt(kind="frame", reason="shorter than its header", size=len(view))
         magic, version, flags, count, sequence, ordinal, run, function, producer = _FRAME.unpack_from(view)
         check_head("frame", magic_fits=magic == b"DQ", version=version, count=count, size=len(view))
-        kind = _KINDS.get(flags & 0x0F)
+        kind = _KINDS.get(flags & _KINDS_MASK)
         if kind is None or count == 0:
             raise FrameCorrupt(kind="frame", reason=f"unknown flags {flags:#x} or no messages", size=len(view))
         try:
@@ -155,7 +183,7 @@ class Frame:
                 weights, body = read_lengths(view, body, count, flags & ~Flag.EQUAL)
             numbered = None
             if flags & Flag.NUMBERED:
-                numbered = Numbered.opened(view[body:], count, lengths[0] if flags & Flag.EQUAL else -1)
+                numbered = Numbered.opened(view[body:], lengths, column=bool(flags & Flag.COLUMN))
         except ValueError as error:
             raise FrameCorrupt(kind="frame", reason=str(error), size=len(view)) from None
         if numbered is None and sum(lengths) != len(view) - body:
@@ -189,12 +217,11 @@ class Frame:
         if n == self.count and function in (None, self.function) and ordinal in (None, self.ordinal):
             return self.blob  # not a copy: nobody may write into a frame
         if self.numbered is not None:
-            equal, lengths = Flag.NUMBERED | Flag.EQUAL, u32(self.lengths[:1])
-            messages: bytes | memoryview = self.numbered.cut(lo, n).packed()
+            equal, lengths, messages = _packed(self.numbered.cut(lo, n))
         else:
             ends = self.ends()
             equal, lengths = lengths_column(self.lengths[lo : lo + n])
-            messages = self.payload[ends[lo] - self.lengths[lo] : ends[lo + n - 1]]
+            messages = (self.payload[ends[lo] - self.lengths[lo] : ends[lo + n - 1]],)
         header = _FRAME.pack(  # without OPENS: the rules note groups when a frame is put, and ask no cut for them
             b"DQ",
             VERSION,
@@ -209,7 +236,7 @@ class Frame:
         columns: list[bytes | memoryview] = [header, lengths]
         if self.weights is not None:
             columns.append(u32(self.weights[lo : lo + n]))
-        return b"".join((*columns, messages))
+        return b"".join((*columns, *messages))
 
     def hollow(self, keep: Iterable[tuple[int, int]]) -> bytes:
         """Return the frame with the payloads of ascending half-open ranges only, and 0 bytes for the other messages."""
@@ -227,3 +254,11 @@ class Frame:
         head[_FLAGS_AT] = flags | equal
         weights = () if self.weights is None else (u32(self.weights),)
         return b"".join((head, column, *weights, *parts))
+
+
+def _packed(messages: Sequence[bytes] | Numbered) -> tuple[int, bytes, Sequence[bytes | memoryview]]:
+    """Return the flags of some messages, the column of their lengths, and the parts of their payload."""
+    if isinstance(messages, Numbered):
+        equal, lengths = lengths_column(messages.lengths())
+        return Flag.NUMBERED | equal | (Flag.COLUMN if messages.column else 0), lengths, (messages.packed(),)
+    return *lengths_column(map(len, messages)), messages

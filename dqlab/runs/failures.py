@@ -14,7 +14,7 @@ from dqlab.cluster.transport.dead_pages import described
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_here
 from dqlab.documents import sealed_label
-from dqlab.documents.document import sealed_key
+from dqlab.documents.document import sealed_document
 from dqlab.errors import PositionNotFound
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import Kind
@@ -266,11 +266,10 @@ def dead_letter(row: calls.DeadRow, record: memoryview, payload: memoryview) -> 
     said, kind, ordinal = described(row, bytes(record)), Kind(row.kind), row.ordinal
     if kind is Kind.ELEMENT:
         label = sealed_label(payload)
+        if label is None and (document := sealed_document(payload)) is not None:
+            label = document.key
         if label is not None:
             # The record has the label as text, or the ordinal if the consumer died before it could record the label.
             said["key"] = label
-        elif said["key"] == ordinal:  # nobody has opened the document: the consumer died with it
-            key = sealed_key(payload)
-            said["key"] = ordinal if key is None else key
     said["logs"] = Logs.of(said["logs"], said.pop("cut"))
     return DeadLetter(**said, ordinal=ordinal, exceptions=row.exceptions, kind=kind, payload=bytes(payload))

@@ -260,8 +260,8 @@ class Submitter:
     def _submit_span(self, span: Span, seal: Callable[[object], bytes]) -> None:
         """Put elements that one message stands for."""
         messages, first = span.messages(seal), next(iter(span))
-        if messages.length > self._limit:
-            raise MessageTooLarge(position=self.count, size=messages.length, limit=self._limit)
+        if (size := max(lengths := messages.lengths())) > self._limit:
+            raise MessageTooLarge(position=self.count + lengths.index(size), size=size, limit=self._limit)
         for lo in range(0, len(span), AT_ONCE):
             hi = min(lo + AT_ONCE, len(span))
             self.digest.extend(span.digested(lo, hi, seal))

@@ -603,7 +603,7 @@ class RunSender(Sender):
 
     def extend(self, first: Any, messages: Numbered) -> None:
         """Hand over neighbours, given the first of them, and wait while the buffer is full."""
-        self._hand(first, messages, len(messages), messages.length)
+        self._hand(first, messages, len(messages), messages.nbytes)
 
     def _hand(self, element: Any, payload: bytes | Numbered, n: int, size: int) -> None:
         if not self._weighs:
@@ -676,10 +676,12 @@ class RunSender(Sender):
         buffer, first = self.buffer, self.buffer[0]
         if isinstance(first, Numbered):
             buffer.popleft()
+            n = min(n, max(1, self.frame_bytes * len(first) // first.nbytes))
             if n >= len(first):
-                return first, first.length
+                return first, first.nbytes
             buffer.appendleft(first.cut(n, len(first) - n))
-            return first.cut(0, n), 0
+            first = first.cut(0, n)
+            return first, len(first.column)
         # First about as many as fit by their mean size, which costs no look at each; then no more than really fit.
         mean = self.buffered_bytes / len(buffer)
         n = max(1, min(n, len(buffer), int(self.frame_bytes / max(1.0, mean))))
