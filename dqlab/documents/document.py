@@ -453,6 +453,9 @@ class Document(SuggestsAttributes):
         ColumnNotFound
             There is no such column; a `KeyError`. Other errors as for `row`, of this column alone.
         """
+        part = self.part
+        if type(part) is Row:
+            return parquet.cell(self.where, self.version, self.key, part, column)
         return _cell_of(self, column)
 
     # Without these, Python treats an object with `__getitem__` as a sequence, and asks for items 0, 1, 2.
@@ -677,8 +680,6 @@ def _row_of(document: Document) -> dict[Any, Any]:
 def _cell_of(document: Document, column: Any) -> Any:
     """Return one value of a row."""
     part, kind = document.part, type(document.part)
-    if kind is Row:
-        return parquet.cell(document.where, document.version, document.key, part, column)  # type: ignore[arg-type]
     if kind is Line:
         return lines.cell(document.where, document.version, document.key, part, column)  # type: ignore[arg-type]
     if kind is Inline:

@@ -44,7 +44,15 @@ class _Changed(Exception):
 
 def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
     """Return one value of a row, or raise `DocumentChanged` for another file, `ValueUnreadable` for such a value."""
+    group, at, columns, _ = part
+    last = _last
     try:
+        # Nearly every document lies near the one before. Use a local copy: other slots set `_last` too.
+        same = last.group == group and last.columns == columns and last.version == version
+        if same and last.place == place_of(where):
+            start, values = last.near.get(column, _NONE)  # read at once: other slots replace it
+            if 0 <= at - start < len(values):
+                return values[at - start]
         return _cell(where, version, part, column)
     except CannotRead as error:
         unreadable(key, column, where, error.args[0])
@@ -55,20 +63,15 @@ def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
 
 def _cell(where: str, version: str, part: Row, column: Any) -> Any:
     global _last
-    group, at, columns, added = part
-    last = _last
-    # Nearly every document lies in the row group of the one before. Use a local copy: other slots set `_last` too.
-    if last.is_of(place_of(where), version, group, columns) and column in last.names:
-        return last.value(at, column)
     table = _table(where, version)
-    chosen = table.chosen(columns)
+    chosen = table.chosen(part.columns)
     if column not in chosen:
-        more = dict(added)
+        more = dict(part.added)
         if column not in more:
             check_column(column, (*chosen, *more), where, "read")
         return more[column]
     _last = last = _batches(table, version, part, (column,))
-    return last.value(at, column)
+    return last.value(part.at, column)
 
 
 def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
@@ -204,22 +207,22 @@ class _Batches:
     def __init__(self, table: ParquetTable | None, version: str, part: Row, names: Sequence[str] = ()) -> None:
         self.place, self.version = "" if table is None else place_of(table.where), version
         self.group, self.columns = part.group, part.columns
+        self.near: dict[Any, tuple[int, list[Any]]] = {}
+        """The values of each column around the row that was read last, and the position of the first of them."""
         self.names = frozenset(names)
         self.order = list(names)
         # Not a bound method: the reference cycle would keep the file open until the next garbage collection.
         self._forward: Forward[_Batch] = Forward(partial(_decode, table, version, self.group, self.order), GROUP_BYTES)
         self._piece: Piece[_Batch] | None = None
 
-    def is_of(self, place: Hashable, version: str, group: int, columns: int) -> bool:
-        """Return whether these are the batches of a row with these columns."""
-        return self.group == group and self.version == version and self.place == place and self.columns == columns
-
     def value(self, index: int, name: str) -> Any:
         """Return the value of a row, by its position in the group."""
         piece = self._piece  # read once: other slots replace it
         if piece is None or not piece.start <= index < piece.stop:
             self._piece = piece = self._forward.at(index)
-        return piece.held.value(index - piece.start, name)
+        start, values = piece.held.block(index - piece.start, name)
+        self.near[name] = start + piece.start, values
+        return values[index - piece.start - start]
 
 
 def _decode(table: ParquetTable | None, version: str, group: int, names: list[str]) -> Iterator[Piece[_Batch]]:
@@ -235,6 +238,7 @@ def _decode(table: ParquetTable | None, version: str, group: int, names: list[st
         raise
 
 
+_NONE: tuple[int, list[Any]] = (0, [])
 _last = _NOTHING = _Batches(None, "", Row(-1, 0))
 """The batches of the row that was read last, in any slot."""
 
@@ -259,22 +263,17 @@ class _Batch:
         self._lists: dict[tuple[str, int], list[Any]] = {}
         self._lock = threading.Lock()
 
-    def value(self, index: int, name: str) -> Any:
-        block = index // self._rows
-        values = self._lists.get((name, block))
-        if values is None:
-            values = self._block(name, block)
-        return values[index - block * self._rows]
-
-    def _block(self, name: str, block: int) -> list[Any]:
+    def block(self, index: int, name: str) -> tuple[int, list[Any]]:
+        """Return the values around a row, and the position of the first of them."""
+        start = index - index % self._rows
         with self._lock:
-            values = self._lists.get((name, block))
+            values = self._lists.get((name, start))
             if values is None:
-                part = self._batch.column(self._at[name]).slice(block * self._rows, self._rows)
-                values = self._lists[name, block] = values_of(part)
+                part = self._batch.column(self._at[name]).slice(start, self._rows)
+                values = self._lists[name, start] = values_of(part)
                 if len(self._lists) > self._most:
                     del self._lists[next(iter(self._lists))]
-            return values
+            return start, values
 
 
 def _pyarrow_parquet() -> Any:
