@@ -17,6 +17,7 @@ from typing import Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import HALT
+from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.transport.calls import ControlCall, WatchCall
 from dqlab.cluster.transport.wire import Packed, unpack
 from dqlab.documents.storage import located, reconnect, refuses, root_of
@@ -70,7 +71,7 @@ class Refusals:
         for place, (index, _, _, key), _, (failure,) in undecided:
             # A failure is retried, though many servers call a refused file missing.
             outcome, payload = (Outcome.RETURN, b"") if paused else (Outcome.FAIL, bytes(failure))
-            chunk.done.replace(place, [(index, outcome, payload, key)])
+            chunk.done.replace(place, Columns.of([(index, outcome, payload, key)]))
 
     async def _is_paused(self, chunk: Chunk, before: set[str], shards: Mapping[int, _Calls]) -> bool:
         """Return whether a run is paused for credentials, after pausing it if a storage refuses what it gave before."""

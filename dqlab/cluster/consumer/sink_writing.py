@@ -17,9 +17,10 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
-from dqlab.cluster.consumer.running.chunk import Chunk, Done
+from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.sink_rows import acked_payloads, opened_rows, settled_rows
+from dqlab.cluster.consumer.running.outcomes import Columns
+from dqlab.cluster.consumer.running.sink_rows import opened_rows, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.blocking import hold
 from dqlab.cluster.transport.calls import FindSinkCall
@@ -65,20 +66,20 @@ class _Lot:
     """Finished messages of a chunk that wait to be written, and the future of their outcomes."""
 
     chunk: Chunk
-    done: list[Done]
-    ready: asyncio.Future[list[Done]]
+    done: Columns
+    ready: asyncio.Future[Columns]
     since: float
     rows: int = field(init=False)
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        payloads = acked_payloads(self.done)
-        self.rows, self.nbytes = len(payloads), sum(map(len, payloads))
+        self.rows = self.done.outcomes.count(Outcome.ACK)
+        self.nbytes = sum(map(len, self.done.payloads))
 
     @property
     def given_up(self) -> bool:
         """Whether no row of the lot is wanted any more."""
-        return self.ready.done() or all(index in self.chunk.cancelled for index, _, _, _ in self.done)
+        return self.ready.done() or self.chunk.cancelled.issuperset(self.done.positions)
 
 
 class Gathering:
@@ -132,7 +133,7 @@ class Gathering:
             await asyncio.wait((with_news,), timeout=10 * LOOK_S)
             with_news.cancel()
 
-    async def keep(self, chunk: Chunk, done: list[Done]) -> list[Done]:
+    async def keep(self, chunk: Chunk, done: Columns) -> Columns:
         """Write the acked rows among some outcomes, together with other lots, and return the outcomes to settle."""
         loop = asyncio.get_running_loop()
         lot = _Lot(chunk, done, loop.create_future(), loop.time())
@@ -223,11 +224,11 @@ class Gathering:
             for lot in [lot for lot in lots if not wanted or lot.given_up]:
                 lots.remove(lot)
                 if not lot.ready.done():
-                    lot.ready.set_result([(index, Outcome.RETURN, b"", None) for index, _, _, _ in lot.done])
+                    lot.ready.set_result(Columns.returned(lot.done.positions))
         if self.held:
             await self._report("")
 
-    async def _written(self, part: str, lots: list[_Lot], *, hurried: bool) -> list[list[Done]]:
+    async def _written(self, part: str, lots: list[_Lot], *, hurried: bool) -> list[Columns]:
         work = [(lot.chunk, lot.done) for lot in lots]
         writing = asyncio.wrap_future(self._thread.submit(partial(self._write_part, part, work, hurried=hurried)))
         while not (await asyncio.wait((writing,), timeout=SLOW_S))[0]:
@@ -238,19 +239,17 @@ class Gathering:
         self.held = why
         return bool(await self._hold(why))
 
-    def _write_part(self, part: str, work: list[tuple[Chunk, list[Done]]], *, hurried: bool) -> list[list[Done]]:
+    def _write_part(self, part: str, work: list[tuple[Chunk, Columns]], *, hurried: bool) -> list[Columns]:
         """Write rows, in the thread of this sink, and return the outcomes of each chunk."""
-        rows = SinkRows()
-        opened = []
-        for chunk, done in work:
-            mine, others = opened_rows(chunk, done, self._origin)
-            rows.extend(mine)
-            opened.append(others)
+        rows, opened = SinkRows(), [opened_rows(chunk, done, self._origin) for chunk, done in work]
+        for each in opened:
+            rows.extend(each.rows)
         references = self._writer.write(part, rows, hurried=hurried) if rows else []
-        left, made = iter(references), list[list[Done]]()
-        for (chunk, done), others in zip(work, opened, strict=True):
-            made.append(settled_rows(chunk, done, others, left, self._origin))
-        self.written += len(rows)
+        self.written, at = self.written + len(rows), 0
+        made = list[Columns]()
+        for (chunk, _), each in zip(work, opened, strict=True):
+            made.append(settled_rows(chunk, each, references[at : at + len(each.rows)], self._origin))
+            at += len(each.rows)
         return made
 
 
@@ -287,7 +286,7 @@ class Sinks:
 
     async def keep(self, chunk: Chunk, shards: dict[int, Any]) -> None:
         """Write the rows of a chunk's finished messages, if its run has a sink."""
-        if chunk.lease.sink and (taken := chunk.pending()):
+        if chunk.lease.sink and (taken := chunk.pending()).payloads:
             chunk.refer(await (await self.of(chunk.run, shards, chunk.lease.shard)).keep(chunk, taken))
 
     def piece(self, run: bytes) -> int:

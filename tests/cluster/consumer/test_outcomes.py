@@ -448,14 +448,13 @@ def test_what_is_in_a_sink_is_not_written_again_when_its_settlement_is_cut() -> 
         chunk.done.append((at, Outcome.FAIL if at % 2 else Outcome.ACK, failed if at % 2 else b"result", None))
     taken = chunk.pending()
     chunk.done.append((0, Outcome.RETURN, b"", None))  # as if one had come meanwhile
-    chunk.refer(
-        [(at, outcome, b"ref" if outcome is Outcome.ACK else payload, key) for at, outcome, payload, key in taken]
-    )
+    payloads = zip(taken.outcomes, taken.payloads, strict=True)
+    chunk.refer(taken._replace(payloads=[b"ref" if outcome is Outcome.ACK else payload for outcome, payload in payloads]))
 
     settled: dict[int, bytes] = {}
     while (settlement := chunk.collect(most_bytes=1 << 20)) is not None:
         settled |= {id: payload for id, (_, outcome, payload, _) in told(settlement).items() if not outcome}
-        assert len(chunk.pending()) == 1
+        assert len(chunk.pending().payloads) == 1
 
     assert set(settled.values()) == {b"ref"}
     assert len(settled) == 250

@@ -15,6 +15,7 @@ from dqlab.cluster.consumer import refusals as module
 from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
+from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.progress import ShardProgress
@@ -239,13 +240,13 @@ def test_what_is_not_decided_yet_is_never_settled(monkeypatch: pytest.MonkeyPatc
     async def scenario(bench: Bench) -> None:
         chunk = bench.chunk()
         chunk.lease = replace(chunk.lease, sink=sink)
-        chunk.done.replace(0, [(0, Outcome.ACK, b"result", "0.txt")])
+        chunk.done.replace(0, Columns([0], [Outcome.ACK], [b"result"], ["0.txt"]))
 
         if sink:
             pending = chunk.pending()
-            assert pending == [chunk.done[0]]
+            assert list(zip(*pending, strict=True)) == [chunk.done[0]]
             chunk.refer(pending)
-            assert not chunk.pending()
+            assert not chunk.pending().payloads
         first = chunk.collect()
         assert first is not None
         assert (list(Settlement.decode(first).ids()), chunk.collect()) == ([1], None)
@@ -277,7 +278,7 @@ def test_documents_of_a_run_with_a_sink_are_decided_while_it_goes_on(monkeypatch
         slot._settle_meanwhile(chunk)
 
         await until(lambda: not chunk.undecided)
-        assert [outcome for _, outcome, _, _ in chunk.pending()] == [Outcome.FAIL] * 3
+        assert chunk.pending().outcomes == [Outcome.FAIL] * 3
         for task in slot._settling:
             task.cancel()
 

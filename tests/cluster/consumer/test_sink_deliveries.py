@@ -109,14 +109,15 @@ class Scene:
     def _written(self, chunk: Chunk) -> bytes | None:
         """Write what has ended as a part; return its settlement."""
         taken = chunk.pending()
-        if not taken:
+        if not taken.payloads:
             return None
         assert self.writer is not None
-        rows, others = opened_rows(chunk, taken, ORIGIN)
+        opened = opened_rows(chunk, taken, ORIGIN)
         self.parts += 1
-        references = iter(self.writer.write(f"{RUN.hex()[:8]}-c-{self.parts}", rows)) if rows else iter(())
-        chunk.refer(settled_rows(chunk, taken, others, references, ORIGIN))
-        return chunk.collect(len(taken))
+        rows = opened.rows
+        references = self.writer.write(f"{RUN.hex()[:8]}-c-{self.parts}", rows) if rows else []
+        chunk.refer(settled_rows(chunk, opened, references, ORIGIN))
+        return chunk.collect(len(taken.payloads))
 
     async def settle(self) -> None:
         """Write a part, and send its settlement: now, twice, later, or never."""

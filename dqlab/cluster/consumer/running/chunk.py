@@ -365,11 +365,10 @@ class Chunk:
         self.units += sum(map(self._weight_at, done.positions)) if self._paged else stop - start
         return settlement
 
-    def pending(self) -> list[Done]:
+    def pending(self) -> Columns:
         """Return the decided outcomes whose results are not in the sink yet, which `collect` leaves."""
         start = self._referred
-        done = self.done.columns(start, self.done.decided(start, start + SETTLE_MOST))
-        return list(zip(*done, strict=True))
+        return self.done.columns(start, self.done.decided(start, start + SETTLE_MOST))
 
     @property
     def news(self) -> bool:
@@ -391,10 +390,10 @@ class Chunk:
         """The place in `done` of the next outcome to settle or to write."""
         return self._referred if self.lease.sink else self._collected
 
-    def refer(self, done: Sequence[Done]) -> None:
+    def refer(self, done: Columns) -> None:
         """Replace the outcomes that `pending` returned by those that refer to the sink."""
         self.done.replace(self._referred, done)
-        self._referred += len(done)
+        self._referred += len(done.payloads)
 
     def sending(self) -> None:
         """Note that all collected outcomes are being sent, so that a shard may or may not know them."""
@@ -431,8 +430,7 @@ class Chunk:
 
     def _returned(self, indexes: list[int]) -> bytes | memoryview:
         """Pack messages that are given back."""
-        n = len(indexes)
-        return self._encode(Columns(indexes, [Outcome.RETURN] * n, [b""] * n, [None] * n), 0.0)
+        return self._encode(Columns.returned(indexes), 0.0)
 
     def _encode(self, done: Columns, busy_s: float) -> bytes | memoryview:
         """Pack outcomes."""
@@ -442,7 +440,7 @@ class Chunk:
         made = self._making(done) if recorded else None
         indexes, n = done.positions, len(done.positions)
         if tuple(indexes) != self._positions[indexes[0] : indexes[0] + n]:
-            done = Columns(*map(list, zip(*sorted(zip(*done, strict=True), key=_POSITION), strict=True)))
+            done = Columns.of(sorted(zip(*done, strict=True), key=_POSITION))
         riders = {
             name: entries for name, make in RIDERS.items() if recorded and (entries := make(self, done.positions))
         }

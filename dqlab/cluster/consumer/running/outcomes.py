@@ -6,7 +6,7 @@ one atomic step, and outcomes are counted by payloads, so that a counted one has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
@@ -34,6 +34,17 @@ class Columns(NamedTuple):
     outcomes: list[Outcome | Undecided]
     payloads: list[bytes]
     keys: list[str | None]
+
+    @classmethod
+    def of(cls, done: Iterable[Done]) -> Columns:
+        """Return outcomes by column."""
+        return cls(*map(list, zip(*done, strict=True)))
+
+    @classmethod
+    def returned(cls, positions: list[int]) -> Columns:
+        """Return the outcomes of messages that are given back."""
+        n = len(positions)
+        return cls(positions, [Outcome.RETURN] * n, [b""] * n, [None] * n)
 
 
 class Outcomes:
@@ -90,15 +101,12 @@ class Outcomes:
             return stop
         return next((place for place in range(start, stop) if self.outcome(place) is UNDECIDED), stop)
 
-    def replace(self, start: int, done: Sequence[Done]) -> None:
+    def replace(self, start: int, done: Columns) -> None:
         """Replace the outcomes from `start` on by others of the same messages."""
-        _, outcomes, payloads, keys = zip(*done, strict=True)
-        stop = start + len(done)
-        self.payloads[start:stop], self.keys[start:stop] = payloads, keys
-        for place, outcome in (
-            enumerate(outcomes, start) if self._others or outcomes.count(Outcome.ACK) < len(done) else ()
-        ):
-            self._others[place] = outcome
+        stop, outcomes = start + len(done.payloads), done.outcomes
+        self.payloads[start:stop], self.keys[start:stop] = done.payloads, done.keys
+        if self._others or outcomes.count(Outcome.ACK) < len(outcomes):
+            self._others.update(enumerate(outcomes, start))
 
     def release(self, start: int, stop: int) -> None:
         """Let go of the payloads and keys of some outcomes."""

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from itertools import islice, repeat
-from operator import itemgetter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from dqlab.cluster.consumer.running.chunk import Chunk, Done
+from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin, failed
-from dqlab.cluster.transport.sealed import open_value
+from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.sink_parts import SinkRows
 from dqlab.documents import label_of
 from dqlab.frame import Outcome
 
-__all__ = ["acked_payloads", "code_in", "columns_in", "opened_rows", "settled_rows"]
-
-_POSITION, _OUTCOME, _PAYLOAD, _KEY = map(itemgetter, range(4))
+__all__ = ["Opened", "code_in", "columns_in", "opened_rows", "settled_rows"]
 
 
 def code_in(blob: bytes | None) -> str:
@@ -33,40 +30,34 @@ def columns_in(blob: bytes | None) -> dict[str, Any] | None:
     return columns
 
 
-def acked_payloads(done: Sequence[Done]) -> list[bytes]:
-    """Return the payloads of the acks among some outcomes."""
-    return list(map(_PAYLOAD, done if _all_acked(done) else [each for each in done if each[1] is Outcome.ACK]))
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Outcomes whose results are to be written."""
+
+    done: Columns
+    """What is to be settled, but for the results."""
+    places: Sequence[int]
+    """Which of them are rows."""
+    rows: SinkRows
 
 
-def _all_acked(done: Sequence[Done]) -> bool:
-    return list(map(_OUTCOME, done)).count(Outcome.ACK) == len(done)
-
-
-def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[SinkRows, list[Done | None]]:
-    """Return results as rows, and for each outcome None if it became a row, else the outcome to settle."""
-    # A result that cannot be opened here becomes a failure of its message.
-    code, acked = chunk.code, Outcome.ACK
-    kept, values, others = list[Done](), list[Any](), list[Done | None]()
-    if _all_acked(done):
+def opened_rows(chunk: Chunk, done: Columns, origin: Origin) -> Opened:
+    """Open results as rows."""
+    acked, payloads, values = Outcome.ACK, done.payloads, list[Any]()
+    places: Sequence[int] = range(len(payloads))
+    if done.outcomes.count(acked) < len(payloads):
+        places = [place for place in places if done.outcomes[place] is acked]
+    try:
         # All at once, as nearly always; a value that cannot be opened is found below.
-        with suppress(Exception):
-            values = [open_value(payload) for _, _, payload, _ in done]
-            kept, others = list(done), [None] * len(done)
-    for each in () if kept else done:
-        index, outcome, payload, key = each
-        other: Done | None = None if outcome is acked else each
-        if other is None:
-            try:
-                values.append(open_value(payload))
-            except Exception as error:  # noqa: BLE001 - opening runs users' code
-                other = failed(index, error, origin, code, key, 0.0)
-            else:
-                kept.append(each)
-        others.append(other)
-    if not kept:
-        return SinkRows(), others
+        values = [pickle.loads(payloads[place]) for place in places]
+    except Exception:  # noqa: BLE001 - opening runs users' code
+        done, places, values = _opened_one_by_one(chunk, done, places, origin)
+    if not places:
+        return Opened(done, places, SinkRows())
     # Column by column: a loop over rows takes as long as writing them.
-    n, indexes, keys = len(kept), list(map(_POSITION, kept)), list(map(_KEY, kept))
+    n, indexes, keys = len(places), [done.positions[place] for place in places], done.keys
+    if n < len(payloads):
+        keys = [keys[place] for place in places]
     now = time.perf_counter()
     since, versions = time.time() - now, chunk.versions
     labels = keys if keys.count(None) == n else [None if key is None else label_of(key) for key in keys]
@@ -75,41 +66,37 @@ def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[Sin
         labels,
         values,
         [versions.get(index) for index in indexes] if versions else [None] * n,
-        [code] * n,
+        [chunk.code] * n,
         chunk.seconds_at(indexes),
         chunk.attempts_at(indexes),
         [chunk.lease.consumer] * n,
         [since + (ended or now) for ended in chunk.ended_at(indexes)],
     )
-    return SinkRows(columns, [] if chunk.columns is None else [chunk.columns]), others
+    return Opened(done, places, SinkRows(columns, [] if chunk.columns is None else [chunk.columns]))
 
 
-def settled_rows(
-    chunk: Chunk,
-    done: Sequence[Done],
-    others: Sequence[Done | None],
-    references: Iterator[bytes | Exception],
-    origin: Origin,
-) -> list[Done]:
+def _opened_one_by_one(
+    chunk: Chunk, done: Columns, places: Sequence[int], origin: Origin
+) -> tuple[Columns, list[int], list[Any]]:
+    """Return outcomes, the places of results among them, and their values; others have become failures."""
+    found, rows, values = list(zip(*done, strict=True)), list[int](), list[Any]()
+    for place in places:
+        index, _, payload, key = found[place]
+        try:
+            values.append(pickle.loads(payload))
+            rows.append(place)
+        except Exception as error:  # noqa: BLE001 - opening runs users' code
+            found[place] = failed(index, error, origin, chunk.code, key, 0.0)
+    return Columns.of(found), rows, values
+
+
+def settled_rows(chunk: Chunk, opened: Opened, references: Sequence[bytes | Exception], origin: Origin) -> Columns:
     """Return the outcomes to settle, with references in place of results and failures of rows that the sink rejects."""
-    # Takes as many references as the chunk has rows: the iterator goes on to the next chunk. `others` is what
-    # `opened_rows` has returned for the same outcomes.
-    acked, code = Outcome.ACK, chunk.code
-    if not any(others):
-        some = list(islice(references, len(done)))
-        if set(map(type, some)) == {bytes}:
-            acks = repeat(acked, len(some))
-            return list(zip(map(_POSITION, done), acks, some, map(_KEY, done), strict=True))  # type: ignore[arg-type]
-        references = iter(some)
-    made: list[Done] = []
-    for each, other in zip(done, others, strict=True):
-        if other is not None:
-            made.append(other)
-            continue
-        index, _, _, key = each
-        reference = next(references)
+    positions, outcomes, payloads, keys = done = Columns(*map(list, opened.done))
+    for place, reference in zip(opened.places, references, strict=True):
         if isinstance(reference, bytes):
-            made.append((index, acked, reference, key))
+            payloads[place] = reference
         else:
-            made.append(failed(index, reference, origin, code, key, 0.0))
-    return made
+            failure = failed(positions[place], reference, origin, chunk.code, keys[place], 0.0)
+            _, outcomes[place], payloads[place], _ = failure
+    return done
