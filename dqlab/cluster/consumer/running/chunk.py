@@ -117,7 +117,6 @@ class Chunk:
         self.document: tuple[int, str] | None = None
         """Position and key of the document that began last; the keys of other elements are unknown here."""
         self._steps: dict[int, tuple[int, int]] = {}
-        self._began = self._spent = 0.0
         self.stopped = self.over = self.early = False
         import asyncio  # here: a process that only runs functions starts in half the time without it
 
@@ -130,8 +129,8 @@ class Chunk:
         self._confirmed = self._sent = self._collected = self._referred = 0
         """Prefixes of `done`, by length: acknowledged by the shard, sent to it, taken by `collect`, and, with a sink,
         written there, so that `collect` may take it."""
+        self._began = self._spent = self.busy_collected = 0.0
         self._collected_bytes = 0
-        self.busy_collected = 0.0
         self._given_back: set[int] = set()
         self.ahead: ReadAhead | None = None
         self._messages: list[bytes] | None = None

@@ -92,7 +92,9 @@ def _opened_one_by_one(
 
 def settled_rows(chunk: Chunk, opened: Opened, references: Sequence[bytes | Exception], origin: Origin) -> Columns:
     """Return the outcomes to settle, with references in place of results and failures of rows that the sink rejects."""
-    positions, outcomes, payloads, keys = done = Columns(*map(list, opened.done))
+    before = opened.done
+    done = Columns(list(before.positions), list(before.outcomes), list(before.payloads), list(before.keys))
+    positions, outcomes, payloads, keys = done
     for place, reference in zip(opened.places, references, strict=True):
         if isinstance(reference, bytes):
             payloads[place] = reference
