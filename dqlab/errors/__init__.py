@@ -15,7 +15,8 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed
     │               DocumentsLost · ResultsMissing · ResultsForgotten · RunCancelled · RunStalled
-    │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · AllFailed
+    │               SubmissionIncomplete ── Rehearsed
+    │               DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
     │               JoinStalled · DocumentsRefused · PartsMissing
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
@@ -862,6 +863,15 @@ class SubmissionIncomplete(RunError):
         before = f"The {many(position, 'element')} before it {were} submitted and {go} on"
         so_far = f"{before}; their results: run.results(errors='skip')." if position else "Nothing was submitted."
         super().__init__(run=run, position=position, reason=reason, left=left or so_far)
+
+
+class Rehearsed(SubmissionIncomplete):
+    """A sample of the input was submitted, and the rest waits until its user decides."""
+
+    text = (
+        "run {run!r} has {reason}, and the rest waits for you: run.rehearsal shows what the sample says, run.go() "
+        "submits the rest, run.cancel() gives it up. Results of the sample: run.results(errors='skip')."
+    )
 
 
 class DocumentsNotPut(RunError):

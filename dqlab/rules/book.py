@@ -25,7 +25,7 @@ from dqlab.rules.stopping import Stop
 from dqlab.stats.eta import Effort
 from dqlab.texts import one_line
 
-__all__ = ["ABANDONED", "CANCELLED", "CUT_OFF", "WORDS", "Book", "CodeRecord", "RunRecord"]
+__all__ = ["ABANDONED", "CANCELLED", "CUT_OFF", "REHEARSED", "WORDS", "Book", "CodeRecord", "RunRecord"]
 
 CANCELLED = "it was cancelled"
 """Why the input of a run cancelled during submission is incomplete."""
@@ -40,6 +40,8 @@ _LOOKS = 500
 """Stretches of ids that a report may look at, on average, for the functions that have yet to run."""
 CUT_OFF = "the process that submitted it ended"
 """Why an input is incomplete when no reason was given."""
+REHEARSED = "rehearsed "
+"""Begins the reason why an input is incomplete of which a sample alone was submitted, until its user decides."""
 
 
 class CodeRecord(TypedDict):
@@ -260,7 +262,8 @@ class Book:
     def named_functions(self) -> set[bytes]:
         """Return the functions kept for this lane, which are those that may run again, and the run's newest."""
         named, lane = self.lane.named_functions(), self.lane
-        if self.record is not None and (lane.batches or not lane.sealed or lane.counts[State.LOST]):
+        may_go_on = self.record is not None and self.record.incomplete is not None and not self.record.cancelled
+        if self.record is not None and (lane.batches or not lane.sealed or lane.counts[State.LOST] or may_go_on):
             newest = self.record.code.get("blob")
             if newest:
                 named.add(newest)

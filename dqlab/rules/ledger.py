@@ -13,7 +13,7 @@ from typing import Any
 
 from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
-from dqlab.rules.book import CANCELLED, CUT_OFF, WORDS, Book, RunRecord
+from dqlab.rules.book import CANCELLED, CUT_OFF, REHEARSED, WORDS, Book, RunRecord
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.journal import Op
 from dqlab.rules.lane import Lane
@@ -377,6 +377,8 @@ class Ledger:
             record.cancelled |= meta.setdefault("cancelled", incomplete)  # the same when read from a log
         if not lane.sealed:
             self._seal(run, sum(lane.counts), incomplete=CANCELLED)
+        elif record is not None and (record.incomplete or "").startswith(REHEARSED):
+            record.incomplete = CANCELLED  # it no longer waits for its user
         return self.shard.cancel(run)
 
     def _adopt(self, run: bytes, meta: dict[str, Any]) -> int:

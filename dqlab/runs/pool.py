@@ -233,6 +233,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         resources: Mapping[str, float] | None = None,
         stop_if: int | float | Literal["auto"] | None = "auto",
         sink: Parquet | Files | OwnSink | str | os.PathLike[str] | None = None,
+        rehearse: int | None = None,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
         init: Mapping[str, Any] | None = None,
@@ -292,6 +293,11 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             a folder or a URL; ``dq.Files("txt/{key}.txt")``; or your own object with ``open``,
             ``write`` and ``commit``, see `dqlab.datasets.sinks.OwnSink`. The folder must be empty or new, and belongs
             to the run until ``run.drop(data=True)``; the run reads its results and tables from this folder.
+        rehearse : int, optional
+            Submit only so many documents, drawn from the whole input, before the rest waits for ``run.go()``; see
+            ``run.rehearsal``. `map` then reads the whole input before it returns. Of an iterator, whose other documents
+            are unknown, the first are taken. An input of no more documents runs at once. Default: none, and a run of
+            that name that waits still does; with 0 it goes on.
         consumers : {"auto"} or None
             "auto": one consumer on every consumer worker, including workers that join later.
         cell : int, optional
@@ -350,6 +356,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if consumers not in ("auto", None):
             raise BadOption(option="consumers", value=consumers, problem="must be 'auto' or None.")
         stop = as_stop(stop_if)
+        if rehearse is not None:
+            check_count("rehearse", rehearse, least=0)
         into = None if sink is None else as_sink(sink, _sealed_sink)
         if into is not None:
             into.check()
@@ -375,6 +383,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             needs=needs_of(gpus, resources),
             stop=stop,
             sink=into,
+            rehearse=rehearse,
             serve=consumers == "auto",
             cell=cell,
             plan=planned(fn, init=init, setup=setup, returns=None if returns is None else declared(returns)),

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, groupby, islice
+from itertools import accumulate, chain, groupby, islice, repeat
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
@@ -608,6 +608,20 @@ class Results(Values, StaysHere, SuggestsAttributes):
         """Yield the ordinal of each row and the reference to it, for a run with a sink."""
         for stretch in chain.from_iterable(self._pages(0, len(self))):
             yield from zip(range(stretch.ordinal, stretch.end), stretch.values, strict=True)
+
+    @property
+    def in_sink(self) -> bool:
+        """Whether the values are rows of a sink."""
+        return self._reader is not None
+
+    def made(self) -> Iterator[tuple[int, Any, float, int | None]]:
+        """Yield (ordinal, value, seconds, attempts), with NaN and None for what was not recorded."""
+        for stretch in self._read(0, len(self)):
+            lineage = stretch.lineage or Lineage(None, 0, len(stretch.values))
+            attempts = chain.from_iterable(repeat(value, n) for value, n in lineage.runs("_attempts"))
+            yield from zip(
+                range(stretch.ordinal, stretch.end), stretch.values, lineage.seconds(), attempts, strict=True
+            )
 
     def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
         """Yield the key of each value, with the object that replaces the value or None."""

@@ -56,9 +56,11 @@ from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.one_document import Slowest
+from dqlab.runs.rehearsal import Rehearsal
 from dqlab.runs.results import InPlace, Results, check_errors
 from dqlab.runs.run_wait import RunWait
 from dqlab.runs.submit.mapping import Submitter
+from dqlab.runs.submit.sampling import Drawn, SampleSubmitter
 from dqlab.runs.tables import Errors, RunTables
 from dqlab.runs.typed import TypedCodes
 from dqlab.runs.waiting import Deadline
@@ -81,6 +83,7 @@ REPORTED_WITHIN = 0.8
 """Share of the seconds that are left in which shards report. The others are for a shard that did not, to say why."""
 SAID_WITHIN = 1.0
 """Seconds to wait for the queue's answer when a run is printed."""
+_MAP_AGAIN = "Map the same documents under its name again: lab.map(fn, documents, name=...).go()"
 ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError)
 """Errors of an input that was sent only in part; the results of that part belong to the run."""
 
@@ -120,6 +123,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     handle: Handle
     submitter: Submitter | None = None
     on_drop: Callable[[Run], None] = field(default=lambda run: None, repr=False)
+    drawn: Drawn | None = field(default=None, repr=False)
+    """The sample that was submitted first, if this process drew one."""
 
     doubt: tuple[str, DqlabError] | None = field(default=None, repr=False)
     """Hash of other code that was mapped under this name, and the error for reading results."""
@@ -160,6 +165,61 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def resume(self) -> Self:
         """Continue after `pause`."""
         return self._order("resume")
+
+    def go(self) -> Self:
+        """Submit the rest of a run that was rehearsed; return at once.
+
+        What the sample has done counts. If the sample was retried with new code, the rest runs that code too. Nothing
+        happens if the run has gone on already.
+
+        Raises
+        ------
+        RunError
+            This process does not have the run's input. Map the same documents under the run's name again, then call
+            `go`. Nothing was submitted.
+        RunExists
+            The input has changed since the sample was drawn, or other code was mapped. Nothing was submitted.
+
+        Examples
+        --------
+        >>> run = lab.map(parse, papers, name="parse", rehearse=30)  # doctest: +SKIP
+        >>> print(run.rehearsal)  # doctest: +SKIP
+        >>> run.go().wait()  # doctest: +SKIP
+        """
+        self._wait.raise_other_input()
+        asked = self.submitter
+        if isinstance(asked, SampleSubmitter):
+            asked.go()
+            self.at_end = None
+        elif self._progress().rehearsed:
+            raise RunError(run=self.name, reason=f"the rest is not known in this process. {_MAP_AGAIN}")
+        return self
+
+    @property
+    def rehearsal(self) -> Rehearsal:
+        """What the sample of the run says; waits until the sample is settled.
+
+        Raises
+        ------
+        RunError
+            The run was not rehearsed, or this process does not have its input.
+        """
+        asked = self.submitter
+        drawn = asked.drawn if isinstance(asked, SampleSubmitter) else self.drawn
+        if drawn is None:
+            known = self._progress().rehearsed
+            why = f"its input is not known in this process. {_MAP_AGAIN}" if known else "it was not rehearsed."
+            raise RunError(run=self.name, reason=why)
+        if isinstance(asked, SampleSubmitter):
+            with self._wait.interruptible(), shown(self):
+                self._wait.settled(Deadline(None), self._wait.raise_other_input)
+            if asked.error is not None:
+                self._wait.raise_submission()
+        return Rehearsal.of(self, drawn, self._progress(covered=True))
+
+    def results_at(self, ordinals: Sequence[tuple[int, int]]) -> Results:
+        """Return the values at some half-open ranges of ordinals, which must have results."""
+        return self._covered(self._progress(), list(ordinals), None)
 
     def left(self, *, timeout: float) -> str:
         """Return in words how many documents have no outcome, or "" if the run is done or cancelled."""

@@ -26,7 +26,7 @@ from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.sealed import blob_hash, with_options
 from dqlab.config import check_name
 from dqlab.datasets.sinks import Sink, check_free, claim, let_go, same_sink, sink_of, target_of
-from dqlab.documents import options_of
+from dqlab.documents import Documents, options_of
 from dqlab.errors import (
     ActorGone,
     BadOption,
@@ -41,6 +41,7 @@ from dqlab.frame import Kind
 from dqlab.keywords import meant
 from dqlab.plan import Plan
 from dqlab.rules.book import CodeRecord
+from dqlab.rules.ranges import Ranges
 from dqlab.rules.retry import Retry
 from dqlab.rules.stopping import Stop
 from dqlab.rules.submitted import Submitted
@@ -53,6 +54,7 @@ from dqlab.runs.marks import mark, owner
 from dqlab.runs.run import Run
 from dqlab.runs.submit.classes import tell_class
 from dqlab.runs.submit.mapping import Submitter, as_mapped
+from dqlab.runs.submit.sampling import Drawn, SampleSubmitter, draw
 from dqlab.runs.submit.sender import Entry, RunSender
 from dqlab.runs.submit.weights import unit_of
 from dqlab.user_frames import level_of_user
@@ -130,6 +132,7 @@ class RunBook:
         needs: dict[str, float],
         stop: Stop | None,
         sink: Sink | None,
+        rehearse: int | None,
         serve: bool,
         cell: int | None,
         plan: Plan,
@@ -147,13 +150,20 @@ class RunBook:
         }
         if name is not None:
             check_name(name, kind="run")
+        drawn: Drawn | None = None
+        if rehearse and (name is None or on_existing == "new" or self.find(name) is None):
+            # Before the lock, too: it reads the whole input.
+            drawn = draw(elements, rehearse, options_of(elements))
+            elements = drawn.elements
         with self._alone(name), self._lock:
             found = self.find(name) if name is not None else None
             if serve:
                 self._serve(pool)
             if found is not None and on_existing != "new":
                 entry = Entry(Kind.ELEMENT, hash, blob)
-                run = self._again(found, fn, elements, code, version, entry, on_existing, sink, planned=bool(plan))
+                run = self._again(
+                    found, fn, elements, code, version, entry, on_existing, sink, rehearse, planned=bool(plan)
+                )
                 if on_existing == "attach":
                     warn_of_uncertain(found.name, version)
                 return run
@@ -161,9 +171,12 @@ class RunBook:
                 if sink is not None and (target := target_of(sink)) is not None:
                     check_free(target, found.name, "")  # before the drop: a taken folder must not cost the old run
                 self._as_it_is(found).drop()
+            if rehearse and drawn is None:  # the run that was there has been dropped meanwhile
+                drawn = draw(elements, rehearse, options_of(elements))
+                elements = drawn.elements
             name = name if name is not None else self._fresh_name(version.name)
             run = self._start(
-                pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process, needs, stop, sink
+                pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process, needs, stop, sink, drawn
             )
             mark(self._link, "submit", pool.name, cell=cell)
             return run
@@ -312,8 +325,10 @@ class RunBook:
         needs: dict[str, float],
         stop: Stop | None,
         sink: Sink | None,
+        drawn: Drawn | None = None,
     ) -> Run:
-        id, options = uuid.uuid4().bytes, options_of(elements)
+        given = elements if drawn is None else drawn.given
+        id, options = uuid.uuid4().bytes, options_of(given)
         entry, code = _bringing(options, entry, code)
         record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id}
         record |= {} if stop is None else {"stop_if": stop.limit, "stop_despite": stop.despite}
@@ -321,7 +336,7 @@ class RunBook:
         record |= {"needs": needs} if needs else {}
         record |= {} if sink is None else {"sink": sink.record()}
         record |= {"options": options} if options else {}
-        record |= {"unit": unit} if (unit := unit_of(elements)) else {}
+        record |= {"unit": unit} if (unit := unit_of(given)) else {}
         opening = Open(id, record, None if retry is None else retry.record())
         sender = RunSender(
             pool.handle.of_run(name),
@@ -332,8 +347,13 @@ class RunBook:
             maxsize=pool.options["maxsize"],
             max_bytes=pool.options["max_bytes"],
         )
-        submitter = Submitter(name, elements, sender)
-        run = Run(name, id, pool.handle, submitter, on_drop=self._dropped)
+        run = Run(name, id, pool.handle, on_drop=self._dropped)
+        if drawn is not None and drawn.asks:
+            run.drawn = drawn
+            submitter: Submitter = SampleSubmitter(name, drawn, sender, lambda: self._go(run))
+        else:
+            submitter = Submitter(name, elements, sender)
+        run.submitter = submitter
         claimed = sink is not None and claim(sink, name, id.hex(), pool.options.get("store", {}).get("directory", ""))
         try:
             # Before the shards know the run: `_is_left` cuts off an open run that this process does not submit.
@@ -414,6 +434,7 @@ class RunBook:
         entry: Entry,
         on_existing: str,
         sink: Sink | None,
+        rehearse: int | None,
         *,
         planned: bool,
     ) -> Run:
@@ -452,23 +473,17 @@ class RunBook:
             if then is not None:  # the same iterator, which a thread already reads: there is nothing to compare
                 then()
             return run
-        bounds = next((pool.options for pool in self._pools() if pool.name == run.queue), {})
-        sender = RunSender(
-            run.handle,
-            entry,
-            run=run.id,
-            producer=uuid.uuid4().bytes,
-            opening=Open(run.id, record.opening()),
-            maxsize=bounds.get("maxsize"),
-            max_bytes=bounds.get("max_bytes"),
-        )
+        sender = self._sender(run, entry, progress)
         if sending or not progress.sealed:
             return self._meanwhile(run, elements, sender, retries=retries)
         if retries:
             _tell_nothing_failed(run.name, progress, code["hash"])
         cut_off = progress.incomplete is not None and not progress.cancelled
-        before = record.input.extended(progress.came)
-        sender.go_on([counts.all for counts in progress.by_shard], before.held)
+        before = _holding(sender, progress)
+        rest = self._unless_asked(run, elements, sender, before, progress, rehearse, then) if cut_off else elements
+        if rest is None:
+            return run
+        elements = rest
         run.submitter = Submitter(
             run.name,
             elements,
@@ -487,6 +502,75 @@ class RunBook:
             self._as_it_is(run)
             raise copy(error)  # raising the kept error itself would add a traceback to it each time
         return run
+
+    def _sender(self, run: Run, entry: Entry, progress: Progress) -> RunSender:
+        """Return what puts further documents of a run."""
+        bounds = next((pool.options for pool in self._pools() if pool.name == run.queue), {})
+        return RunSender(
+            run.handle,
+            entry,
+            run=run.id,
+            producer=uuid.uuid4().bytes,
+            opening=Open(run.id, progress.record.opening()),
+            maxsize=bounds.get("maxsize"),
+            max_bytes=bounds.get("max_bytes"),
+        )
+
+    def _unless_asked(
+        self,
+        run: Run,
+        elements: Iterable[Any],
+        sender: RunSender,
+        before: Submitted,
+        progress: Progress,
+        rehearse: int | None,
+        then: Callable[[], object] | None,
+    ) -> Iterable[Any] | None:
+        """Return the input of a run that was cut off, or None if its sample alone is submitted, and asks again."""
+        if rehearse == 0 or not (rehearse or progress.rehearsed):
+            return elements
+        former = run.submitter
+        if isinstance(former, SampleSubmitter) and former.drawn.given is elements and not repeats(elements):
+            return None  # an iterator: drawn from again, it would lose what follows
+        drawn = draw(elements, max(rehearse or 0, Ranges(before.held).size), progress.record.options)
+        if not (drawn.asks and drawn.contains(before)):
+            if progress.rehearsed:
+                raise RunExists(run=run.name, difference="other documents")
+            return drawn.elements  # all of the sample was submitted, and some of the rest
+        whole = progress.rehearsed and not drawn.missing(sender.held)
+        run.drawn = drawn
+        run.submitter = SampleSubmitter(
+            run.name, drawn, sender, lambda: self._go(run), reopen=not whole, verify=whole, then=then
+        )
+        run.submitter.start()
+        run.submitter.join(AT_ONCE)
+        return None
+
+    def _go(self, run: Run) -> None:
+        """Submit what follows the sample of a run, unless another client does."""
+        asked = run.submitter
+        assert isinstance(asked, SampleSubmitter), "only such a run waits for it"
+        asked.join(LANDING)
+        drawn, elements = asked.drawn, asked.elements
+        if type(elements) is Documents:
+            # Listed again, and compared before anything is put: files may have come while the run waited.
+            drawn = draw(elements, len(drawn.sample.picks), options_of(drawn.given))
+        with self._alone(run.name), self._lock:
+            progress = run._progress(covered=True)
+            if not progress.rehearsed:
+                return
+            code = progress.record.codes[-1]
+            entry = asked.sender.entry
+            if code["blob"] != entry.function:  # the sample was retried with newer code, which is that of the rest
+                newest = self._link.sync(queue_calls.newest_code(run.handle, run.id))
+                entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
+            sender = self._sender(run, entry, progress)
+            before = _holding(sender, progress)
+            if not drawn.contains(before) or drawn.sample.total != asked.drawn.sample.total:
+                raise RunExists(run=run.name, difference="other documents")
+            run.submitter = Submitter(run.name, elements, sender, before=before, reopen=True)
+            run.submitter.start()
+        mark(self._link, "go", run.queue)
 
     def _meanwhile(self, run: Run, elements: Iterable[Any], sender: RunSender, *, retries: bool) -> Run:
         """Attach to a run that is still being submitted, and compare the input once that has ended."""
@@ -536,6 +620,13 @@ def _bringing(options: Sequence[str], entry: Entry, code: CodeRecord) -> tuple[E
         return entry, code
     blob = with_options(entry.blob, options)
     return Entry(entry.kind, blob_hash(blob), blob), code | {"blob": blob_hash(blob)}
+
+
+def _holding(sender: RunSender, progress: Progress) -> Submitted:
+    """Make a sender continue after what the queue holds of an input, and return that."""
+    before = progress.record.input.extended(progress.came)
+    sender.go_on([counts.all for counts in progress.by_shard], before.held)
+    return before
 
 
 def _tell_nothing_failed(run: str, progress: Progress, code: str) -> None:

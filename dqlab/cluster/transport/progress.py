@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from dqlab.errors import SubmissionIncomplete
-from dqlab.rules.book import CANCELLED, CUT_OFF, CodeRecord
+from dqlab.errors import Rehearsed, SubmissionIncomplete
+from dqlab.rules.book import CANCELLED, CUT_OFF, REHEARSED, CodeRecord
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import LaneReport, fields_of, plain
 from dqlab.rules.submitted import Submitted
@@ -121,6 +121,11 @@ class Progress:
         return self.record.lane.incomplete
 
     @property
+    def rehearsed(self) -> bool:
+        """Whether a sample of the input was submitted, and the rest waits for its user."""
+        return not self.cancelled and (self.incomplete or "").startswith(REHEARSED)
+
+    @property
     def total(self) -> int | None:
         """Number of documents of the input, None until it has ended."""
         return self.record.lane.total
@@ -217,6 +222,8 @@ class Progress:
         incomplete = self.incomplete
         if incomplete is None or self.cancelled:
             return None
+        if self.rehearsed:
+            return Rehearsed(run=name, position=self.counts.all, reason=incomplete)
         if incomplete == CUT_OFF:
             reason = f"{CUT_OFF}; map the same documents under this name again to go on"
             return SubmissionIncomplete(run=name, position=self.counts.all, reason=reason)

@@ -641,6 +641,10 @@ class RunSender(Sender):
         self._gaps = deque(self.held.gaps(0, ENDLESS))
         self.through = self._gaps[0][0]
 
+    def put_at(self, ordinals: Iterable[int]) -> None:
+        """Give the next documents these ordinals, ascending, and no others."""
+        self._gaps = deque(Ranges((at, at + 1) for at in ordinals))
+
     def recount(self, shard: int, holds: int) -> None:
         """Count the refused frames that a shard holds after all, given how many messages it holds."""
         # A shard takes frames in the order of their numbers, so it holds the first ones.

@@ -1,0 +1,286 @@
+"""`Rehearsal`: what a sample of a run's documents says about all of them, before these are submitted."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dqlab import numbers
+from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.sealed import SealError, make_sealer
+from dqlab.config import check_count
+from dqlab.errors import BadOption
+from dqlab.imports import import_whole
+from dqlab.numbers import many
+from dqlab.rules.ranges import Ranges
+from dqlab.runs.dataframes import frame_of, index_of
+from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.runs.lost import key_of
+from dqlab.runs.submit.sampling import Drawn
+from dqlab.stats.sample import FEW, Interval, Measured, Pick, sum_over
+from dqlab.texts import one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dqlab.runs.run import Run
+
+__all__ = ["Estimate", "Rehearsal", "Tried"]
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One document of a sample, and what became of it."""
+
+    key: Any
+    ordinal: int
+    weight: int
+    stratum: str
+    """"small", "middle" or "large", or "" where all documents weigh the same."""
+    outcome: str
+    """"done" or "failed", or "none" if it was cancelled or lost."""
+    seconds: float = math.nan
+    """How long the last attempt took, NaN where that is unknown."""
+    attempts: int = 1
+    nbytes: float = math.nan
+    """Bytes of its result, pickled; NaN with a sink."""
+    value: Any = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What all documents of a run will take.
+
+    Attributes
+    ----------
+    documents, slots : int
+        Documents of the whole run, and how many run at once.
+    worker_hours : Interval
+        Hours in the function, over all slots.
+    seconds : Interval
+        From start to end. The slots are what limits it.
+    price : Interval or None
+        Worker-hours times the rate, None without a rate.
+    nbytes : Interval or None
+        Bytes of the results in the queue, None with a sink.
+    """
+
+    documents: int
+    slots: int
+    worker_hours: Interval
+    seconds: Interval
+    price: Interval | None
+    nbytes: Interval | None
+    rate: float | None = None
+
+    def __str__(self) -> str:
+        time, parts = self.seconds, []
+        if time.n < FEW:
+            took = f"between {numbers.duration(time.low)} and {numbers.duration(time.high)}"
+        else:
+            took = numbers.duration(time.likely)
+            took += f" ({numbers.duration(time.low)} to {numbers.duration(time.high)})"
+        parts.append(f"{took} on {many(self.slots, 'slot')}, bound by computing")
+        parts.append(f"{_range(self.worker_hours)} worker-hours")
+        if self.price is not None:
+            parts.append(f"costs {_range(self.price)} at {self.rate:g} a worker-hour")
+        if self.nbytes is not None:
+            parts.append(f"results {numbers.size(round(self.nbytes.likely))}")
+        return f"whole run: {' · '.join(parts)}"
+
+
+class Rehearsal:
+    """What a sample of a run's documents says about the run.
+
+    Attributes
+    ----------
+    tried : tuple of Tried
+        The documents of the sample, in the order of the input.
+    total : int or None
+        Documents of the whole input; None for an iterator.
+    """
+
+    def __init__(self, run: Run, drawn: Drawn, tried: tuple[Tried, ...], *, slots: int, took: float | None) -> None:
+        self._run, self._drawn, self._slots, self._took = run, drawn, slots, took
+        self.tried, self.total = tried, drawn.sample.total
+
+    @classmethod
+    def of(cls, run: Run, drawn: Drawn, progress: Progress) -> Rehearsal:
+        """Gather what became of the sample of a run, given the progress with what its shards cover."""
+        covered = Ranges(span for shard in progress.shards for span in shard.covered)
+        results = run.results_at([(pick.at, pick.at + 1) for pick in drawn.sample.picks if pick.at in covered])
+        made = {ordinal: rest for ordinal, *rest in results.made()}
+        ids = [id for ordinal, id in run.failures().places() if ordinal in drawn.ordinals]
+        letters = {letter.ordinal: letter for letter in run.failures().named(ids)}
+        sized = None if results.in_sink else make_sealer()
+        tried = tuple(
+            _tried(pick, drawn.sample.strata[pick.stratum].name, made.get(pick.at), letters.get(pick.at), sized)
+            for pick in drawn.sample.picks
+        )
+        took = run.stats().elapsed if progress.rehearsed else None  # afterwards, it is the time of the whole run
+        return cls(run, drawn, tried, slots=max(1, progress.consumers), took=took)
+
+    @property
+    def failures(self) -> Failures:
+        """The run's failures, as `Run.failures` returns them."""
+        return self._run.failures()
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each document of the sample: what it weighs, what became of it, and its result."""
+        import_whole("pandas")
+        columns = ["stratum", "weight", "outcome", "seconds", "attempts", "value", "error"]
+        rows = [{name: getattr(each, name) for name in columns} for each in self.tried]
+        frame: pd.DataFrame = frame_of(rows, index_of([each.key for each in self.tried]), columns)
+        return frame
+
+    def estimate(self, slots: int | None = None, rate: float | None = None) -> Estimate | None:
+        """Estimate what the whole run takes, or return None if that is unknown.
+
+        Documents that failed count as if they took as long as those that were done, since a corrected function runs
+        them. The intervals contain the true value in nine of ten cases; from fewer than ten documents, they are only
+        the range of what was seen.
+
+        Parameters
+        ----------
+        slots : int, optional
+            Documents that run at once. Default: the slots that serve the queue now. For a coroutine function, multiply
+            them by the queue's `concurrency`.
+        rate : float, optional
+            What a worker-hour costs, in any currency.
+
+        Returns
+        -------
+        Estimate or None
+            None for an iterator, and where no document of the sample is done.
+
+        Raises
+        ------
+        BadOption
+            `slots` is below 1, or `rate` is not a number of at least 0.
+
+        Examples
+        --------
+        >>> print(run.rehearsal.estimate(slots=128, rate=0.04))  # doctest: +SKIP
+        whole run: 1 h 35 min (1 h 20 min to 1 h 52 min) on 128 slots, bound by computing · 171 to 239 worker-hours ...
+        """
+        if slots is not None:
+            check_count("slots", slots)
+        number = isinstance(rate, int | float) and not isinstance(rate, bool)
+        if rate is not None and not (number and 0 <= rate < math.inf):
+            raise BadOption(option="rate", value=rate, problem="is what a worker-hour costs, a number of 0 or more.")
+        work = self._sum("seconds")
+        if self.total is None or work is None:
+            return None
+        slots = min(slots or self._slots, self.total)
+        # The last documents run when no others wait any more: a run never ends before the longest of them.
+        longest = max(each.seconds for each in self._measured("seconds"))
+        ends = Interval(
+            max(work.low / slots, longest),
+            max(work.likely / slots, longest),
+            max(work.high / slots + longest * (1 - 1 / slots), longest),
+            work.n,
+        )
+        hours = work.times(1 / HOUR)
+        price = None if rate is None else hours.times(rate)
+        return Estimate(self.total, slots, hours, ends, price, self._sum("nbytes"), rate)
+
+    def text(self, rate: float | None = None) -> str:
+        """Return in two lines what became of the sample, and what the whole run takes."""
+        return "\n".join([self._what_happened(), self._what_comes(rate)])
+
+    def __str__(self) -> str:
+        return self.text()
+
+    __repr__ = __str__
+
+    def _what_happened(self) -> str:
+        outcomes = Counter(each.outcome for each in self.tried)
+        strata = Counter(each.stratum for each in self.tried if each.stratum)
+        if self.total is None:
+            drawn = ""
+        elif self._drawn.sample.grouped:
+            drawn = f", drawn by row groups from all {len({pick.group for pick in self._drawn.sample.picks})} of them"
+        else:
+            drawn = ", drawn from the whole input"
+        named = ", ".join(f"{n} {name}" for name, n in sorted(strata.items(), key=lambda one: _ORDER.index(one[0])))
+        by = f" ({named})" if named else ""
+        parts = [f"{outcomes['done']} done"]
+        if outcomes["failed"]:
+            parts.append(f"{outcomes['failed']} failed ({_worst(self.tried)})")
+        if outcomes["none"]:
+            parts.append(f"{outcomes['none']} without a result")
+        if again := sum(each.attempts > 1 for each in self.tried if each.outcome == "done"):
+            parts.append(f"{again} of those done at a second attempt or later")
+        took = "" if self._took is None else f" in {numbers.duration(self._took)}"
+        return f"rehearsed {self._drawn}{drawn}{by}{took}: {', '.join(parts)}"
+
+    def _what_comes(self, rate: float | None) -> str:
+        estimate = self.estimate(rate=rate)
+        if estimate is not None:
+            return str(estimate)
+        known = [each.seconds for each in self._measured("seconds")]
+        if not known:
+            return "whole run: no estimate, since no document of the sample is done"
+        each = numbers.duration(sum(known) / len(known))
+        why = "an iterator does not say how many documents follow"
+        return f"whole run: no estimate, since {why}; these took {each} each"
+
+    def _measured(self, name: str) -> Iterator[Tried]:
+        """Yield the documents that are done and have a known value."""
+        return (each for each in self.tried if each.outcome == "done" and not math.isnan(getattr(each, name)))
+
+    def _sum(self, name: str) -> Interval | None:
+        """Estimate the sum of a value over all documents."""
+        picks = {pick.at: pick for pick in self._drawn.sample.picks}
+        measured = [
+            Measured(getattr(each, name), each.weight, picks[each.ordinal].stratum, picks[each.ordinal].group)
+            for each in self._measured(name)
+        ]
+        return sum_over(measured, self._drawn.sample.strata)
+
+
+_ORDER = ("small", "middle", "large")
+
+
+def _tried(pick: Pick, stratum: str, made: list[Any] | None, letter: DeadLetter | None, sized: Any) -> Tried:
+    """Return what became of one document."""
+    about = key_of(pick.element, pick.at), pick.at, pick.weight, stratum
+    if letter is not None:
+        at = f" ({letter.at})" if letter.at else ""
+        error = one_line(f"{letter.error}: {letter.message}", 300) + at
+        return Tried(*about, "failed", attempts=letter.deliveries, error=error)
+    if made is None:
+        return Tried(*about, "none")
+    value, seconds, attempts = made
+    return Tried(*about, "done", seconds, attempts or 1, _size_of(value, sized), value)
+
+
+def _size_of(value: Any, sized: Any) -> float:
+    try:
+        return math.nan if sized is None else float(len(sized(value)))
+    except SealError:  # such as the error that stands for a result that cannot be read here
+        return math.nan
+
+
+def _worst(tried: tuple[Tried, ...]) -> str:
+    """Return the failure that most documents have, and how many others there are."""
+    errors = Counter(each.error for each in tried if each.outcome == "failed")
+    (error, _), others = errors.most_common(1)[0], len(errors) - 1
+    return one_line(error, 120) + (f", and {many(others, 'other')}" if others else "")
+
+
+def _range(interval: Interval) -> str:
+    """Spell a range of plain numbers in two digits or more."""
+    low, high = _number(interval.low), _number(interval.high)
+    return low if low == high else f"{low} to {high}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
