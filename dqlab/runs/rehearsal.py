@@ -202,11 +202,12 @@ class Rehearsal:
 
     def _what_happened(self) -> str:
         outcomes = Counter(each.outcome for each in self.tried)
+        sample = self._drawn.sample
         strata = Counter(each.stratum for each in self.tried if each.stratum)
         if self.total is None:
             drawn = ""
-        elif self._drawn.sample.grouped:
-            drawn = f", drawn by row groups from all {len({pick.group for pick in self._drawn.sample.picks})} of them"
+        elif sample.groups:
+            drawn = f", drawn by row groups from {len({pick.group for pick in sample.picks})} of {sample.groups:,}"
         else:
             drawn = ", drawn from the whole input"
         named = ", ".join(f"{n} {name}" for name, n in sorted(strata.items(), key=lambda one: _ORDER.index(one[0])))

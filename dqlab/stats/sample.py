@@ -66,9 +66,8 @@ class Sample:
     strata: tuple[Stratum, ...]
     total: int | None
     """Documents of the input, None where only its beginning was read."""
-    heaviest: int = 1
-    """Largest weight in the input."""
-    grouped: bool = False
+    groups: int = 0
+    """Groups of the input, where documents were drawn by groups."""
 
 
 class _Kept:
@@ -108,7 +107,6 @@ class Draw:
         self._group: tuple[Hashable, float, int, _Kept] | None = None
         self.count = 0
         """Documents offered so far."""
-        self._heaviest = 1
         self._number = 0.0
         self._weight = 0
         self._in: tuple[_Kept, bool, bool] | None = None
@@ -122,7 +120,6 @@ class Draw:
             kept = self._classes[at] = _Kept(self._n)
         alone = kept.offer(number, weight)
         together = group is not None and self._in_group(group).offer(number, weight)
-        self._heaviest = max(self._heaviest, weight)
         self._number, self._weight, self._in = number, weight, (kept, alone, together)
         self.count += 1
         return alone or together
@@ -163,7 +160,7 @@ class Draw:
         for stratum, classes in enumerate(cut):
             found = sorted(chain.from_iterable(self._classes[at].ordered() for at in classes))
             lists.append([replace(pick, stratum=stratum, group=pick.at) for _, _, pick in found])
-        return self._of(_in_turn(lists), strata, total, grouped=False)
+        return self._of(_in_turn(lists), strata, total)
 
     def _by_groups(self, total: int | None) -> Sample:
         """Take some documents of each drawn group, and more of them only when there is no other group."""
@@ -171,11 +168,11 @@ class Draw:
         first = chain.from_iterable(group[:TOGETHER] for group in groups)
         more = _in_turn([group[TOGETHER:] for group in groups])
         strata = (Stratum(self.count, sum(kept.weight for kept in self._classes.values())),)
-        return self._of(chain(first, more), strata, total, grouped=True)
+        return self._of(chain(first, more), strata, total, self._groups.count)
 
-    def _of(self, picks: Iterable[Pick], strata: Sequence[Stratum], total: int | None, *, grouped: bool) -> Sample:
+    def _of(self, picks: Iterable[Pick], strata: Sequence[Stratum], total: int | None, groups: int = 0) -> Sample:
         ordered = tuple(sorted(islice(picks, self._n), key=lambda pick: pick.at))
-        return Sample(ordered, tuple(strata), total, self._heaviest, grouped)
+        return Sample(ordered, tuple(strata), total, groups)
 
 
 def _in_turn(lists: Sequence[Sequence[Pick]]) -> Iterator[Pick]:

@@ -68,7 +68,7 @@ def test_variance_of_rows_is_that_between_their_groups() -> None:
         groups = [at // 50 for at in range(5000)]
         seconds = [cost[group] * random.lognormvariate(0, 0.1) for group in groups]
         sample = drawn([1] * 5000, 30, groups)
-        assert sample.grouped
+        assert sample.groups == 100
         assert len({pick.group for pick in sample.picks}) == 10
         interval = estimated(sample, seconds)
         held += interval.low <= sum(seconds) <= interval.high
