@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dqlab.documents import Document, Documents
     from dqlab.errors import DqlabError, Reject, RunFailed
     from dqlab.lab import Lab
+    from dqlab.plan import Batch, Smaller
     from dqlab.rules.retry import Later, Retry
     from dqlab.runs.code.explanation import explain
     from dqlab.runs.consumer_pool import ConsumerPool
@@ -49,12 +50,14 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Files",
     "Parquet",
     # queues and runs
+    "Batch",
     "Durability",
     "Later",
     "Message",
     "QueuePool",
     "Retry",
     "Run",
+    "Smaller",
     "cancelled",
     "explain",
     "track",
@@ -71,6 +74,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
 
 
 _HOMES = {
+    "Batch": "dqlab.plan",
     "ConsumerBaseClass": "dqlab.runs.consumers",
     "ConsumerPool": "dqlab.runs.consumer_pool",
     "Document": "dqlab.documents",
@@ -90,6 +94,7 @@ _HOMES = {
     "Retry": "dqlab.rules.retry",
     "Run": "dqlab.runs.run",
     "RunFailed": "dqlab.errors",
+    "Smaller": "dqlab.plan",
     "cancelled": "dqlab.cluster.consumer.running.execution",
     "connect": "dqlab.connecting",
     "map": "dqlab.connecting",

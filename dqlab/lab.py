@@ -39,6 +39,7 @@ from dqlab.keywords import (
 from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter, program
 from dqlab.numbers import few_of, many
+from dqlab.plan import Batch
 from dqlab.rules.retry import Retry
 from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.pool import OnExisting, QueuePool
@@ -424,6 +425,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         init: Mapping[str, Any] | None = None,
         setup: Mapping[str, Callable[[], Any]] | None = None,
         returns: Any = None,
+        batch: int | Literal["auto"] | Batch | None = None,
     ) -> Run:
         """Map a function over documents on the queue "default"; returns at once."""
         return self.queue().map(
@@ -446,6 +448,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             init=init,
             setup=setup,
             returns=returns,
+            batch=batch,
         )
 
     def attach(self, name: str) -> Run:

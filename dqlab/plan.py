@@ -7,17 +7,79 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from types import FunctionType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from dqlab.errors import BadOption
+from dqlab.config import check_count, nbytes_or_none, seconds
+from dqlab.errors import BadOption, DqlabError
 
-__all__ = ["GIVEN", "Plan", "called", "is_model", "planned"]
+__all__ = ["AUTO", "GIVEN", "Batch", "Plan", "Smaller", "called", "is_model", "planned"]
 
 GIVEN = ("init", "setup", "returns")
 """Fields that hold users' objects: they travel as a pickle, and are part of the code version. All others are settings,
 which travel as plain data, and are no part of it."""
+
+
+AUTO: Literal["auto"] = "auto"
+_LONGEST = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Documents that a function takes together, as one list.
+
+    A batch is filled across files and shards. Each document keeps its own result, failure and retries.
+
+    Parameters
+    ----------
+    size : int or "auto", default "auto"
+        Most documents in one batch. "auto" starts with 16 and doubles while more documents a second come through.
+    max_bytes : int or str, optional
+        Most bytes in one batch: of files, where the run counts bytes, else of the documents as they are sent. One
+        larger document is a batch of its own.
+    max_wait : float or str, default 1 s
+        How long the first document of a batch waits for others; at the end of the input it does not wait.
+
+    Raises
+    ------
+    BadOption
+        A size below 1, or something that is no size, no number of bytes, or no duration up to an hour.
+
+    Examples
+    --------
+    >>> import dqlab as dq
+    >>> dq.Batch(256, max_bytes="8MB").max_bytes
+    8000000
+    """
+
+    size: int | Literal["auto"] = AUTO
+    max_bytes: int | str | None = None
+    max_wait: float | str = 1.0
+
+    def __post_init__(self) -> None:
+        if self.size != AUTO:
+            check_count("batch", self.size)
+        object.__setattr__(self, "max_bytes", nbytes_or_none(self.max_bytes, name="max_bytes"))
+        object.__setattr__(self, "max_wait", seconds(self.max_wait, name="max_wait"))
+        if not 0 <= float(self.max_wait) <= _LONGEST:
+            raise BadOption(option="max_wait", value=self.max_wait, problem="is not a duration from 0 s to 1 h.")
+
+
+class Smaller(DqlabError):
+    """Raise it in a function of a batch to get the batch again in two halves; this is no failure of a document.
+
+    A plain function need not: dqlab halves a batch that raises, until it has found the document to blame. A coroutine
+    function, whose calls may cost money, is called again only for this. A batch of one document fails with it.
+
+    Examples
+    --------
+    >>> raise Smaller()
+    Traceback (most recent call last):
+    dqlab.plan.Smaller: the batch is too large for the function
+    """
+
+    text = "the batch is too large for the function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +92,24 @@ class Plan:
     """Makers of the objects that each call gets as keywords; a slot calls each of them once."""
     returns: Any = None
     """The `datasets.schemas.Typed` of its results."""
+    batch: Batch | None = None
+    """The function takes a list of documents."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
         """Return the plan of these settings and objects; what a newer version has sent is left out."""
         known = {field.name for field in fields(cls)}
+        if "batch" in settings:
+            settings = {**settings, "batch": Batch(**settings["batch"])}
         return cls(**{name: value for name, value in {**settings, **given}.items() if name in known})
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings, as plain data."""
-        settings = {name: value for name, value in self._set.items() if name not in GIVEN}
+        plain = {name: value for name, value in self._set.items() if name not in GIVEN}
+        plain |= {} if self.batch is None else {"batch": asdict(self.batch)}
         # Whoever writes rows need not open the class, which may import a user's modules.
-        return settings if self.returns is None else {**settings, "columns": self.returns.fields}
+        return plain if self.returns is None else plain | {"columns": self.returns.fields}
 
     @property
     def given(self) -> dict[str, Any]:
@@ -79,6 +146,7 @@ def planned(
     init: Any = None,
     setup: Any = None,
     returns: Any = None,
+    batch: Any = None,
 ) -> Plan:
     """Return the plan that the keywords of `map` ask for, or raise BadOption; nothing was submitted then."""
     for option, value in (("init", init), ("setup", setup)):
@@ -98,8 +166,14 @@ def planned(
             raise BadOption(option="setup", value=make, problem=problem)
     if is_model(fn):
         _check_init(fn, init or {})
+    if not (batch is None or isinstance(batch, Batch)):
+        if isinstance(batch, str) and batch != AUTO:
+            raise BadOption(
+                option="batch", value=batch, problem="is a number, 'auto' or a dq.Batch. Nothing was submitted."
+            )
+        batch = Batch(batch)
     init = dict(init or {}) if is_model(fn) else None
-    return Plan(init=init, setup=dict(setup) if setup else None, returns=returns)
+    return Plan(init=init, setup=dict(setup) if setup else None, returns=returns, batch=batch)
 
 
 def _is_name(key: object) -> bool:

@@ -347,6 +347,16 @@ class NotCalled(MessageError):
     )
 
 
+class WrongResults(MessageError):
+    """A function of a batch did not return one result for each document."""
+
+    text = (
+        "the function got a batch of {count:document} and returned {what}. Nothing of that call was kept. Return one "
+        "result for each document, in their order, as a list or an array; or a dict of columns that long, or a dict by "
+        "the documents' keys."
+    )
+
+
 class ResultUnreadable(MessageError):
     """A result cannot be unpickled in the process that reads it; the others can be read.
 

@@ -28,7 +28,7 @@ from dqlab.errors import BadOption, DqlabError, DqlabWarning, QueueClosed, Queue
 from dqlab.frame import NO_ID, Kind
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
-from dqlab.plan import called, planned
+from dqlab.plan import Batch, called, planned
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry, as_retry
 from dqlab.rules.states import State
@@ -239,6 +239,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         init: Mapping[str, Any] | None = None,
         setup: Mapping[str, Callable[[], Any]] | None = None,
         returns: Any = None,
+        batch: int | Literal["auto"] | Batch | None = None,
     ) -> Run:
         """Map a function over documents; return at once, while the work continues in the background.
 
@@ -312,6 +313,11 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             The class of fields of the results, where the function has no annotation that names it: a Pydantic model, a
             dataclass, an attrs class, a named tuple or a TypedDict. Its fields are the columns of `Run.table`; what
             does not fit it fails with `AnswerInvalid`.
+        batch : int, "auto" or Batch, optional
+            `fn` takes a list of so many documents, and returns a list with one result for each: ``batch=64``, or
+            ``batch=dq.Batch(256, max_bytes="8MB")``. "auto" finds the size by documents per second. Each document keeps
+            its own result and failure: a batch that raises is halved until the document to blame is found. `timeout`
+            and `memory` count per call.
 
         Returns
         -------
@@ -386,7 +392,13 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             rehearse=rehearse,
             serve=consumers == "auto",
             cell=cell,
-            plan=planned(fn, init=init, setup=setup, returns=None if returns is None else declared(returns)),
+            plan=planned(
+                fn,
+                init=init,
+                setup=setup,
+                returns=None if returns is None else declared(returns),
+                batch=batch,
+            ),
         )
 
     # --- acting -----------------------------------------------------------------------------

@@ -174,7 +174,7 @@ class ConsumerActor:
             units=sum(slot.units for slot in slots),
             busy=sum(slot.busy_s for slot in slots),
             oldest=max(running, key=lambda begun: begun.seconds, default=None),
-            rss=self._memory.now(now, [slot.process for slot in slots]),
+            rss=self._memory.now(now, [process for slot in slots for process in slot.processes]),
             abandoned=[name for slot in slots for name in slot.abandoned],
             last_error=next((slot.last_error for slot in slots if slot.last_error), None),
         )

@@ -23,12 +23,15 @@ from itertools import count, groupby
 from typing import Any
 
 from dqlab.cluster.consumer.devices import Equipment
+from dqlab.cluster.consumer.process.parcels import BatchProcess
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running import streams
+from dqlab.cluster.consumer.running.batches import Batches, BatchFlight
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.coroutines import CoroutineThread
 from dqlab.cluster.consumer.running.execution import (
+    Coroutines,
     Flight,
     Origin,
     Work,
@@ -37,8 +40,9 @@ from dqlab.cluster.consumer.running.execution import (
     refuse_value,
     run_chunk,
 )
-from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
+from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost, batch_in
 from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halt_all
+from dqlab.cluster.consumer.running.one_batch import one_by_one
 from dqlab.cluster.consumer.running.sink_rows import code_in, columns_in
 from dqlab.cluster.consumer.running.suspects import needs_worker, turn_of_suspects
 from dqlab.cluster.consumer.running.thread import SlotThread
@@ -55,8 +59,9 @@ from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import LogError, RecordTooLarge
-from dqlab.plan import called
+from dqlab.plan import Batch, called
 from dqlab.printed import Logs
+from dqlab.rules.states import State
 from dqlab.texts import as_name
 
 __all__ = ["Slot", "SlotOptions"]
@@ -191,12 +196,16 @@ class Slot:
         """The task that renews the leases in hand, by shard."""
         self._thread = SlotThread(f"dq-{name}")
         self._coroutines: CoroutineThread | None = None
+        self._batching: CoroutineThread | None = None
+        self.batches: Batches | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._abandoned: list[tuple[str, asyncio.Future[Any] | CoroutineThread]] = []
         """Cancelled messages that still run: their names, and the threads that they hold."""
         self._flights: dict[Chunk, Flight] = {}
         self._turns: dict[Chunk, asyncio.Lock] = {}
         """The suspects that run in this process, with the lock that each of them holds."""
         self.process = SlotProcess(options.origin, self._equipment)
+        self._batch_processes: list[SlotProcess] = []
         self._objects = Objects()
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
@@ -214,7 +223,7 @@ class Slot:
 
     def start(self) -> None:
         """Park at every shard and begin to work."""
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._park(index, ref), name=f"dqlab-park-{self.name}-{index}")
             for index, ref in self._shards.items()
@@ -248,11 +257,19 @@ class Slot:
                 await asyncio.wait((ended,), timeout=KILLED_IN)
         if self._coroutines is not None:
             self._coroutines.close()
+        if self._batching is not None and self.batches is not None:
+            self._batching.close()
+            await asyncio.wait((asyncio.wrap_future(self.batches.closed),), timeout=KILLED_IN)
 
     def _close(self) -> None:
         """End the process and the objects that the slot's thread has made."""
         self.process.close()
         self._objects.close()
+
+    @property
+    def processes(self) -> list[SlotProcess]:
+        """The processes of this slot."""
+        return [self.process, *self._batch_processes]
 
     @property
     def in_hand(self) -> int:
@@ -269,7 +286,8 @@ class Slot:
         """Names of cancelled messages whose functions still run here."""
         self._abandoned = [kept for kept in self._abandoned if _runs(kept[1])]
         coroutines = self._coroutines.abandoned if self._coroutines is not None else 0
-        return [name for name, _ in self._abandoned] + ["a coroutine"] * coroutines
+        batches = self._batching.abandoned if self._batching is not None else 0
+        return [name for name, _ in self._abandoned] + ["a coroutine"] * coroutines + ["a batch"] * batches
 
     def printed(self, run: bytes, document: str) -> Logs | None:
         """Return what a document that runs here has printed so far, or None if it does not run here."""
@@ -456,7 +474,7 @@ class Slot:
         else:
             self._flying.append(chunk)
             self._flights[chunk] = flight
-            if flight.thread is not self._coroutines:  # that thread was abandoned meanwhile
+            if flight.thread not in (self._coroutines, self._batching):  # that thread was abandoned meanwhile
                 chunk.stopped = True
             following = self._in_background(self._follow(chunk, flight))
             # With early ack, the next chunk must not be acknowledged while it waits for coroutines of this one: what is
@@ -587,7 +605,7 @@ class Slot:
         waited = asyncio.wrap_future(end)
         while not await self._attend(chunk, waited):
             clinging = self._clinging(chunk)
-            thread = self._coroutines
+            thread = self._coroutines if flight.thread is self._coroutines else self._batching
             if thread is not None and thread is flight.thread:
                 freed = asyncio.wrap_future(thread.abandon(flight))
                 await asyncio.wait((freed,), timeout=FREE_S)
@@ -603,9 +621,14 @@ class Slot:
 
     def _abandon_coroutines(self, thread: CoroutineThread, chunk: Chunk, clinging: list[int]) -> None:
         """Abandon the coroutines' thread to a coroutine that blocks it."""
-        self._coroutines, self._objects = None, Objects()
+        if thread is self._batching:
+            self._batching = self.batches = None
+        else:
+            self._coroutines, self._objects = None, Objects()
         thread.close()
-        for other in self._flying:  # `_attend` returns False for them, and they give back what has not ended
+        for other in [
+            other for other in self._flying if self._flights[other].thread is thread
+        ]:  # `_attend` returns False for them, and they give back what has not ended
             other.stopped = True
         names = [chunk.name_of(index) for index in clinging]
         self._note_abandoned(", ".join(names) or "a coroutine", thread, chunk)
@@ -642,15 +665,15 @@ class Slot:
                 blob = blobs[frame.function]
                 if blob is None:
                     raise FunctionLost()
+                batch = batch_in(blob) if frame.kind is Kind.ELEMENT and self.options.calls is None else None
+                if batch is not None and not chunk.lease.suspect:
+                    return self._add_to_batches(chunk, blob, batch)
                 if chunk.lease.process is not None and self.options.calls is None:
                     self._at_least = 1
                     self.process.renewed = self._refusals.renewed
                     self.process.run(chunk, blob)
                     return None
-                work = self._functions.open(frame.function, blob)
-                if frame.kind is Kind.ELEMENT:
-                    chunk.running = chunk.todo[0] if chunk.todo else None  # views show a document that waits for it
-                    work = self._objects.ready(frame.function, work, chunk.leased_at)
+                work = self._opened(chunk, blob)
                 if self.options.calls is not None:
                     work = self.options.calls(work, chunk)
                 if chunk.lease.sink:
@@ -671,9 +694,50 @@ class Slot:
         self._at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch)
         thread = self._coroutines
         if thread is None:
-            thread = CoroutineThread(f"dq-{self.name}-coroutines", concurrency, self.options.origin)
+            thread = CoroutineThread(f"dq-{self.name}-coroutines", Coroutines(concurrency, self.options.origin))
             self._coroutines = thread
-        return thread.add(chunk, work)
+        return thread.add(Flight(chunk, work))
+
+    def _opened(self, chunk: Chunk, blob: bytes) -> Work:
+        """Return the function of a chunk, ready to be called with its messages one by one."""
+        work = self._functions.open(chunk.frames[0].function, blob)
+        if chunk.kind is not Kind.ELEMENT:
+            return work
+        with suppress(IndexError):
+            chunk.running = chunk.todo[0]  # views show a document that waits for a model
+        work = self._objects.ready(chunk.frames[0].function, work, chunk.leased_at)
+        return one_by_one(work) if work.plan is not None and work.plan.batch is not None else work
+
+    def _add_to_batches(self, chunk: Chunk, blob: bytes, batch: Batch) -> Flight:
+        """Add a chunk to those whose messages run in batches, or raise what opening its function raises."""
+        remote, origin = chunk.lease.process is not None, self.options.origin
+        work = Work(refuse_value, chunk.code) if remote else self._functions.open(chunk.frames[0].function, blob)
+        work = replace(work, rows=chunk.lease.sink)
+        wide = not remote and is_coroutine(called(work.call))
+        flight = BatchFlight(chunk, work, batch=batch, blob=blob, wide=wide, remote=remote)
+        batching, batches = self._batching, self.batches
+        if batching is None or batches is None:
+            process = BatchProcess(origin, self._equipment)
+            process.renewed = lambda: self._refusals.renewed
+            self._batch_processes = [process.process]
+            name = f"dq-{self.name}-batches"
+            batches = Batches(name, self.options.concurrency, origin, process, self._emptied)
+            batching = CoroutineThread(f"{name}-loop", batches)
+            self._batching, self.batches = batching, batches
+        self._at_least = min(batches.at_least(flight), self.options.batch)
+        return batching.add(flight)
+
+    def _emptied(self, run: bytes) -> concurrent.futures.Future[bool]:
+        """Return, from any thread, whether no message of a run is left that this slot does not have."""
+        assert self._loop is not None, "a slot that runs has started"
+        return asyncio.run_coroutine_threadsafe(self._is_emptied(run), self._loop)
+
+    async def _is_emptied(self, run: bytes) -> bool:
+        if any(chunk.run == run and chunk.todo for chunk in self._chunks):
+            return False
+        answers = await asyncio.gather(*(calls.WatchCall(run).ask(shard.call) for shard in self._shards.values()))
+        lanes = [progress.lane for progress, _ in answers]
+        return all(lane.sealed and not lane.counts[State.READY] for lane in lanes)
 
     def _next_chunk(self) -> Chunk | None:
         """Return the chunk that runs next, in the slot's thread."""

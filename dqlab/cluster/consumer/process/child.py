@@ -25,6 +25,7 @@ from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Record
 from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, fail_all, run_calls
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halted
+from dqlab.cluster.consumer.running.one_batch import OneBatch, one_by_one, opened_parcel
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents import Document, pdf
@@ -89,10 +90,14 @@ class Turns:
             error: BaseException | None = None
             try:
                 work = functions.open(meta["hash"], bytes(parts[0]))
-                if self.kind is Kind.ELEMENT:
+                if self.kind is not Kind.CALL:
                     work = self._objects.ready(meta["hash"], work, 0.0)
                 if meta["rows"]:
                     work = replace(work, rows=True)
+                if self.kind is Kind.VALUE:
+                    work = opened_parcel(work, origin, self._before_call)
+                elif work.plan is not None and work.plan.batch is not None:
+                    work = one_by_one(work)
             except BaseException as raised:  # noqa: BLE001 - users' imports run here; each message reports the failure
                 error = raised
             self._say(record(Say.OPENED, printed=self._position()))
@@ -104,6 +109,14 @@ class Turns:
                 fail_all(self, error, origin)
             else:
                 run_calls(self, self._noting(work), origin)
+
+    def _before_call(self, one: OneBatch, places: list[int]) -> None:
+        """Restart the slot's clock: limits count per call, and the first one began when the process was ready."""
+        self._say(record(Say.OPENED))
+        if len(one.messages()) == 1 and self.running is not None:  # its key, in case it kills this process
+            with suppress(Exception):
+                value = pickle.loads(one.messages()[0])
+                self._words.note(self.running, str(getattr(value, "key", "")))
 
     def close(self) -> None:
         """End the objects made for its function."""

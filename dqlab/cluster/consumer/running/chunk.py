@@ -286,6 +286,11 @@ class Chunk:
         weights = self.frames[at].weights
         return weights[index - self._starts[at]] if weights is not None else 1
 
+    def nbytes_at(self, index: int) -> int:
+        """Return the bytes of the message at a position: of its file, where the run counts bytes."""
+        own = len(self.messages()[index])
+        return own if self._paged or self.lease.paged else max(own, self._weight_at(index))
+
     def name_of(self, index: int) -> str:
         """Return a message's name for users, its document's key or its position in the input as ``#17``."""
         document = self.document

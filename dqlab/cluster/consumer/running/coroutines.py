@@ -9,18 +9,18 @@ import asyncio
 import concurrent.futures
 from contextlib import suppress
 
-from dqlab.cluster.consumer.running.chunk import Chunk
-from dqlab.cluster.consumer.running.execution import Coroutines, Flight, Origin, Work
+from dqlab.cluster.consumer.running.batches import Batches
+from dqlab.cluster.consumer.running.execution import Coroutines, Flight
 from dqlab.cluster.transport.internals import daemon_thread
 
 __all__ = ["CoroutineThread"]
 
 
 class CoroutineThread:
-    """Runs `Coroutines` until it is closed."""
+    """Runs `Coroutines`, or `Batches`, until it is closed."""
 
-    def __init__(self, name: str, concurrency: int, origin: Origin) -> None:
-        self._coroutines = Coroutines(concurrency, origin)
+    def __init__(self, name: str, coroutines: Coroutines | Batches) -> None:
+        self._coroutines = coroutines
         self._loop = asyncio.new_event_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._closing = False
@@ -28,9 +28,9 @@ class CoroutineThread:
         self._ended = thread.submit(self._live)
         thread.shutdown(wait=False)
 
-    def add(self, chunk: Chunk, work: Work) -> Flight:
+    def add(self, flight: Flight) -> Flight:
         """Begin a chunk's messages as soon as there is room, from any thread and in its context."""
-        flight = Flight(chunk, work, self)
+        flight.thread = self
         self._loop.call_soon_threadsafe(self._coroutines.add, flight)
         return flight
 

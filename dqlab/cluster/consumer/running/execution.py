@@ -53,8 +53,10 @@ __all__ = [
     "fail_taken",
     "failed",
     "message_here",
+    "resolve",
     "run_calls",
     "run_chunk",
+    "seal_result",
     "take",
 ]
 
@@ -386,8 +388,8 @@ class Flight:
     ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
     """Done when, after that, no message runs any more."""
     messages: list[bytes] = field(default_factory=list)
-    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    """The tasks of running messages, by position, oldest first."""
+    tasks: dict[int, asyncio.Task[None] | None] = field(default_factory=dict)
+    """The tasks of running messages, by position, oldest first; None while a message waits for its batch."""
 
     @property
     def spread(self) -> bool:
@@ -426,6 +428,7 @@ class Coroutines:
         # then, since its task has left `tasks`.
         for index in [index for index in flight.tasks if index in flight.chunk.cancelled]:
             task = flight.tasks.pop(index)
+            assert task is not None, "it runs"
             task.cancel()
             self.abandoned.add(task)
             task.add_done_callback(self.abandoned.discard)
@@ -480,7 +483,7 @@ class Coroutines:
             index = take(flight.chunk)
             if not flight.chunk.todo or index is None:
                 self._waiting.popleft()
-                _resolve(flight.begun)
+                resolve(flight.begun)
                 if index is None:
                     self._end(flight)
             if index is not None:
@@ -490,7 +493,7 @@ class Coroutines:
     def _end(self, flight: Flight) -> None:
         if flight.begun.done() and not flight.tasks:
             _active.pop(flight.chunk, None)
-            _resolve(flight.ended)
+            resolve(flight.ended)
 
     async def _run(self, flight: Flight, index: int) -> Done:
         key, started, origin, chunk = None, time.perf_counter(), self._origin, flight.chunk
@@ -510,7 +513,7 @@ class Coroutines:
             result = await (collected(made, most) if type(made) is AsyncGeneratorType else made)
             if key is not None and type(result) is MethodType:
                 check_called(result, value)
-            payload = _seal(result, flight.work.sealer(most), most)
+            payload = seal_result(result, flight.work.sealer(most), most)
             now = time.perf_counter()
             chunk.took[index], chunk.ended[index] = now - started, now
             return index, Outcome.ACK, payload, key
@@ -518,12 +521,14 @@ class Coroutines:
             return failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
 
 
-def _resolve(future: concurrent.futures.Future[None]) -> None:
+def resolve(future: concurrent.futures.Future[None]) -> None:
+    """End the wait for a future."""
     if not future.done():
         future.set_result(None)
 
 
-def _seal(result: Any, seal: Callable[[object], bytes], limit: int) -> bytes:
+def seal_result(result: Any, seal: Callable[[object], bytes], limit: int) -> bytes:
+    """Return a result as bytes, or raise why it cannot be kept."""
     try:
         payload = seal(result)
     except SealError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -113,6 +112,8 @@ def halted(failed: SetupFailed, origin: Origin) -> bytes:
 @contextmanager
 def _turn() -> Iterator[None]:
     """Wait until no other process of this user makes objects on this machine: memory peaks while a model loads."""
+    import tempfile  # here: a process that only runs functions starts sooner without it
+
     path = Path(tempfile.gettempdir()) / f"dqlab-setup-{os.getuid()}.lock"
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,376 @@
+"""Fills the batches of one slot from its chunks, across leases and shards, and runs them; see `one_batch`.
+
+Every method runs on the event loop of a `CoroutineThread`, in the place of `Coroutines`. Coroutine functions run there
+too; others in a thread of their own, since they may start event loops, or in a process, which that thread feeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.execution import Flight, Origin, failed, resolve, take
+from dqlab.cluster.consumer.running.halving import FIRST, InARow, Size
+from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halted
+from dqlab.cluster.consumer.running.one_batch import OneBatch
+from dqlab.cluster.consumer.running.outcomes import UNDECIDED
+from dqlab.cluster.consumer.running.thread import SlotThread
+from dqlab.frame import Outcome
+from dqlab.plan import Batch
+
+__all__ = ["BatchFlight", "Batches", "Filled", "Remote"]
+
+ASK_S = 0.1, 1.0
+"""Seconds until a batch that is not full asks the queue whether more is to come, and between two questions."""
+Place: TypeAlias = tuple["BatchFlight", int]
+
+
+class Remote(Protocol):
+    """Runs batches in a process."""
+
+    def run(self, one: OneBatch, chunk: Chunk, blob: bytes) -> None:
+        """Run a batch, with what its chunk tells of the run."""
+
+    def stop(self) -> None:
+        """End what runs, from any thread."""
+
+    def close(self) -> None:
+        """End the process, in the thread that started it."""
+
+
+@dataclass(eq=False)
+class BatchFlight(Flight):
+    """A chunk whose messages run in batches."""
+
+    batch: Batch = field(default_factory=Batch)
+    blob: bytes = b""
+    wide: bool = False
+    """It has a coroutine function, so several batches run at a time."""
+    remote: bool = False
+
+    @property
+    def function(self) -> bytes:
+        """The hash of its function."""
+        return self.chunk.frames[0].function
+
+    @property
+    def group(self) -> tuple[bytes, bytes, bool]:
+        """What its batches may have in common."""
+        return self.function, self.chunk.run, self.chunk.lease.sink
+
+
+@dataclass
+class Filled:
+    """How full the batches of a run were in one slot."""
+
+    size: int = 0
+    calls: int = 0
+    documents: int = 0
+
+
+@dataclass(eq=False)
+class _Forming:
+    """A batch that is filled, runs, or waits for that."""
+
+    places: list[Place] = field(default_factory=list)
+    nbytes: int = 0
+    timers: list[asyncio.TimerHandle] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def flight(self) -> BatchFlight:
+        return self.places[0][0]
+
+
+class Batches:
+    """Runs the batches of one slot: one at a time, or `concurrency` of a coroutine function."""
+
+    def __init__(
+        self,
+        name: str,
+        concurrency: int,
+        origin: Origin,
+        remote: Remote,
+        emptied: Callable[[bytes], concurrent.futures.Future[bool]],  # whether nothing more is to come of a run
+    ) -> None:
+        self._name, self._concurrency, self._origin = name, concurrency, origin
+        self._remote, self._emptied = remote, emptied
+        self._thread, self._objects = SlotThread(name), Objects()
+        self._waiting: deque[BatchFlight] = deque()
+        self._forming: dict[tuple[tuple[bytes, bytes, bool], bool], _Forming] = {}
+        """By group, those of retried messages apart: what failed before may fail again, and would cost others calls."""
+        self._ready: deque[_Forming] = deque()
+        self._running: set[_Forming] = set()
+        self._sizes: dict[bytes, Size] = {}
+        self._rows: dict[bytes, InARow] = {}
+        self.filled: dict[bytes, Filled] = {}
+        """By run, of those seen last."""
+        self.abandoned: set[asyncio.Future[None]] = set()
+        """Batches with cancelled messages that still run."""
+        self.closed: concurrent.futures.Future[None] = concurrent.futures.Future()
+        """Done when its process and objects have ended."""
+
+    def at_least(self, flight: BatchFlight) -> int:
+        """Return how many messages keep this slot busy, from any thread."""
+        size = self._sizes.get(flight.function)
+        now = size.now if size is not None else FIRST
+        return 2 * now * (self._concurrency if flight.wide else 1)
+
+    # --- as `Coroutines` ------------------------------------------------------------------------
+
+    def add(self, flight: Flight) -> None:
+        """Take a chunk's messages behind those of earlier chunks, as soon as a batch needs them."""
+        assert isinstance(flight, BatchFlight), "only chunks of batches come here"
+        flight.messages = flight.chunk.messages()
+        self._waiting.append(flight)
+        self._fill()
+
+    def abandon(self, flight: Flight) -> None:
+        """Let go of a chunk's cancelled messages; others of their batches run again."""
+        gone = [index for index in flight.tasks if index in flight.chunk.cancelled]
+        for forming in (*self._forming.values(), *self._ready):
+            forming.places = [place for place in forming.places if place[0] is not flight or place[1] not in gone]
+        self._forming = {key: forming for key, forming in self._forming.items() if forming.places}
+        self._ready = deque(forming for forming in self._ready if forming.places)
+        for batch in [batch for batch in self._running if any(f is flight and at in gone for f, at in batch.places)]:
+            self._running.discard(batch)
+            if batch.task is not None:
+                batch.task.cancel()
+                self.abandoned.add(batch.task)
+                batch.task.add_done_callback(self.abandoned.discard)
+            if not batch.flight.wide:  # its thread is busy: another one goes on, with objects of its own
+                self._thread.shutdown(wait=False)
+                self._thread, self._objects = SlotThread(self._name), Objects()
+            kept = [(other, at) for other, at in batch.places if other is not flight or at not in gone]
+            self._again(batch.flight, kept, batch)
+        for index in gone:
+            self._finish(flight, (index, Outcome.RETURN, b"", None))
+        self._end(flight)
+        self._fill()
+
+    def clear(self) -> None:
+        """Begin no more batches, and end what was made for them."""
+        self._waiting.clear()
+        self._ready.clear()
+        self._forming.clear()
+        self._remote.stop()
+        self._thread.submit(self._close)
+        self._thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        try:
+            self._remote.close()
+            self._objects.close()
+        finally:
+            self.closed.set_result(None)
+
+    # --- filling --------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Take messages while a batch could run with them, and start those that are ready."""
+        while True:
+            if self._ready and self._has_room(self._ready[0].flight):
+                self._start(self._ready.popleft())
+            elif not self._ready and self._waiting and self._has_room(self._waiting[0]):
+                self._take(self._waiting[0])
+            else:
+                break
+
+    def _has_room(self, flight: BatchFlight) -> bool:
+        # Batches of two functions never run together: each may have objects, of which a slot keeps those of one.
+        if any(batch.flight.function != flight.function for batch in self._running):
+            return False
+        return len(self._running) < (self._concurrency if flight.wide else 1)
+
+    def _take(self, flight: BatchFlight) -> None:
+        chunk, index = flight.chunk, take(flight.chunk)
+        if index is not None:
+            if index in chunk.cancelled:
+                chunk.done.append((index, Outcome.RETURN, b"", None))
+            else:
+                flight.tasks[index] = None
+                self._put(flight, index)
+        if index is None or not chunk.todo:
+            if self._waiting and self._waiting[0] is flight:
+                self._waiting.popleft()
+            resolve(flight.begun)
+            self._end(flight)
+
+    def _put(self, flight: BatchFlight, index: int) -> None:
+        """Put a message into the batch that is being filled, which may complete it or an earlier one."""
+        for other in [other for other in self._forming if other[0] != flight.group]:
+            self._complete(other, self._forming[other])  # of another run: it need not wait for this one
+        key = flight.group, flight.chunk.attempts_at([index]) != [1]
+        nbytes, most = flight.chunk.nbytes_at(index), flight.batch.max_bytes
+        forming = self._forming.get(key)
+        if forming is not None and most is not None and forming.nbytes + nbytes > int(most):
+            self._complete(key, forming)
+            forming = None
+        if forming is None:
+            forming = self._begin(key, flight)
+        forming.places.append((flight, index))
+        forming.nbytes += nbytes
+        if len(forming.places) >= self._size(flight).now:
+            self._complete(key, forming)
+
+    def _begin(self, key: tuple[tuple[bytes, bytes, bool], bool], flight: BatchFlight) -> _Forming:
+        forming = self._forming[key] = _Forming()
+        loop, longest = asyncio.get_running_loop(), float(flight.batch.max_wait)
+        forming.timers.append(loop.call_later(longest, self._due, key, forming))
+        if longest > ASK_S[0]:
+            forming.timers.append(loop.call_later(ASK_S[0], self._ask, key, forming))
+        return forming
+
+    def _due(self, key: tuple[tuple[bytes, bytes, bool], bool], forming: _Forming) -> None:
+        if self._forming.get(key) is forming:
+            self._complete(key, forming)
+            self._fill()
+
+    def _ask(self, key: tuple[tuple[bytes, bytes, bool], bool], forming: _Forming) -> None:
+        """Ask the queue whether the batch still has to wait."""
+        if self._forming.get(key) is not forming:
+            return
+        loop = asyncio.get_running_loop()
+        forming.timers.append(loop.call_later(ASK_S[1], self._ask, key, forming))
+        if not self._waiting:
+
+            def answered(answer: concurrent.futures.Future[bool]) -> None:
+                if not answer.cancelled() and answer.exception() is None and answer.result() and not loop.is_closed():
+                    loop.call_soon_threadsafe(self._due, key, forming)
+
+            self._emptied(forming.flight.chunk.run).add_done_callback(answered)
+
+    def _complete(self, key: tuple[tuple[bytes, bytes, bool], bool], forming: _Forming) -> None:
+        self._forming.pop(key, None)
+        for timer in forming.timers:
+            timer.cancel()
+        self._ready.append(forming)
+
+    def _size(self, flight: BatchFlight) -> Size:
+        if flight.function not in self._sizes:
+            gpu = bool((flight.chunk.lease.process or {}).get("gpus"))
+            self._sizes[flight.function] = Size(flight.batch, gpu=gpu)
+        return self._sizes[flight.function]
+
+    # --- running --------------------------------------------------------------------------------
+
+    def _start(self, batch: _Forming) -> None:
+        self._running.add(batch)
+        for flight, index in batch.places:
+            flight.chunk.running = index if flight.chunk.running is None else flight.chunk.running
+        batch.task = asyncio.get_running_loop().create_task(self._run(batch), name="dqlab-batch")
+
+    async def _run(self, batch: _Forming) -> None:
+        flight, began = batch.flight, time.perf_counter()
+        messages = [each.messages[index] for each, index in batch.places]
+        one = OneBatch(messages, self._origin, self._rows.get(flight.function, InARow()))
+        one.cancelled = _Cancelled(batch.places)
+        try:
+            if flight.remote:
+                await self._here(self._remote.run, one, flight.chunk, flight.blob)
+            else:
+                ready = partial(self._objects.ready, flight.function, flight.work, flight.chunk.leased_at)
+                if flight.wide:
+                    await one.run_coroutine(await self._here(ready))
+                else:
+                    await self._here(lambda: one.run(ready()))
+        except SetupFailed as wrong:
+            payload = halted(wrong, self._origin)
+            one.done = [(place, UNDECIDED, payload, None) for place in range(len(messages))]
+        except Exception as error:  # noqa: BLE001 - a defect of ours, or raised in the thread from outside
+            ended = {place for place, *_ in one.done}
+            left = [place for place in range(len(messages)) if place not in ended]
+            one.done += [failed(place, error, self._origin, flight.work.code, None, 0.0) for place in left]
+        if batch in self._running:  # else it was abandoned
+            self._settle(batch, one, time.perf_counter() - began)
+
+    def _here(self, call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """Call something in the thread of plain functions, in a context of its own."""
+        context = contextvars.copy_context()
+        return asyncio.get_running_loop().run_in_executor(self._thread, context.run, call, *arguments)
+
+    def _settle(self, batch: _Forming, one: OneBatch, seconds: float) -> None:
+        """Give each message its outcome."""
+        self._running.discard(batch)
+        first, size, now = batch.flight, self._size(batch.flight), time.perf_counter()
+        filled = self._filled(first)
+        self._rows[first.function] = one.row
+        if one.too_many:
+            size.shrink(one.too_many)
+        for documents, each in one.calls:
+            filled.calls, filled.documents = filled.calls + 1, filled.documents + documents
+            size.ran(documents, each)
+        filled.size = size.now
+        for place, outcome, payload, key in one.done:
+            flight, index = batch.places[place]
+            flight.chunk.took[index], flight.chunk.ended[index] = one.took.get(place, 0.0), now
+            if version := one.versions.get(place):
+                flight.chunk.versions[index] = version
+            self._finish(flight, (index, outcome, payload, key))
+        for flight, n in Counter(flight for flight, _ in batch.places).items():
+            flight.chunk.running = None
+            flight.chunk.spend(seconds * n / len(batch.places))
+        for place in one.alone:
+            self._ready.append(_Forming([batch.places[place]]))
+        self._again(first, [batch.places[place] for place in one.again], batch)
+        for flight in {flight for flight, _ in batch.places}:
+            self._end(flight)
+        self._fill()
+
+    def _filled(self, flight: BatchFlight) -> Filled:
+        filled = self.filled.pop(flight.chunk.run, None) or Filled()
+        self.filled[flight.chunk.run] = filled  # the last one seen stands last
+        while len(self.filled) > KEPT:
+            del self.filled[next(iter(self.filled))]
+        return filled
+
+    def _again(self, flight: BatchFlight, places: list[Place], batch: _Forming) -> None:
+        """Put messages of a batch at the head of the next one."""
+        if not places:
+            return
+        key = flight.group, places[0][0].chunk.attempts_at([places[0][1]]) != [1]
+        forming = self._forming.get(key) or self._begin(key, flight)
+        forming.places[:0] = places
+        forming.nbytes += batch.nbytes * len(places) // len(batch.places)
+        if len(forming.places) >= self._size(flight).now:
+            self._complete(key, forming)
+
+    def _finish(self, flight: Flight, done: tuple[int, Any, bytes, str | None]) -> None:
+        if done[0] in flight.tasks:
+            del flight.tasks[done[0]]
+            flight.chunk.done.append(done)
+
+    def _end(self, flight: Flight) -> None:
+        if flight.begun.done() and not flight.tasks:
+            resolve(flight.ended)
+
+
+KEPT = 16
+"""Runs of which a slot keeps how full their batches were."""
+
+
+class _Cancelled:
+    """The cancelled messages of a batch, by place, as `dqlab.cancelled` asks for them; they may grow meanwhile."""
+
+    def __init__(self, places: list[Place]) -> None:
+        self._places = places
+
+    def __contains__(self, place: object) -> bool:
+        if not isinstance(place, int) or place >= len(self._places):
+            return False
+        flight, index = self._places[place]
+        return index in flight.chunk.cancelled
+
+    def __iter__(self) -> Any:
+        return (place for place in range(len(self._places)) if place in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

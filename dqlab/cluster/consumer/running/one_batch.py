@@ -1,0 +1,183 @@
+"""Calls a function with one batch of messages, and gives each message an outcome of its own; see `halving`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, failed, running, seal_result
+from dqlab.cluster.consumer.running.halving import SMALLER, WHOLE, Call, Halving, InARow, shares
+from dqlab.cluster.consumer.running.outcomes import Done
+from dqlab.cluster.transport.sealed import open_value
+from dqlab.documents import Document, Labelled, key_text
+from dqlab.failures.failure import Failure
+from dqlab.frame import Kind, Outcome
+from dqlab.plan import Smaller
+from dqlab.rules.retry import Later
+
+__all__ = ["OneBatch", "one_by_one", "opened_parcel"]
+
+
+class OneBatch:
+    """Some messages for one call, and their outcomes by place; in its context it stands for a `Queued`."""
+
+    kind, stopped, document = Kind.ELEMENT, False, None
+
+    def __init__(self, messages: Sequence[bytes], origin: Origin, row: InARow) -> None:
+        self._messages, self._origin, self.row = messages, origin, row
+        self.done: list[Done] = []
+        self.again: list[int] = []
+        """Places for the next batch."""
+        self.alone: list[int] = []
+        """Places of messages of which one has killed their process: each runs alone."""
+        self.took: dict[int, float] = {}
+        self.versions: dict[int, str] = {}
+        self.calls: list[tuple[int, float]] = []
+        """Documents and seconds of each call that succeeded."""
+        self.too_many = 0
+        """Documents of the smallest call that was too large, 0 for none."""
+        self.cancelled: Collection[int | None] = frozenset()
+        self.before_call: Callable[[list[int]], object] = lambda places: None
+
+    def messages(self) -> Sequence[bytes]:
+        """Return the bytes of each message."""
+        return self._messages
+
+    def run(self, work: Work) -> None:
+        """Run the batch here."""
+        steps, call = self._steps(work), work.call
+        with suppress(StopIteration):
+            values = next(steps)
+            while True:
+                try:
+                    result, error = call(values), None
+                except BaseException as raised:  # noqa: BLE001 - sys.exit in a function fails its messages
+                    result, error = None, raised
+                end_if_forked()
+                values = steps.send((result, error))
+
+    async def run_coroutine(self, work: Work) -> None:
+        """Run the batch on this event loop."""
+        steps, call = self._steps(work, paid=True), work.call
+        with suppress(StopIteration):
+            values = next(steps)
+            while True:
+                try:
+                    result, error = await call(values), None
+                except BaseException as raised:  # noqa: BLE001 - as in `run`
+                    result, error = None, raised
+                end_if_forked()
+                values = steps.send((result, error))
+
+    def _steps(self, work: Work, *, paid: bool = False) -> Generator[list[Any], tuple[Any, BaseException | None], None]:
+        """Yield the documents of each call; its result, or what it raised, is the answer."""
+        opened = self._open(work)
+        halving, last = Halving(len(opened), self.row), None
+        steps, answer = halving.steps(), ""
+        with suppress(StopIteration):
+            step = next(steps)
+            while True:
+                some = [opened[place] for place in step.places]
+                if type(step) is Call:
+                    places = [place for place, _, _ in some]
+                    running.set((self, places[0]))  # type: ignore[arg-type]
+                    self.before_call(places)
+                    began = time.perf_counter()
+                    result, error = yield [value for _, _, value in some]
+                    seconds = time.perf_counter() - began
+                    error = error or self._keep(some, result, work, seconds)
+                    answer = "" if error is None else self._signal(error, len(some), paid=paid)
+                    last = (error, seconds) if error is not None else last
+                elif last is not None:
+                    for place, key, _ in some:
+                        self.done.append(failed(place, last[0], self._origin, work.code, key, last[1]))
+                step = steps.send(answer)
+        self.row, self.again = halving.row, [opened[place][0] for place in halving.again]
+
+    def _open(self, work: Work) -> list[tuple[int, str | None, Any]]:
+        """Return the place, key and value of each message; one that cannot be opened fails here."""
+        opened: list[tuple[int, str | None, Any]] = []
+        for place, message in enumerate(self._messages):
+            running.set((self, place))  # type: ignore[arg-type]
+            key = None
+            try:
+                value = open_value(message)
+                if type(value) is Labelled:
+                    key, value = key_text(value.label), value.value
+                if type(value) is Document:
+                    key = key_text(value.key) if key is None else key
+                    self.versions[place] = value.version
+            except BaseException as error:  # noqa: BLE001 - opening runs users' code
+                self.done.append(failed(place, error, self._origin, work.code, key, 0.0))
+            else:
+                opened.append((place, key, value))
+        return opened
+
+    def _keep(
+        self, some: Sequence[tuple[int, str | None, Any]], result: Any, work: Work, seconds: float
+    ) -> BaseException | None:
+        """Keep the result of each document, or return why there is none."""
+        try:
+            values = shares(result, [_name(key, value) for _, key, value in some])
+        except BaseException as error:  # noqa: BLE001 - looking at a result may run users' code
+            return error
+        each, limit = seconds / len(some), work.most(self._origin)
+        seal = work.sealer(limit)
+        for (place, key, _), value in zip(some, values, strict=True):
+            self.took[place] = each
+            try:
+                self.done.append((place, Outcome.ACK, seal_result(value, seal, limit), key))
+            except BaseException as error:  # noqa: BLE001 - pickling runs users' code
+                self.done.append(failed(place, error, self._origin, work.code, key, each))
+        self.calls.append((len(some), seconds))
+        return None
+
+    def _signal(self, error: BaseException, n: int, *, paid: bool) -> str:
+        """Return what an exception says to `Halving`."""
+        kind = type(error)
+        if issubclass(kind, Smaller | MemoryError) or kind.__name__ == "OutOfMemoryError":  # of CUDA
+            self.too_many = n
+            return SMALLER
+        if paid or issubclass(kind, Later):
+            return WHOLE
+        return Failure.from_exception(error, when=0.0, seconds=0.0).fingerprint
+
+
+def _name(key: str | None, value: Any) -> Any:
+    """Return the name under which a dict by key has the result of a document."""
+    if type(value) is Document:
+        return value.key
+    try:
+        hash(value)
+    except BaseException:  # noqa: BLE001 - users' code
+        return key
+    return value if key is None else key
+
+
+def one_by_one(work: Work) -> Work:
+    """Return a function of one document that calls a function of a batch with it alone."""
+    call = work.call
+
+    def alone(value: Any) -> Any:
+        return shares(call([value]), [_name(None, value)])[0]
+
+    async def awaited(value: Any) -> Any:
+        return shares(await call([value]), [_name(None, value)])[0]
+
+    return replace(work, call=awaited if work.is_coroutine else alone)
+
+
+def opened_parcel(work: Work, origin: Origin, before_call: Callable[[OneBatch, list[int]], None]) -> Work:
+    """Return a function that runs the batch in a parcel, and returns its outcomes."""
+
+    def run(parcel: Any) -> Any:
+        messages, row = parcel
+        one = OneBatch(messages, origin, InARow(*row))
+        one.before_call = lambda places: before_call(one, places)
+        one.run(work)
+        return one.done, one.again, one.took, one.versions, one.calls, one.too_many, tuple(one.row)
+
+    return replace(work, call=run, rows=True)
