@@ -166,6 +166,8 @@ def planned(
             raise BadOption(option="setup", value=make, problem=problem)
     if is_model(fn):
         _check_init(fn, init or {})
+    elif issubclass(type(fn), type):
+        _check_class(fn)
     if not (batch is None or isinstance(batch, Batch)):
         if isinstance(batch, str) and batch != AUTO:
             raise BadOption(
@@ -178,6 +180,20 @@ def planned(
 
 def _is_name(key: object) -> bool:
     return isinstance(key, str) and key.isidentifier()
+
+
+def _check_class(fn: Callable[..., Any]) -> None:
+    """Raise BadOption for a class without `__call__` that certainly cannot be made with a document."""
+    try:
+        inspect.signature(fn).bind(None)
+    except ValueError:  # it has no signature to look at
+        return
+    except TypeError as error:
+        problem = (
+            f"is a class without __call__, so it would be made with each document, and cannot be: {error}. Write a "
+            "__call__ that takes the document; what __init__ takes goes into init={...}. Nothing was submitted."
+        )
+        raise BadOption(option="fn", value=fn, problem=problem) from None
 
 
 def _check_init(fn: Callable[..., Any], init: Mapping[str, Any]) -> None:

@@ -18,9 +18,9 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               SubmissionIncomplete ── Rehearsed
     │               DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
-    │               JoinStalled · DocumentsRefused · PartsMissing
+    │               JoinStalled · DocumentsRefused · SetupFailed · PartsMissing
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
-    │                   ResultNotStorable · AnswerInvalid · NotCalled · ResultUnreadable · MessageNotFound
+    │                   ResultNotStorable · AnswerInvalid · NotCalled · WrongResults · ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles

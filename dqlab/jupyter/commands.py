@@ -113,6 +113,7 @@ def submit(line: Line, options: Namespace) -> Run:
                 on_existing=options.on_existing,
                 retry=retry,
                 executor=options.executor,
+                batch=options.batch,
                 timeout=_duration(options.timeout),
                 memory=options.memory,
                 max_messages_per_process=options.max_messages_per_process,

@@ -266,7 +266,7 @@ def _connect() -> Command:
 
 def _submit() -> Command:
     twin = "run = lab.queue(q).map(fn, documents, name=..., retry=dq.Retry(n))"
-    command = _command("submit", "Map a function over documents; %%dq maps the last def of its cell.", twin)
+    command = _command("submit", "Map a function over documents; %%dq maps the last def or class of its cell.", twin)
     command.parser.set_defaults(defined=False)
     command.add("function", nargs="?", metavar="FUNC", names=Names.FUNCTION, help="the function; not with %%%%dq")
     command.add("--over", required=True, metavar="EXPR", names=Names.VALUES, help="anything that can be iterated")
@@ -275,6 +275,8 @@ def _submit() -> Command:
     command.add("--retries", type=int, metavar="N", help="tries after an exception; default: the queue's")
     where = "of the function: a thread, or a process that may crash or hang; auto: a process with one of the next three"
     _limited(command, where)
+    together = "the function takes lists of N documents, or as many as come through fastest"
+    command.add("--batch", type=_batch, metavar="N|auto", help=together)
     command.add("--max-messages-per-process", type=int, metavar="N", help="start a new process after so many documents")
     seen = "devices that each call may use, or its share of one, as 0.5: each slot runs it in a process that sees these"
     command.add("--gpus", type=float, metavar="N", help=seen)
@@ -286,6 +288,14 @@ def _submit() -> Command:
     command.add("--on-existing", choices=["attach", "new", "retry-failed"], default="attach", help=there)
     command.add("--watch", action="store_true", help="show it while it runs")
     return _out(command.add("-w", "--wait", action="store_true", help="return when it is done"))
+
+
+def _batch(word: str) -> int | str:
+    if word == "auto":
+        return word
+    if not word.isdecimal():
+        raise argparse.ArgumentTypeError(f"{word!r} is neither a whole number nor `auto`")
+    return int(word)
 
 
 def _limited(command: Command, where: str = "a thread or a process from now on; auto: as given below") -> None:
@@ -523,7 +533,10 @@ def overview() -> str:
     lines = ["%dq COMMAND ...: queues, runs and failures of a lab. `%dq COMMAND -h` explains one.", ""]
     for command in COMMANDS.values():
         lines += [f"  {command.usage()}", f"      {command.summary}"]
-    lines += ["", "With `%%dq submit --over EXPR` the cell defines the function: the last def is mapped, and stays."]
+    lines += [
+        "",
+        "With `%%dq submit --over EXPR` the cell defines the function: its last def, or class with a __call__.",
+    ]
     lines += ["`x = %dq failed` works as `x = run.failures()` does; `-o x` stores it and shows nothing."]
     lines += ["Defaults: `%config DQMagics.queue`, `%config DQMagics.display` ('live', 'static' or 'text')."]
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from dqlab.cluster.transport.local_modules import Opened
 from dqlab.errors import UsageError
@@ -28,14 +28,22 @@ _MAGIC_LINE = "# %%dq\n"
 
 
 def last_function(source: str) -> str:
-    """Return the name of the last top-level function of a source, or raise `UsageError` if it defines none."""
-    functions = [node for node in parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    """Return the name of the last top-level function or model class, or raise `UsageError` if there is none."""
+    functions = [node for node in parse(source).body if _is_called(node)]
     if not functions:
         raise UsageError(
             reason="the cell defines no function, so there is nothing to map; it was not run. Write a def in it, "
             "or name a function that exists: %dq submit FUNC --over ..."
         )
     return functions[-1].name
+
+
+def _is_called(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """Return whether a statement defines a function, or a class whose objects are called."""
+    function = ast.FunctionDef | ast.AsyncFunctionDef
+    if isinstance(node, ast.ClassDef):
+        return any(isinstance(each, function) and each.name == "__call__" for each in node.body)
+    return isinstance(node, function)
 
 
 def define(shell: InteractiveShell, cell: str) -> str:
@@ -79,6 +87,9 @@ def _opened(filename: str, text: str) -> Opened:
 
 
 def _attach_lines(function: object) -> None:
+    for method in list(vars(function).values()) if isinstance(function, type) else ():
+        if isinstance(method, FunctionType):
+            _attach_lines(method)
     if isinstance(function, FunctionType):
         filename = function.__code__.co_filename
         # A cell is not a file: a consumer has no other source for its lines.

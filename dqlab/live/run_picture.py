@@ -232,7 +232,9 @@ def run_view(
 def _consumer_words(stats: RunStats, focus: Focus) -> str:
     """Return how many consumers there are and, while they work, how many of them are in trouble."""
     troubles = focus.snapshot.consumer_troubles if focus.snapshot is not None and not stats.resting else ""
-    return many(stats.consumers, "consumer") + (f", {troubles}" if troubles else "")
+    batch = stats.batch
+    full = "" if batch is None else f", batches of {batch.size:,} (mean {batch.mean:,.3g})"
+    return many(stats.consumers, "consumer") + full + (f", {troubles}" if troubles else "")
 
 
 def _pulse(stats: RunStats, history: History) -> Pulse:

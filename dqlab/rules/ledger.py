@@ -288,7 +288,7 @@ class Ledger:
             Op.REOPEN: lambda meta: self._reopen(run, meta),
             Op.DROP: lambda meta: self._drop(run),
             Op.FORGET: lambda meta: self._forget(run, meta),
-            Op.HALT: lambda meta: self._halt(run, meta["halted"]),
+            Op.HALT: lambda meta: self._halt(run, meta["halted"], meta.get("function")),
             Op.WHY: lambda meta: self._explain(run, meta["why"]),
             Op.SUBMITTED: lambda meta: self._submitted(run, meta),
         }
@@ -351,8 +351,11 @@ class Ledger:
                 self._end_halt(id)
         self.shard.resume(run)
 
-    def _halt(self, run: bytes, halted: str) -> None:
-        """Pause a run because everything fails, and never again for that reason."""
+    def _halt(self, run: bytes, halted: str, function: bytes | None = None) -> None:
+        """Pause a run because everything fails, or because a function does unless other code has replaced it."""
+        replaced = self.shard.lane(run).replaced
+        if function is not None and (replaced is None or function in replaced):
+            return
         record = self.book(run).record
         self._judged.pop(run, None)
         if record is not None:

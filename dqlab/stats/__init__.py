@@ -28,7 +28,7 @@ from dqlab.stats.queues import (
     short_name,
     total_queue,
 )
-from dqlab.stats.runs import NO_ROOM, ClassStats, CodeStats, Eta, RunList, RunStats
+from dqlab.stats.runs import NO_ROOM, BatchStats, ClassStats, CodeStats, Eta, RunList, RunStats
 from dqlab.stats.snapshot import (
     SCHEMA,
     Attention,
@@ -46,6 +46,7 @@ __all__ = [
     "SCHEMA",
     "Attention",
     "AttentionKind",
+    "BatchStats",
     "Blocked",
     "ClassStats",
     "CodeStats",

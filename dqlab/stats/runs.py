@@ -87,6 +87,22 @@ class ClassStats:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchStats:
+    """The batches that the consumers of this instant have run of a run."""
+
+    size: int
+    """Documents of a full batch, as it was given or as "auto" has chosen it; the largest of any slot."""
+    calls: int
+    documents: int
+    """Calls that succeeded, and the documents in them."""
+
+    @property
+    def mean(self) -> float:
+        """Mean documents of a call."""
+        return self.documents / self.calls if self.calls else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class RunStats(SuggestsAttributes):
     """One run at one instant."""
 
@@ -129,6 +145,8 @@ class RunStats(SuggestsAttributes):
     """Seconds of `elapsed` in which it was paused, as far as its cluster saw it: the log does not keep them."""
     weighed_in: str = "pages"
     """What `units` count: "pages", or "bytes" where pages are unknown and all sizes are known."""
+    batch: BatchStats | None = None
+    """None where its function takes single documents, or no batch has run."""
 
     @property
     def unit(self) -> str:

@@ -703,3 +703,17 @@ def test_documents_are_shown_before_they_are_submitted(connected: Any, tmp_path:
     assert capsys.readouterr().out == ""
     with pytest.raises(UsageError, match="from_glob"):
         connected.run("%dq documents str(5)")
+
+
+def test_the_last_class_of_a_cell_with_a_call_is_mapped_in_batches(connected: Any) -> None:
+    connected.run("docs = list(range(100))")
+    connected.run(
+        "%%dq submit --over docs --batch 16 -o run -w\n"
+        "class Twice:\n"
+        "    def __init__(self, factor=2):\n"
+        "        self.factor = factor\n"
+        "    def __call__(self, docs):\n"
+        "        return [self.factor * doc for doc in docs]\n"
+    )
+    assert connected.run("list(run.results())") == list(range(0, 200, 2))
+    assert "number nor `auto`" in str(connected.fails("%dq submit len --over docs --batch many"))

@@ -176,6 +176,12 @@ class ConsumerActor:
             oldest=max(running, key=lambda begun: begun.seconds, default=None),
             rss=self._memory.now(now, [process for slot in slots for process in slot.processes]),
             abandoned=[name for slot in slots for name in slot.abandoned],
+            batches=[
+                [run.hex(), filled.size, filled.calls, filled.documents]
+                for slot in slots
+                if slot.batches is not None
+                for run, filled in list(slot.batches.filled.items())
+            ],
             last_error=next((slot.last_error for slot in slots if slot.last_error), None),
         )
 

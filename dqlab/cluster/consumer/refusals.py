@@ -61,7 +61,7 @@ class Refusals:
         if not chunk.early and chunk.run != NO_ID:  # acknowledged messages cannot be given back
             try:
                 if halts:  # its function could not be set up here
-                    await self._halt(chunk.run, halts[0], shards)
+                    await self._halt(chunk.run, halts[0], shards, function=chunk.frames[0].function)
                     paused = True
                 else:
                     before = {located(*meta["before"]) for _, _, meta, _ in undecided if meta["before"]}
@@ -96,7 +96,7 @@ class Refusals:
         )
         await self._halt(run, why, shards)
 
-    async def _halt(self, run: bytes, why: str, shards: Mapping[int, _Calls]) -> None:
+    async def _halt(self, run: bytes, why: str, shards: Mapping[int, _Calls], **more: bytes) -> None:
         logger.warning("event=run_halted consumer=%s run=%s %s", self._consumer, run.hex(), why)
-        order = {"op": Op.HALT, "run": run, "halted": why}
+        order = {"op": Op.HALT, "run": run, "halted": why, **more}
         await asyncio.gather(*(ControlCall(order).ask(shard.call) for shard in shards.values()))

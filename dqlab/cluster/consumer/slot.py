@@ -40,7 +40,7 @@ from dqlab.cluster.consumer.running.execution import (
     refuse_value,
     run_chunk,
 )
-from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost, batch_in
+from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost, batch_in, has_plan
 from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halt_all
 from dqlab.cluster.consumer.running.one_batch import one_by_one
 from dqlab.cluster.consumer.running.sink_rows import code_in, columns_in
@@ -458,6 +458,10 @@ class Slot:
         if chunk.lease.suspect and not self.options.early and not await self._place(chunk, blobs):
             self._end(chunk)
             return
+        # Coroutines of another function may still use the objects that this one's would replace.
+        makes = self._objects.held and any(blob is not None and has_plan(blob) for blob in blobs.values())
+        while makes and any(other.run != chunk.run for other in self._flights):
+            await asyncio.sleep(SETTLE_EVERY)
         running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
         while not await self._attend(chunk, running):
             if await self._abandon(chunk, running):
@@ -684,8 +688,6 @@ class Slot:
         except BaseException as error:  # noqa: BLE001 - users' imports run here; each message reports the failure
             fail_all(chunk, error, self.options.origin)
             return None
-        finally:
-            chunk.running = None
         concurrency = self.options.concurrency
         if not work.is_coroutine:
             self._at_least = 1
@@ -705,7 +707,10 @@ class Slot:
             return work
         with suppress(IndexError):
             chunk.running = chunk.todo[0]  # views show a document that waits for a model
-        work = self._objects.ready(chunk.frames[0].function, work, chunk.leased_at)
+        try:
+            work = self._objects.ready(chunk.frames[0].function, work, chunk.leased_at)
+        finally:
+            chunk.running = None
         return one_by_one(work) if work.plan is not None and work.plan.batch is not None else work
 
     def _add_to_batches(self, chunk: Chunk, blob: bytes, batch: Batch) -> Flight:

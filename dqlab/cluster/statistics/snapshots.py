@@ -23,6 +23,7 @@ from dqlab.cluster.transport.reports import Running
 from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
 from dqlab.stats import (
+    BatchStats,
     ConsumerStats,
     Counts,
     Eta,
@@ -286,7 +287,7 @@ class JoinedQueue:
         for run, lanes in self._listed.items():
             track = self._known.track_of(self._name, run)
             if track.shown is not None:
-                yield run, self._shown_again(track, track.shown)
+                yield run, self._shown_again(run, track, track.shown)
                 continue
             record = record_of(lanes)
             if record is not None:
@@ -295,10 +296,11 @@ class JoinedQueue:
                 track.shown = stats if self._lanes.rests(run) else None
                 yield run, stats if eta is None else replace(stats, eta=eta)
 
-    def _shown_again(self, track: RunTrack, shown: RunStats) -> RunStats:
+    def _shown_again(self, run: str, track: RunTrack, shown: RunStats) -> RunStats:
         """Return the stats shown last of a run at rest, with current time and consumers at most once a second."""
         if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._answering):
-            shown = track.shown = replace(shown, at=self._wall, consumers=len(self._answering))
+            batch = self._batches(run) or shown.batch  # consumers report a moment after the end
+            shown = track.shown = replace(shown, at=self._wall, consumers=len(self._answering), batch=batch)
         return shown
 
     def _run(self, run: str, lanes: list[LaneReport], record: LaneReport) -> RunStats:
@@ -327,7 +329,17 @@ class JoinedQueue:
             mean_seconds=track.effort.mean,
             paused=track.paused,
             stuck=stuck and stats.state is RunState.RUNNING and not stats.counts.waiting,
+            batch=self._batches(run),
         )
+
+    def _batches(self, run: str) -> BatchStats | None:
+        """Return how full the batches of a run are, as its consumers report it."""
+        reports = (report for report in self._known.consumers.values() if report.queue == self._name and report.batches)
+        found = [each[1:] for report in reports for each in report.batches if each[0] == run]
+        if not found:
+            return None
+        sizes, calls, documents = zip(*found, strict=True)
+        return BatchStats(max(sizes), sum(calls), sum(documents))
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:
         track = self._known.track_of(self._name, key)

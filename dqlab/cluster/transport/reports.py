@@ -132,6 +132,8 @@ class ConsumerReport:
     """Documents whose threads were abandoned, because they did not end."""
     last_error: str | None = None
     unsent: int = 0
+    batches: list[list[Any]] = field(default_factory=list)
+    """Of the runs whose batches ran here last, each [run in hex digits, size, calls, documents]."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain data."""

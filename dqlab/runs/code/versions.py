@@ -40,7 +40,7 @@ from dqlab.cluster.transport.local_modules import Reached, is_local, lazy_digest
 from dqlab.cluster.transport.sealed import SealError, captured, dispatches, global_names, seal_value
 from dqlab.imports import loaded
 from dqlab.notebook import running_cell
-from dqlab.plan import GIVEN, is_model
+from dqlab.plan import GIVEN, called, is_model
 from dqlab.runs.code.source import (
     Definition,
     Sources,
@@ -172,7 +172,7 @@ def version_and_values(function: Callable[..., Any]) -> tuple[CodeVersion, list[
     inner = innermost(function)
     walk = _Walk(inner)  # `walk.held`: also what the functions that it reaches read
     digest = walk.version(function)
-    body = inner if attribute(inner, "__code__") else attribute(type(inner), "__call__")
+    body = called(inner) if attribute(called(inner), "__code__") else attribute(type(inner), "__call__")
     code = attribute(body, "__code__")
     definition = walk.sources.definition(code, attribute(body, "__globals__")) if isinstance(code, CodeType) else None
     version = CodeVersion(

@@ -44,8 +44,9 @@ class BatchProcess:
             one.done, one.again, one.took, one.versions, one.calls, one.too_many, row = pickle.loads(payload)
             one.row = InARow(*row)
         elif outcome is Outcome.RETURN:  # one of them was cancelled, or the slot stops
-            one.done = [(place, outcome, b"", None) for place in one.cancelled if place is not None]
-            one.again = [place for place in places if place not in one.cancelled]
+            gone = set(one.cancelled)
+            one.done = [(place, outcome, b"", None) for place in gone]
+            one.again = [place for place in places if place not in gone]
         elif outcome is UNDECIDED or len(places) == 1 or Failure.from_bytes(payload).error not in _ENDS:
             one.done = [(place, outcome, payload, key) for place in places]
         else:

@@ -21,7 +21,7 @@ from dqlab.cluster.consumer.running.execution import Flight, Origin, failed, res
 from dqlab.cluster.consumer.running.halving import FIRST, InARow, Size
 from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halted
 from dqlab.cluster.consumer.running.one_batch import OneBatch
-from dqlab.cluster.consumer.running.outcomes import UNDECIDED
+from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.frame import Outcome
 from dqlab.plan import Batch
@@ -31,6 +31,7 @@ __all__ = ["BatchFlight", "Batches", "Filled", "Remote"]
 ASK_S = 0.1, 1.0
 """Seconds until a batch that is not full asks the queue whether more is to come, and between two questions."""
 Place: TypeAlias = tuple["BatchFlight", int]
+_Key: TypeAlias = tuple[tuple[bytes, bytes], bool]
 
 
 class Remote(Protocol):
@@ -62,9 +63,17 @@ class BatchFlight(Flight):
         return self.chunk.frames[0].function
 
     @property
-    def group(self) -> tuple[bytes, bytes, bool]:
-        """What its batches may have in common."""
-        return self.function, self.chunk.run, self.chunk.lease.sink
+    def group(self) -> tuple[bytes, bytes]:
+        """What its batches have in common."""
+        return self.function, self.chunk.run
+
+    def finish(self, done: Done) -> None:
+        """Give a message its outcome, unless it has one."""
+        if done[0] in self.tasks:
+            del self.tasks[done[0]]
+            self.chunk.done.append(done)
+            if self.begun.done() and not self.tasks:
+                resolve(self.ended)
 
 
 @dataclass
@@ -89,6 +98,21 @@ class _Forming:
     def flight(self) -> BatchFlight:
         return self.places[0][0]
 
+    def cancelled(self) -> dict[BatchFlight, list[int]]:
+        """Return the positions of cancelled messages, by flight."""
+        found: dict[BatchFlight, list[int]] = {}
+        for flight, index in self.places:
+            if index in flight.chunk.cancelled:
+                found.setdefault(flight, []).append(index)
+        return found
+
+    def drop_cancelled(self) -> None:
+        """Give cancelled messages their outcome, and keep the others."""
+        for flight, indexes in self.cancelled().items():
+            for index in indexes:
+                flight.finish((index, Outcome.RETURN, b"", None))
+        self.places = [(flight, index) for flight, index in self.places if index not in flight.chunk.cancelled]
+
 
 class Batches:
     """Runs the batches of one slot: one at a time, or `concurrency` of a coroutine function."""
@@ -105,7 +129,7 @@ class Batches:
         self._remote, self._emptied = remote, emptied
         self._thread, self._objects = SlotThread(name), Objects()
         self._waiting: deque[BatchFlight] = deque()
-        self._forming: dict[tuple[tuple[bytes, bytes, bool], bool], _Forming] = {}
+        self._forming: dict[_Key, _Forming] = {}
         """By group, those of retried messages apart: what failed before may fail again, and would cost others calls."""
         self._ready: deque[_Forming] = deque()
         self._running: set[_Forming] = set()
@@ -135,25 +159,24 @@ class Batches:
 
     def abandon(self, flight: Flight) -> None:
         """Let go of a chunk's cancelled messages; others of their batches run again."""
-        gone = [index for index in flight.tasks if index in flight.chunk.cancelled]
-        for forming in (*self._forming.values(), *self._ready):
-            forming.places = [place for place in forming.places if place[0] is not flight or place[1] not in gone]
-        self._forming = {key: forming for key, forming in self._forming.items() if forming.places}
-        self._ready = deque(forming for forming in self._ready if forming.places)
-        for batch in [batch for batch in self._running if any(f is flight and at in gone for f, at in batch.places)]:
+        for key in [key for key, forming in self._forming.items() if any(f is flight for f, _ in forming.places)]:
+            self._complete(key)
+        for batch in self._ready:
+            batch.drop_cancelled()
+        self._ready = deque(batch for batch in self._ready if batch.places)
+        for batch in [batch for batch in self._running if any(f is flight for f in batch.cancelled())]:
             self._running.discard(batch)
-            if batch.task is not None:
+            assert batch.task is not None, "it runs"
+            self.abandoned.add(batch.task)
+            batch.task.add_done_callback(self.abandoned.discard)
+            if batch.flight.wide:
                 batch.task.cancel()
-                self.abandoned.add(batch.task)
-                batch.task.add_done_callback(self.abandoned.discard)
-            if not batch.flight.wide:  # its thread is busy: another one goes on, with objects of its own
+            else:  # its thread is busy: another one goes on, with objects of its own
                 self._thread.shutdown(wait=False)
                 self._thread, self._objects = SlotThread(self._name), Objects()
-            kept = [(other, at) for other, at in batch.places if other is not flight or at not in gone]
-            self._again(batch.flight, kept, batch)
-        for index in gone:
-            self._finish(flight, (index, Outcome.RETURN, b"", None))
-        self._end(flight)
+            first = batch.flight
+            batch.drop_cancelled()
+            self._again(first, batch.places)
         self._fill()
 
     def clear(self) -> None:
@@ -202,26 +225,27 @@ class Batches:
             if self._waiting and self._waiting[0] is flight:
                 self._waiting.popleft()
             resolve(flight.begun)
-            self._end(flight)
+            if not flight.tasks:
+                resolve(flight.ended)
 
     def _put(self, flight: BatchFlight, index: int) -> None:
         """Put a message into the batch that is being filled, which may complete it or an earlier one."""
         for other in [other for other in self._forming if other[0] != flight.group]:
-            self._complete(other, self._forming[other])  # of another run: it need not wait for this one
+            self._complete(other)  # of another run: it need not wait for this one
         key = flight.group, flight.chunk.attempts_at([index]) != [1]
         nbytes, most = flight.chunk.nbytes_at(index), flight.batch.max_bytes
         forming = self._forming.get(key)
         if forming is not None and most is not None and forming.nbytes + nbytes > int(most):
-            self._complete(key, forming)
+            self._complete(key)
             forming = None
         if forming is None:
             forming = self._begin(key, flight)
         forming.places.append((flight, index))
         forming.nbytes += nbytes
         if len(forming.places) >= self._size(flight).now:
-            self._complete(key, forming)
+            self._complete(key)
 
-    def _begin(self, key: tuple[tuple[bytes, bytes, bool], bool], flight: BatchFlight) -> _Forming:
+    def _begin(self, key: _Key, flight: BatchFlight) -> _Forming:
         forming = self._forming[key] = _Forming()
         loop, longest = asyncio.get_running_loop(), float(flight.batch.max_wait)
         forming.timers.append(loop.call_later(longest, self._due, key, forming))
@@ -229,12 +253,12 @@ class Batches:
             forming.timers.append(loop.call_later(ASK_S[0], self._ask, key, forming))
         return forming
 
-    def _due(self, key: tuple[tuple[bytes, bytes, bool], bool], forming: _Forming) -> None:
+    def _due(self, key: _Key, forming: _Forming) -> None:
         if self._forming.get(key) is forming:
-            self._complete(key, forming)
+            self._complete(key)
             self._fill()
 
-    def _ask(self, key: tuple[tuple[bytes, bytes, bool], bool], forming: _Forming) -> None:
+    def _ask(self, key: _Key, forming: _Forming) -> None:
         """Ask the queue whether the batch still has to wait."""
         if self._forming.get(key) is not forming:
             return
@@ -248,8 +272,8 @@ class Batches:
 
             self._emptied(forming.flight.chunk.run).add_done_callback(answered)
 
-    def _complete(self, key: tuple[tuple[bytes, bytes, bool], bool], forming: _Forming) -> None:
-        self._forming.pop(key, None)
+    def _complete(self, key: _Key) -> None:
+        forming = self._forming.pop(key)
         for timer in forming.timers:
             timer.cancel()
         self._ready.append(forming)
@@ -263,16 +287,19 @@ class Batches:
     # --- running --------------------------------------------------------------------------------
 
     def _start(self, batch: _Forming) -> None:
+        batch.drop_cancelled()
+        if not batch.places:
+            return
         self._running.add(batch)
         for flight, index in batch.places:
             flight.chunk.running = index if flight.chunk.running is None else flight.chunk.running
         batch.task = asyncio.get_running_loop().create_task(self._run(batch), name="dqlab-batch")
 
     async def _run(self, batch: _Forming) -> None:
-        flight, began = batch.flight, time.perf_counter()
-        messages = [each.messages[index] for each, index in batch.places]
+        flight, places, began = batch.flight, batch.places, time.perf_counter()
+        messages = [each.messages[index] for each, index in places]
         one = OneBatch(messages, self._origin, self._rows.get(flight.function, InARow()))
-        one.cancelled = _Cancelled(batch.places)
+        one.cancelled_places = lambda: [at for at, (f, index) in enumerate(places) if index in f.chunk.cancelled]
         try:
             if flight.remote:
                 await self._here(self._remote.run, one, flight.chunk, flight.blob)
@@ -314,15 +341,13 @@ class Batches:
             flight.chunk.took[index], flight.chunk.ended[index] = one.took.get(place, 0.0), now
             if version := one.versions.get(place):
                 flight.chunk.versions[index] = version
-            self._finish(flight, (index, outcome, payload, key))
+            flight.finish((index, outcome, payload, key))
         for flight, n in Counter(flight for flight, _ in batch.places).items():
             flight.chunk.running = None
             flight.chunk.spend(seconds * n / len(batch.places))
         for place in one.alone:
             self._ready.append(_Forming([batch.places[place]]))
-        self._again(first, [batch.places[place] for place in one.again], batch)
-        for flight in {flight for flight, _ in batch.places}:
-            self._end(flight)
+        self._again(first, [batch.places[place] for place in one.again])
         self._fill()
 
     def _filled(self, flight: BatchFlight) -> Filled:
@@ -332,45 +357,17 @@ class Batches:
             del self.filled[next(iter(self.filled))]
         return filled
 
-    def _again(self, flight: BatchFlight, places: list[Place], batch: _Forming) -> None:
+    def _again(self, flight: BatchFlight, places: list[Place]) -> None:
         """Put messages of a batch at the head of the next one."""
         if not places:
             return
         key = flight.group, places[0][0].chunk.attempts_at([places[0][1]]) != [1]
         forming = self._forming.get(key) or self._begin(key, flight)
         forming.places[:0] = places
-        forming.nbytes += batch.nbytes * len(places) // len(batch.places)
+        forming.nbytes += sum(each.chunk.nbytes_at(index) for each, index in places)
         if len(forming.places) >= self._size(flight).now:
-            self._complete(key, forming)
-
-    def _finish(self, flight: Flight, done: tuple[int, Any, bytes, str | None]) -> None:
-        if done[0] in flight.tasks:
-            del flight.tasks[done[0]]
-            flight.chunk.done.append(done)
-
-    def _end(self, flight: Flight) -> None:
-        if flight.begun.done() and not flight.tasks:
-            resolve(flight.ended)
+            self._complete(key)
 
 
 KEPT = 16
 """Runs of which a slot keeps how full their batches were."""
-
-
-class _Cancelled:
-    """The cancelled messages of a batch, by place, as `dqlab.cancelled` asks for them; they may grow meanwhile."""
-
-    def __init__(self, places: list[Place]) -> None:
-        self._places = places
-
-    def __contains__(self, place: object) -> bool:
-        if not isinstance(place, int) or place >= len(self._places):
-            return False
-        flight, index = self._places[place]
-        return index in flight.chunk.cancelled
-
-    def __iter__(self) -> Any:
-        return (place for place in range(len(self._places)) if place in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)

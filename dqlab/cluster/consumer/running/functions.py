@@ -15,7 +15,7 @@ from dqlab.plan import Batch, Plan
 if TYPE_CHECKING:
     from dqlab.cluster.transport.ref import Ref  # a process that only runs functions does not need Dask
 
-__all__ = ["FunctionCache", "FunctionLost", "batch_in"]
+__all__ = ["FunctionCache", "FunctionLost", "batch_in", "has_plan"]
 
 KEEP = 64
 
@@ -59,6 +59,11 @@ def batch_in(blob: bytes) -> Batch | None:
     """Return the batches that a packed function takes, or None for single documents; users' objects stay closed."""
     settings = unpack(blob)[0].get("plan")
     return None if settings is None else Plan.of(settings, {}).batch
+
+
+def has_plan(blob: bytes) -> bool:
+    """Return whether objects may have to be made for a packed function."""
+    return "plan" in unpack(blob)[0]
 
 
 class FunctionLost(DqlabError):

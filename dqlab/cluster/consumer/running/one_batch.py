@@ -39,8 +39,13 @@ class OneBatch:
         """Documents and seconds of each call that succeeded."""
         self.too_many = 0
         """Documents of the smallest call that was too large, 0 for none."""
-        self.cancelled: Collection[int | None] = frozenset()
+        self.cancelled_places: Callable[[], list[int]] = list
         self.before_call: Callable[[list[int]], object] = lambda places: None
+
+    @property
+    def cancelled(self) -> Collection[int]:
+        """Places of the messages that are cancelled by now."""
+        return self.cancelled_places()
 
     def messages(self) -> Sequence[bytes]:
         """Return the bytes of each message."""
