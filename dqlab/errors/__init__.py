@@ -20,7 +20,8 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               WaitTimeout ── NoAnswer
     │               JoinStalled · DocumentsRefused · SetupFailed · PartsMissing
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
-    │                   ResultNotStorable · AnswerInvalid · NotCalled · WrongResults · ResultUnreadable · MessageNotFound
+    │                   ResultNotStorable · AnswerInvalid · NotCalled · WrongResults · ResultUnreadable
+    │                   MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles

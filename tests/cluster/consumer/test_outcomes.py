@@ -449,7 +449,9 @@ def test_what_is_in_a_sink_is_not_written_again_when_its_settlement_is_cut() -> 
     taken = chunk.pending()
     chunk.done.append((0, Outcome.RETURN, b"", None))  # as if one had come meanwhile
     payloads = zip(taken.outcomes, taken.payloads, strict=True)
-    chunk.refer(taken._replace(payloads=[b"ref" if outcome is Outcome.ACK else payload for outcome, payload in payloads]))
+    chunk.refer(
+        taken._replace(payloads=[b"ref" if outcome is Outcome.ACK else payload for outcome, payload in payloads])
+    )
 
     settled: dict[int, bytes] = {}
     while (settlement := chunk.collect(most_bytes=1 << 20)) is not None:

@@ -15,8 +15,8 @@ from dqlab.cluster.consumer import refusals as module
 from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
-from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.wire import pack, unpack

@@ -73,6 +73,8 @@ class Chunk:
 
     waits = False
     """Taking a message never waits: all are here."""
+    logs = "failed"
+    """Whose output is kept: "failed" or slow ones, "all", or "none"."""
 
     def __init__(
         self,
@@ -103,8 +105,6 @@ class Chunk:
         """Versions of documents, by position."""
         self.output: dict[int, Ring] = {}
         """What messages have printed that are not settled, by position."""
-        self.logs = "failed"
-        """Whose output is kept: "failed" or slow ones, "all", or "none"."""
         self._made_bytes = 0 if self.run == NO_ID else _MADE_BYTES
         self._attempts = self._by_position(lease.attempts) if lease.attempts else {}
         self.todo: deque[int] = deque(self._positions)
