@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from dqlab.errors import DqlabError, Reject, RunFailed
     from dqlab.lab import Lab
     from dqlab.plan import Batch, Smaller
+    from dqlab.rules.flow import Adaptive
     from dqlab.rules.retry import Later, Retry
     from dqlab.runs.code.explanation import explain
     from dqlab.runs.consumer_pool import ConsumerPool
     from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer
+    from dqlab.runs.pacing import Limit
     from dqlab.runs.pool import QueuePool
     from dqlab.runs.run import Run
     from dqlab.runs.session import Durability
@@ -51,8 +53,10 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Parquet",
     # queues and runs
     "Batch",
+    "Adaptive",
     "Durability",
     "Later",
+    "Limit",
     "Message",
     "QueuePool",
     "Retry",
@@ -75,6 +79,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
 
 _HOMES = {
     "Batch": "dqlab.plan",
+    "Adaptive": "dqlab.rules.flow",
     "ConsumerBaseClass": "dqlab.runs.consumers",
     "ConsumerPool": "dqlab.runs.consumer_pool",
     "Document": "dqlab.documents",
@@ -87,6 +92,7 @@ _HOMES = {
     "GeneralConsumer": "dqlab.runs.consumers",
     "Lab": "dqlab.lab",
     "Later": "dqlab.rules.retry",
+    "Limit": "dqlab.runs.pacing",
     "Message": "dqlab.cluster.consumer.message",
     "Parquet": "dqlab.datasets.sinks",
     "QueuePool": "dqlab.runs.pool",

@@ -95,6 +95,9 @@ class Plan:
     batch: Batch | None = None
     """The function takes a list of documents."""
 
+    threads: bool | None = None
+    """Several calls of a plain function run at once, each in a thread of its consumer's process."""
+
     @classmethod
     def of(cls, settings: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
         """Return the plan of these settings and objects; what a newer version has sent is left out."""
@@ -147,6 +150,7 @@ def planned(
     setup: Any = None,
     returns: Any = None,
     batch: Any = None,
+    threads: bool = False,
 ) -> Plan:
     """Return the plan that the keywords of `map` ask for, or raise BadOption; nothing was submitted then."""
     for option, value in (("init", init), ("setup", setup)):
@@ -174,8 +178,13 @@ def planned(
                 option="batch", value=batch, problem="is a number, 'auto' or a dq.Batch. Nothing was submitted."
             )
         batch = Batch(batch)
-    init = dict(init or {}) if is_model(fn) else None
-    return Plan(init=init, setup=dict(setup) if setup else None, returns=returns, batch=batch)
+    if threads and (setup or is_model(fn) or batch is not None):
+        problem = (
+            "is for plain functions: a class, what `setup` makes, and batches are called one at a time in each slot."
+        )
+        raise BadOption(option="concurrency", value=fn, problem=problem)
+    init, setup = dict(init or {}) if is_model(fn) else None, dict(setup) if setup else None
+    return Plan(init=init, setup=setup, returns=returns, batch=batch, threads=threads or None)
 
 
 def _is_name(key: object) -> bool:

@@ -169,7 +169,6 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
     assert names["beginnings"] == ["", *["the"] * 39]
     assert names["noise"] == [names["noisy"](n) for n in range(50)]
     assert names["answers"] == [2 * n for n in range(100)]
-    assert names["fetched"] == list(range(200))
     assert pd.read_parquet("squares.parquet")["square"].tolist() == [n**2 for n in range(2_500)]
 
 
@@ -309,6 +308,14 @@ def test_the_examples_of_the_checkup_run(lab: dq.Lab, capsys: pytest.CaptureFixt
     assert names["checkup"].to_dict()["findings"]
     assert bool(names["checkup"]) is not bool(names["checkup"].problems)
     assert len(capsys.readouterr().out.splitlines()) == len(names["checkup"].problems)
+
+
+def test_the_example_of_a_busy_service_runs(lab: dq.Lab) -> None:
+    """The page is where users with an API look first."""
+    names: dict[str, Any] = {"dq": dq, "lab": lab}
+    exec(compile(examples("call-an-api.md")[-1].text, "call-an-api.md", "exec"), names)
+
+    assert names["fetched"] == list(range(200))
 
 
 def test_the_example_of_crashes_runs(lab: dq.Lab, queue_name: str) -> None:

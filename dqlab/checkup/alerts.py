@@ -11,10 +11,9 @@ from dqlab.checkup.facts import Facts
 from dqlab.checkup.findings import Finding
 from dqlab.live.next_lines import DOCTOR, next_line
 from dqlab.numbers import many
-from dqlab.stats import Attention, AttentionKind, QueueState, Severity
+from dqlab.stats import Attention, AttentionKind, QueueState, Severity, StopReason
 from dqlab.stats.attention import at_rest
 from dqlab.stats.queues import short_name
-from dqlab.stats.runs import UNREAD
 from dqlab.texts import as_word
 
 __all__ = ["ADVICE", "queues"]
@@ -81,6 +80,12 @@ def _finding(facts: Facts, alert: Attention) -> Finding:
     return Finding("queues", alert.severity, what, advice, line, values)
 
 
+def _is_refused(facts: Facts, name: str) -> bool:
+    """Return whether a run paused itself because a storage or a service refuses it."""
+    runs = () if facts.snapshot is None else facts.snapshot.runs
+    return any(run.name == name and run.stop in (StopReason.REFUSED, StopReason.CALLS_REFUSED) for run in runs)
+
+
 def _advice(facts: Facts, alert: Attention) -> tuple[str, str]:
     """Return what to do about an alert, and the line to copy."""
     holder = f"lab.attach({alert.run!r})" if alert.run else f"lab.queue({alert.queue!r})"
@@ -92,8 +97,8 @@ def _advice(facts: Facts, alert: Attention) -> tuple[str, str]:
     if alert.kind is AttentionKind.STOPPED and alert.action == "retry":
         again = f"%dq retry {as_word(alert.run)} --rest"
         advice = f"See why, and define the mended function; then give it to all of the run: {again}"
-    elif alert.kind is AttentionKind.STOPPED and alert.detail.startswith(UNREAD):
-        advice = "Renew the credentials of the process that it names; then"
+    elif alert.kind is AttentionKind.STOPPED and _is_refused(facts, alert.run):
+        advice = "Renew the credentials that it names; then"
     elif alert.kind is AttentionKind.STORE:
         at = sorted({actor.address for actor in facts.actors if actor.is_shard and actor.queue == alert.queue})
         line = f"lab.client.restart_workers({at!r})"

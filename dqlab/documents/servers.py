@@ -6,17 +6,29 @@ other libraries by their names, to import none of them.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from typing import Any
+from socket import gaierror
+from typing import Any, NamedTuple
 
 from dqlab.errors import in_words
 from dqlab.texts import one_line
 
-__all__ = ["ServerBusy", "ServerSilent", "answered", "causes", "is_cut_off", "is_refusal", "refusal_in"]
+__all__ = [
+    "ServerBusy",
+    "ServerSilent",
+    "answered",
+    "causes",
+    "is_cut_off",
+    "is_refusal",
+    "refusal_in",
+    "refused_call",
+    "what_passes",
+]
 
 LONGEST_WAIT = 6 * 3600.0
 """Seconds, at most, that a server may ask to wait; the same as in urllib3."""
@@ -26,6 +38,16 @@ _CUT_OFF = re.compile(
     "ServiceResponseError|TimeoutError"
 )
 """Errors of aiohttp, botocore, urllib3, requests and azure-core when a transfer ends early."""
+
+_AWAY = re.compile(
+    r"APIConnectionError|APITimeoutError|ClientConnect\w*Error|Connect(Error|Timeout)|ConnectionError|"
+    r"NetworkError|ReadTimeout|RemoteProtocolError|ServerDisconnectedError|ServerTimeoutError|Timeout|TransportError"
+)
+"""Errors of httpx, aiohttp, requests, openai and anthropic when a service cannot be reached or does not answer."""
+_UNTIL_MENDED = ("insufficient_quota", "billing_hard_limit_reached", "invalid_api_key", "billing_not_active")
+"""Codes in answers of services that stay until somebody pays or gives another key."""
+_SAID = 120
+"""Most characters of what a service said."""
 
 _CLASSES = re.compile(r"\w*(Auth|Credential|Refresh|Token)\w*Error")
 """Errors of the packages of services when they cannot get credentials, by name to avoid importing these."""
@@ -81,8 +103,46 @@ def answered(where: str) -> Iterator[None]:
 
 def _status(error: object) -> int:
     """Return the status of HTTP that an error stands for, or 0."""
-    found = (getattr(error, name, None) for name in ("status", "status_code", "code"))
-    return next((each for each in found if isinstance(each, int) and 400 <= each < 600), 0)
+    answer = getattr(error, "response", None)  # of httpx and requests, and of the clients of models
+    found = [getattr(error, name, None) for name in ("status", "status_code", "code")]
+    found += [getattr(answer, name, None) for name in ("status_code", "status")]
+    return next((each for each in found if type(each) is int and 400 <= each < 600), 0)
+
+
+class Refused(NamedTuple):
+    """A service does not answer a call now."""
+
+    after: float
+    """Seconds for which it asks to wait; 0 where it does not say, infinite where a user has to do something."""
+    said: str
+
+
+def refused_call(error: BaseException) -> Refused | None:
+    """Return how a service refused a call of a function, or None for any other error."""
+    # `ServerBusy` is about the function's document: `answered` has judged it already.
+    for each in () if isinstance(error, ServerBusy) else causes(error):
+        status = _status(each)
+        if not status:
+            continue
+        said = one_line(f"{status} {in_words(each)}", _SAID)
+        if status in (401, 402) or getattr(each, "code", None) in _UNTIL_MENDED:
+            return Refused(math.inf, said)
+        after = _asked_wait(getattr(each, "headers", None) or getattr(getattr(each, "response", None), "headers", None))
+        if status == 429 or (status == 503 and after):
+            return Refused(after, said)
+        return None
+    return None
+
+
+def what_passes(error: BaseException) -> str:
+    """Return in a word what an error says of a service that is away for now, such as "503", or "" for other errors."""
+    for each in causes(error):
+        status = _status(each)
+        if _passes(status):
+            return str(status)
+        if isinstance(each, ConnectionError | TimeoutError | gaierror) or is_named(each, _AWAY):
+            return type(each).__name__.encode("ascii", "replace").decode()
+    return ""
 
 
 def _passes(status: int) -> bool:
@@ -93,6 +153,8 @@ def _passes(status: int) -> bool:
 def _asked_wait(headers: Any) -> float:
     """Return the seconds in a header Retry-After, which names them or a date, or 0."""
     with suppress(AttributeError, TypeError, ValueError, OverflowError):  # no headers, or no time
+        if (exact := headers.get("retry-after-ms")) is not None:
+            return min(max(0.0, float(exact) / 1000), LONGEST_WAIT)
         asked = headers.get("Retry-After").strip()
         seconds = float(asked) if asked.isdecimal() else parsedate_to_datetime(asked).timestamp() - time.time()
         return min(max(0.0, seconds), LONGEST_WAIT)

@@ -940,13 +940,17 @@ class JoinStalled(RunError):
     )
 
 
-class DocumentsRefused(RunError):
-    """A storage refuses documents that it gave before, as with expired credentials; the run paused itself."""
+class RunHalted(RunError):
+    """The run paused itself until a user does something: what it calls refuses it, or its budget is spent."""
 
     text = (
         "run {run!r} paused itself: {why}, then go on with run.resume(), in a notebook %dq resume {run}. "
         "Nothing is lost: {now}."
     )
+
+
+class DocumentsRefused(RunHalted):
+    """A storage refuses documents that it gave before, as with expired credentials; the run paused itself."""
 
 
 class SetupFailed(RunError):

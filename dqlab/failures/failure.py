@@ -105,6 +105,8 @@ class Failure:
     """What the message had printed, at most 16 KiB."""
     cut: int = 0
     """Bytes of that which are left out in its middle."""
+    passing: str = ""
+    """What passes by itself where a server was away, in a few ASCII letters, such as "503"; "" for other failures."""
 
     @classmethod
     def from_exception(
@@ -119,6 +121,7 @@ class Failure:
         consumer: str = "",
         worker: str = "",
         after: float = 0.0,
+        passing: str = "",
     ) -> Self:
         """Record an exception without its first `skip` frames, the executor's, or with None without those of dqlab."""
         # An exception's own code (`__str__`, notes, a metaclass) may raise; none of these helpers lets that out.
@@ -137,6 +140,7 @@ class Failure:
             seconds=seconds,
             after=after,
             kinds=kinds_of(exception),
+            passing=passing,
         )
 
     def to_bytes(self) -> bytes:
@@ -147,7 +151,9 @@ class Failure:
     def from_bytes(cls, record: bytes | memoryview) -> Self:
         """Return the record that `to_bytes` wrote, or raise `FrameCorrupt`."""
         try:
-            entries = {"after": 0.0, "kinds": "", "printed": "", "cut": 0} | json.loads(restored(bytes(record)))
+            entries = {"after": 0.0, "kinds": "", "printed": "", "cut": 0, "passing": ""} | json.loads(
+                restored(bytes(record))
+            )
             # A newer version may have written more fields. A new field needs a default here: records in logs lack it.
             values = {field.name: entries[field.name] for field in fields(cls)}
         except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -10,12 +10,22 @@ import zlib
 from collections import OrderedDict
 from typing import TypeAlias
 
-__all__ = ["NO_ANSWER", "AlikeRecord", "FailureRecords", "StoredRecord", "asked_wait", "fingerprint_of", "keep"]
+__all__ = [
+    "NO_ANSWER",
+    "AlikeRecord",
+    "FailureRecords",
+    "StoredRecord",
+    "asked_wait",
+    "fingerprint_of",
+    "keep",
+    "passing_of",
+]
 
 _SAMPLES = 256
 _FIELD = b'"fingerprint":"'
 _AFTER = re.compile(rb',"after":([^,}]+)')
 """Matches no text of a user, in which each quote has a backslash before it."""
+_PASSING = re.compile(rb',"passing":"([^"\\\\]*)"')
 _DIGITS = 8
 _NARROWEST, _WIDEST = 9, 15
 """Smallest and largest window of deflate, as powers of two: a narrow one takes a tenth of the time."""
@@ -85,6 +95,12 @@ def asked_wait(record: bytes) -> bytes:
     """Return the seconds, as ASCII, for which a record says to wait, or b"" if it does not."""
     found = _AFTER.search(record)
     return b"" if found is None else found[1]
+
+
+def passing_of(record: bytes) -> str:
+    """Return what a record says of a failure that passes by itself, such as "503", or "" if it does not pass."""
+    found = _PASSING.search(record)
+    return "" if found is None else found[1].decode("ascii", "replace")
 
 
 def _difference(sample: bytes, record: bytes) -> bytes:

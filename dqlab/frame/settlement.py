@@ -38,6 +38,9 @@ class Outcome(IntEnum):
     """Returned by the function with `dq.Later`, not counted; the payload is the delay in seconds as ASCII."""
     RETURN = 4
     """Returned unprocessed, not counted, without a payload."""
+    REFUSED = 5
+    """Returned by a server that refused the call for now, not counted; the payload is the seconds for which it asks to
+    wait as ASCII, 0 where it does not say, and after a blank what it said."""
 
 
 _LAST_OUTCOME = max(Outcome)

@@ -118,6 +118,8 @@ def submit(line: Line, options: Namespace) -> Run:
                 memory=options.memory,
                 max_messages_per_process=options.max_messages_per_process,
                 gpus=options.gpus,
+                concurrency=options.concurrency,
+                limit=options.limit,
                 stop_if=options.stop_if,
                 sink=None if options.sink is None else sink_named(options.sink),
                 cell=line.cell,

@@ -278,6 +278,9 @@ def _submit() -> Command:
     together = "the function takes lists of N documents, or as many as come through fastest"
     command.add("--batch", type=_batch, metavar="N|auto", help=together)
     command.add("--max-messages-per-process", type=int, metavar="N", help="start a new process after so many documents")
+    at_once = "calls at once over all consumers; auto, for coroutines: as many as the service allows"
+    command.add("--concurrency", type=_concurrency, metavar="N|auto", names=Names.NEW, help=at_once)
+    command.add("--limit", metavar="RATE", names=Names.NEW, help="most calls in a time, as 500/min or 20/s")
     seen = "devices that each call may use, or its share of one, as 0.5: each slot runs it in a process that sees these"
     command.add("--gpus", type=float, metavar="N", help=seen)
     failing = "pause when N documents have failed, or N %% of those that ended; default: the first 100, all of them"
@@ -288,6 +291,14 @@ def _submit() -> Command:
     command.add("--on-existing", choices=["attach", "new", "retry-failed"], default="attach", help=there)
     command.add("--watch", action="store_true", help="show it while it runs")
     return _out(command.add("-w", "--wait", action="store_true", help="return when it is done"))
+
+
+def _concurrency(word: str) -> int | str:
+    if word == "auto":
+        return word
+    if not word.isdecimal():
+        raise argparse.ArgumentTypeError(f"{word!r} is neither a whole number nor `auto`")
+    return int(word)
 
 
 def _batch(word: str) -> int | str:

@@ -16,12 +16,14 @@ from dqlab.failures.failure import NO_ERROR, Failure
 from dqlab.failures.records import NO_ANSWER
 from dqlab.frame import NO_ID
 from dqlab.numbers import many
+from dqlab.rules.flow import pace_of, why_shut
 from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import CodeName, Failing, LaneReport
 from dqlab.rules.result_index import ResultIndex
 from dqlab.rules.states import State, stretches
 from dqlab.rules.stopping import Stop
+from dqlab.stats.counts import StopReason
 from dqlab.stats.eta import Effort
 from dqlab.texts import one_line
 
@@ -101,12 +103,16 @@ class RunRecord:
     stop_despite: bool = False
     """Pause it even if documents have succeeded."""
     halted: str = ""
-    """Why it paused itself because of `stop_if`; "" once it was resumed."""
+    """Why it paused itself, in words; "" once it was resumed."""
+    halt: StopReason = StopReason.ALL_FAILED
+    """The same as a value, while `halted` has words."""
     sink: dict[str, Any] | None = None
     """Where its rows are written, as the consumers understand it; None = its results are in the settlements."""
     options: list[str] = field(default_factory=list)
     """Options with which its documents are opened, as text. References have only their name; each function of the run
     brings them to the consumers."""
+    flow: dict[str, Any] | None = None
+    """What holds its messages back, as `FlowTerms` has it; None = nothing, until a server refuses or is away."""
     unit: str = ""
     """Unit of the weights of its messages: "bytes"; "" for pages, and where they have none."""
     needs: dict[str, float] = field(default_factory=dict)
@@ -273,8 +279,8 @@ class Book:
         """Return messages by state, in the order of `rules.states.State`."""
         return list(self.lane.counts)
 
-    def report(self, run: bytes) -> LaneReport:
-        """Return this lane's absolute totals for the collector."""
+    def report(self, run: bytes, now: float) -> LaneReport:
+        """Return this lane's absolute totals for the collector at `now`, monotonic seconds."""
         lane, record = self.lane, self.record
         classes = self._classes()
         return LaneReport(
@@ -296,7 +302,10 @@ class Book:
             paused=lane.paused,
             stopped=self.stopped,
             halted=self.halted,
+            halt=StopReason(record.halt) if record else StopReason.ALL_FAILED,
             held=lane.held,
+            pace="" if lane.flow is None else pace_of(lane.flow),
+            shut="" if lane.flow is None else why_shut(lane.flow, now),
             stop_if=record.stop_if if record else None,
             stop_despite=record is not None and record.stop_despite,
             sealed=lane.sealed,

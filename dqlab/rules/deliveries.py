@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
-from dqlab.failures.records import asked_wait, fingerprint_of, keep
+from dqlab.failures.records import asked_wait, fingerprint_of, keep, passing_of
 from dqlab.frame import Outcome, Piece, Settlement
 from dqlab.rules.batches import Batch
 from dqlab.rules.lane import Lane, microseconds
@@ -23,12 +23,14 @@ from dqlab.rules.leases import Lease
 from dqlab.rules.states import State, stretches
 from dqlab.texts import brief
 
-__all__ = ["MOST_UNCOUNTED", "Failed", "Settled", "Settling", "end_lease", "fail", "give_up"]
+__all__ = ["MOST_UNCOUNTED", "ONLY", "Failed", "Settled", "Settling", "end_lease", "fail", "give_up"]
 
 MOST_UNCOUNTED = 6
 """Losses of a suspect with its consumer that do not count, as others ran there; each further one does."""
 
 _OUTCOMES = tuple(Outcome)
+ONLY = b" only"
+"""The end of a delay that is about its message alone."""
 _REASON = 300
 """Most characters of the reason why a consumer died."""
 _LONGEST_S = 1e9  # 31 years; keeps microseconds finite for any delay that a consumer sends
@@ -166,7 +168,7 @@ def _times(n: int) -> str:
 def _seconds(entry: bytes) -> float:
     """Parse a delay sent as ASCII, and return 0 unless it is finite and positive."""
     try:
-        delay = float(entry)
+        delay = float(entry.partition(b" ")[0])
     except ValueError:
         return 0.0
     return delay if math.isfinite(delay) and delay > 0.0 else 0.0
@@ -207,6 +209,7 @@ class Settling:
         *,
         now: float,
         random: Random,
+        next_lease: int,
     ) -> None:
         # The lane that the settlement names: it does not know messages of other lanes, so they are stale.
         self._lane = lane
@@ -216,6 +219,7 @@ class Settling:
         self._receipt: Receipt = (settlement.epoch, settlement.lease)
         self._now = now
         self._random = random
+        self._next_lease = next_lease
         self._results: list[tuple[Piece, int]] = []
         self._failed: list[Failed] = []
         self._duplicates = 0
@@ -281,7 +285,8 @@ class Settling:
         for index in range(a, b):
             record = self._lane.trouble.get(batch.first + index)
             # A failure counts once for each delivery, however often its settlement arrives.
-            if outcome is Outcome.RETURN or (record is not None and record.receipt == self._receipt):
+            returned = outcome in (Outcome.RETURN, Outcome.REFUSED)
+            if returned or (record is not None and record.receipt == self._receipt):
                 self._duplicates += 1
             else:
                 self._fail(batch, index, outcome, at + index - a, early=False)
@@ -291,6 +296,9 @@ class Settling:
             self._lane.move(batch, a, b, State.ACKED)
             self._results.append((Piece(batch.first + a, batch.ordinal + a, b - a), at))
             self.processed += b - a
+            if self._lane.flow is not None:
+                took = 0.0 if self._lease is None else self._now - self._lease.since
+                self._lane.flow.answered(b - a, self._now, took=took, leased=self._lane.counts[State.LEASED])
         elif outcome is Outcome.RETURN:
             suspect = self._lease is not None and self._lease.suspect
             self._lane.move(batch, a, b, State.READY, suspect=suspect)
@@ -299,18 +307,38 @@ class Settling:
             for index in range(a, b):
                 self._fail(batch, index, outcome, at + index - a, early=early)
 
+    def _held_back(self, outcome: Outcome, entry: bytes) -> bool:
+        """Tell the lane's flow of a call that did not succeed, and return whether that is not the message's failure."""
+        lane, now = self._lane, self._now
+        limited = lane.flow is not None and lane.flow.limited
+        if outcome is Outcome.REFUSED or (outcome is Outcome.NACK and limited and not entry.endswith(ONLY)):
+            after, _, told = entry.partition(b" ")
+            said = told.decode(errors="replace")
+            lease, following = self._settlement.lease, self._next_lease
+            lane.flowing().refused(_seconds(after), said, now, lease=lease, next_lease=following)
+            return True
+        passing = passing_of(entry) if outcome is Outcome.FAIL else ""
+        if lane.flow is None and not passing:
+            return False
+        return outcome is not Outcome.NACK and lane.flowing().failed(passing, now)
+
     def _fail(self, batch: Batch, index: int, outcome: Outcome, at: int, *, early: bool) -> None:
+        entry = bytes(self._settlement.entry(at))
+        if self._held_back(outcome, entry) and not early:
+            suspect = self._lease is not None and self._lease.suspect
+            self._lane.move(batch, index, index + 1, State.READY, suspect=suspect)
+            return
         dead = fail(
             self._lane,
             batch,
             index,
-            outcome,
-            bytes(self._settlement.entry(at)),
+            Outcome.NACK if outcome is Outcome.REFUSED else outcome,
+            entry,
             early=early,
             receipt=self._receipt,
             now=self._now,
             random=self._random,
         )
         self.processed += 1
-        if outcome is not Outcome.NACK:
+        if outcome not in (Outcome.NACK, Outcome.REFUSED):
             self._failed.append(Failed(batch.first + index, batch.ordinal + index, at, dead))

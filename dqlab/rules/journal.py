@@ -39,6 +39,7 @@ class Op(StrEnum):
     HALT = "halt"
     WHY = "why"
     SUBMITTED = "submitted"
+    FLOW = "flow"
 
 
 class Journal(Changes, Protocol):

@@ -16,6 +16,7 @@ from sortedcontainers import SortedDict, SortedList
 
 from dqlab.frame import NO_ID, Frame
 from dqlab.rules.batches import Batch, Batches
+from dqlab.rules.flow import Flow, FlowTerms
 from dqlab.rules.ids import END, ID_BITS, ID_MASK
 from dqlab.rules.lanes.frame_functions import FrameFunctions, Overrides
 from dqlab.rules.lanes.groups import Groups
@@ -98,6 +99,8 @@ class Lane:
         # was settled only grows. In memory only.
         self.revived = [0, 0]
         self.paused = False  # nothing is leased from it; puts are accepted
+        # What holds its messages back; None: nothing ever has. In memory only, but for the terms in a run's record.
+        self.flow: Flow | None = None
         # Why nothing is leased from it for now: its consumers cannot keep results. It lasts as long as they report it,
         # and is not recorded.
         self.held = ""
@@ -198,8 +201,18 @@ class Lane:
         return self.max_bytes is None or self.nbytes + len(frame.payload) <= self.max_bytes
 
     def leasable(self, *, suspects: bool) -> bool:
-        """Return whether there is something to lease now, with or without suspects."""
+        """Return whether there is something to lease, with or without suspects, as far as its flow allows it."""
         return not (self.paused or self.held) and bool(self.ready or (suspects and self.suspects))
+
+    def room(self, now: float) -> int | None:
+        """Return how many messages its flow lets through at `now`, monotonic seconds, or None for any number."""
+        return None if self.flow is None else self.flow.room(now, self.counts[State.LEASED])
+
+    def flowing(self) -> Flow:
+        """Return its flow, after making one without terms for a lane that had none."""
+        if self.flow is None:
+            self.flow = Flow(FlowTerms())
+        return self.flow
 
     def put(self, frame: Frame, first: int, now: float, place: int) -> None:
         """Store a frame whose messages, from id `first` on, are ready after all others."""

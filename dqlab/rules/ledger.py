@@ -15,6 +15,7 @@ from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
 from dqlab.rules.book import CANCELLED, CUT_OFF, REHEARSED, WORDS, Book, RunRecord
 from dqlab.rules.deliveries import Settled
+from dqlab.rules.flow import FlowTerms
 from dqlab.rules.journal import Op
 from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
@@ -23,6 +24,7 @@ from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 from dqlab.rules.submitted import Submitted
+from dqlab.stats.counts import StopReason
 from dqlab.texts import brief
 
 __all__ = ["Ledger"]
@@ -91,6 +93,8 @@ class Ledger:
         self.shard.lane(run).needs = record.needs
         if record.unit:
             self.shard.fairness.weighs_bytes(run)
+        if record.flow is not None:
+            self.shard.set_flow(run, FlowTerms.of(record.flow))
 
     def note_ends(self) -> None:
         """Record the end of each run that has just ended."""
@@ -288,8 +292,9 @@ class Ledger:
             Op.REOPEN: lambda meta: self._reopen(run, meta),
             Op.DROP: lambda meta: self._drop(run),
             Op.FORGET: lambda meta: self._forget(run, meta),
-            Op.HALT: lambda meta: self._halt(run, meta["halted"], meta.get("function")),
+            Op.HALT: lambda meta: self._halt(run, **meta),
             Op.WHY: lambda meta: self._explain(run, meta["why"]),
+            Op.FLOW: lambda meta: self._set_flow(run, meta["flow"]),
             Op.SUBMITTED: lambda meta: self._submitted(run, meta),
         }
 
@@ -351,15 +356,20 @@ class Ledger:
                 self._end_halt(id)
         self.shard.resume(run)
 
-    def _halt(self, run: bytes, halted: str, function: bytes | None = None) -> None:
-        """Pause a run because everything fails, or because a function does unless other code has replaced it."""
+    def _halt(
+        self, run: bytes, *, halted: str, halt: str = StopReason.ALL_FAILED, function: bytes | None = None
+    ) -> None:
+        """Pause a run for a reason, unless that is a function which other code has replaced."""
         replaced = self.shard.lane(run).replaced
         if function is not None and (replaced is None or function in replaced):
             return
         record = self.book(run).record
-        self._judged.pop(run, None)
         if record is not None:
-            record.halted, record.stop_if = brief(halted, WORDS), None
+            record.halted, record.halt = brief(halted, WORDS), StopReason(halt)
+        if halt == StopReason.ALL_FAILED:  # never again for that reason
+            self._judged.pop(run, None)
+            if record is not None:
+                record.stop_if = None
         self.shard.pause(run)
 
     def _end_halt(self, run: bytes) -> bool:
@@ -432,6 +442,12 @@ class Ledger:
     def _set_retries(self, run: bytes, retries: int) -> None:
         lane = self.shard.lane(run)
         lane.retry = replace(lane.retry, retries=retries)
+
+    def _set_flow(self, run: bytes, flow: dict[str, Any]) -> None:
+        record = self.book(run).record
+        if record is not None:
+            record.flow = flow
+        self.shard.set_flow(run, FlowTerms.of(flow))
 
     def _reopen(self, run: bytes, meta: dict[str, Any]) -> None:
         self.shard.reopen_lane(run, meta.get("producer", NO_ID))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Self
 
 from dqlab.failures.classes import FailureClass
+from dqlab.stats.counts import StopReason
 from dqlab.stats.eta import Effort
 
 __all__ = ["CodeName", "Failing", "HeldFor", "HeldLease", "LaneReport", "fields_of", "plain"]
@@ -93,9 +94,15 @@ class LaneReport:
     stopped: bool = False
     """Paused because no room was left for results."""
     halted: str = ""
-    """Why it paused itself: everything fails, or its documents are refused."""
+    """Why it paused itself, in words."""
+    halt: StopReason = StopReason.ALL_FAILED
+    """The same as a value, while `halted` has words."""
     held: str = ""
     """Why its consumers cannot keep results at the moment."""
+    pace: str = ""
+    """How many calls its flow lets through, in words."""
+    shut: str = ""
+    """Why its flow lets nothing through at the moment, in words."""
     unable: str = ""
     """What no slot has that its messages need, as its shard's shell knows it."""
     stop_if: int | float | None = None
@@ -133,6 +140,7 @@ class LaneReport:
         known["codes"] = [(name, short) for name, short in known.get("codes", ())]
         known["classes"] = [FailureClass(**each) for each in known.get("classes", ())]
         known["failing"] = [Failing(*each) for each in known.get("failing", ())]
+        known["halt"] = StopReason(known.get("halt", StopReason.ALL_FAILED))
         known["effort"] = Effort.of(known["effort"]) if known.get("effort") else Effort()
         return cls(**known)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -31,6 +32,9 @@ class Later(DqlabError):
     ----------
     delay : float or str
         Seconds, or "30s", at most 30 days; the message is not delivered again earlier. Less than 0.1 s counts as 0.1 s.
+    only_me : bool, default False
+        In a run with ``limit=`` or ``concurrency=``, as every run of a coroutine function has, all of the run waits:
+        a busy service is busy for everybody. True: this message alone.
 
     Raises
     ------
@@ -46,17 +50,18 @@ class Later(DqlabError):
 
     text = "not now; try again in {seconds:g} s"
 
-    def __init__(self, delay: float | str) -> None:
+    def __init__(self, delay: float | str, *, only_me: bool = False) -> None:
         found = seconds(delay, name="delay")
         if found > _LONGEST:
             raise BadOption(option="delay", value=delay, problem="is more than 30 days.")
         super().__init__(seconds=max(SHORTEST, found))
+        self.only_me = only_me
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.fields['seconds']!r})"
+        return f"{type(self).__name__}({self.fields['seconds']!r}{', only_me=True' if self.only_me else ''})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.fields["seconds"],)
+        return partial(type(self), only_me=self.only_me), (self.fields["seconds"],)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from dqlab.clock import Clock
 from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Frame, Settlement
 from dqlab.rules.deliveries import Settled, Settling, end_lease
+from dqlab.rules.flow import Flow, FlowTerms, Rate
 from dqlab.rules.ids import END, first_id
 from dqlab.rules.invariants import check
 from dqlab.rules.journal import Journal
@@ -87,6 +88,7 @@ class Shard:
         self.producers = Producers()
         self.fairness = Fairness()
         self.next_id = first_id(index, first_sequence)
+        self._rates: dict[str, Rate] = {}  # limits that lanes share, by name
         # Leases that ended by expiry or by their consumer's death, and messages that were redelivered.
         self.leases_lost = self.redelivered = 0
 
@@ -136,10 +138,11 @@ class Shard:
         self.tick()
         # A consumer holds as many suspects as it has slots; other consumers get the rest.
         suspects = self.leases.suspects_held(consumer) < slots
+        now = self.clock.monotonic()
         ready = [
             lane
             for lane in self.activity.alive()
-            if lane.leasable(suspects=suspects) and (not lane.needs or serves(has, lane.needs))
+            if lane.leasable(suspects=suspects) and (not lane.needs or serves(has, lane.needs)) and lane.room(now) != 0
         ]
         if self.paused or n < 1 or not ready:
             return None
@@ -151,6 +154,8 @@ class Shard:
         if budget is not None:
             # `budget` is in seconds. `at_least` beats it, because coroutines wait concurrently.
             n = min(n, max(at_least, self.fairness.batch(run, budget, lane.ready.size if any(lane.units) else 0)))
+        if (room := lane.room(now)) is not None:
+            n = min(n, room)
         suspect = suspects and suspect_is_first(lane)
         pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes, consumer)
         if suspect:
@@ -227,7 +232,9 @@ class Shard:
         suspect: bool,
         id: int | None = None,
     ) -> Lease:
-        count = sum(piece.n for piece in pieces)
+        count, flow = sum(piece.n for piece in pieces), self.lanes[run].flow
+        if flow is not None:
+            flow.take(count, self.clock.monotonic())
         price = self.fairness.price(run, count)
         self.fairness.charge(run, price * count)
         return self.leases.grant(
@@ -293,7 +300,9 @@ class Shard:
         if lease is not None and (lease.run != run or lease.receipt[0] != settlement.epoch):
             lease = None
         held = 0 if lease is None else lease.remaining.size
-        settling = Settling(lane, lease, settlement, now=self.clock.monotonic(), random=self.random)
+        settling = Settling(
+            lane, lease, settlement, now=self.clock.monotonic(), random=self.random, next_lease=self.leases.next_id
+        )
         settled = settling.apply()
         if settling.processed:
             self.fairness.charge(run, settlement.busy_s)
@@ -346,6 +355,20 @@ class Shard:
             )
             self.lanes[run] = Lane(run, options, self.journal, self.activity)
         return self.lanes[run]
+
+    def set_flow(self, run: bytes, terms: FlowTerms) -> None:
+        """Hold a run's messages back as these terms say, from now on."""
+        now, limit, rate = self.clock.monotonic(), terms.rate, None
+        if limit is not None:
+            rate = self._rates.get(limit.name) if limit.name else None
+            if rate is None:
+                rate = Rate(limit, now)
+            else:
+                rate.tune(limit, now)
+            if limit.name:
+                self._rates[limit.name] = rate
+        self.lane(run).flow = Flow(terms, rate)
+        self.activity.touch(run)
 
     def seal_lane(self, run: bytes, total: int) -> None:
         """Refuse further puts, since `total` messages of the run were put here."""
@@ -483,8 +506,13 @@ class Shard:
         self.end_drain()
 
     def next_deadline(self) -> float | None:
-        """Return when `tick` has something to do, monotonic seconds, or None when nothing will be due."""
+        """Return when `tick` has something to do or a flow lets messages through, or None if time changes nothing."""
         dues = [due for lane in self.activity.alive() if (due := lane.next_due()) is not None]
+        now = self.clock.monotonic()
+        for lane in self.activity.alive():
+            if lane.flow is not None and not self.paused and lane.leasable(suspects=True):
+                opens = lane.flow.opens(now, lane.counts[State.LEASED])
+                dues += [] if opens is None else [opens]
         lease = self.leases.next_deadline()
         return min(dues if lease is None else [*dues, lease], default=None)
 

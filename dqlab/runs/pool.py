@@ -36,10 +36,12 @@ from dqlab.rules.stopping import as_stop
 from dqlab.runs.failures import Failures
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.objects import HasWidget, StaysHere
+from dqlab.runs.pacing import Concurrency, LimitOption, flow_terms
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
 from dqlab.runs.session import CONCURRENCY, Durability, Session, consumer_options, queue_options, warn_of_kept
 from dqlab.runs.submit.sender import CONFIRM_WAIT
+from dqlab.runs.terms import RunTerms
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.unacked import Unacked, UnackedLeases, leases_of
 from dqlab.stats import History, QueueStats, Snapshot
@@ -229,6 +231,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         timeout: float | str | None = None,
         memory: int | str | None = None,
         max_messages_per_process: int | None = None,
+        concurrency: Concurrency | None = None,
+        limit: LimitOption | None = None,
         gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
         stop_if: int | float | Literal["auto"] | None = "auto",
@@ -274,6 +278,13 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             Maximum resident memory of a process: bytes, or "1 GB". A process that uses more is killed.
         max_messages_per_process : int, optional
             Start a new process after this many messages, for functions that leak.
+        concurrency : "auto", int or Adaptive, optional
+            Most calls of this run at once, over all consumers. "auto", the default of coroutine functions unless the
+            queue has a `concurrency`: found out by what the service refuses, see `Adaptive`. Calls of a plain function
+            run in threads then.
+        limit : str or Limit, optional
+            Most calls in a time, such as "500/min", over all consumers; every delivery counts, also a retry. A `Limit`
+            has a name, by which the runs of a queue share it. The queue's shards divide it.
         gpus : float, optional
             Devices that each call may use: a whole number, or a share of one, as 0.5 for two slots on a device. Every
             slot runs them in a process of its own, which sees its devices alone (``CUDA_VISIBLE_DEVICES``) before it
@@ -367,28 +378,36 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         into = None if sink is None else as_sink(sink, _sealed_sink)
         if into is not None:
             into.check()
-        concurrency = self.consumer_options["concurrency"]
-        if concurrency != CONCURRENCY and not is_coroutine(called(fn)):
-            warnings.warn(_FOR_COROUTINES.format(self.name, concurrency), DqlabWarning, stacklevel=level_of_user())
+        of_queue = self.consumer_options["concurrency"]
+        if of_queue != CONCURRENCY and not is_coroutine(called(fn)):
+            warnings.warn(_FOR_COROUTINES.format(self.name, of_queue), DqlabWarning, stacklevel=level_of_user())
+        process = isolation(
+            executor,
+            called(fn),
+            timeout=timeout,
+            memory=memory,
+            max_messages=max_messages_per_process,
+            gpus=gpus,
+            native=parsed_natively(documents),
+        )
+        threads = concurrency is not None and not is_coroutine(called(fn))
+        if threads and process is not None:
+            problem = "is for threads and coroutines; a run in processes has one call in each: scale its consumers."
+            raise BadOption(option="concurrency", value=concurrency, problem=problem)
+        flow = flow_terms(
+            called(fn),
+            concurrency=concurrency,
+            limit=limit,
+            shards=self.handle.shards,
+            default=self.consumer_options["concurrency"] == CONCURRENCY,
+        )
         return self.session.runs.map(
             self,
             fn,
             documents,
             name=name,
             on_existing=on_existing,
-            retry=chosen_retry,
-            process=isolation(
-                executor,
-                called(fn),
-                timeout=timeout,
-                memory=memory,
-                max_messages=max_messages_per_process,
-                gpus=gpus,
-                native=parsed_natively(documents),
-            ),
-            needs=needs_of(gpus, resources),
-            stop=stop,
-            sink=into,
+            terms=RunTerms(chosen_retry, process, needs_of(gpus, resources), flow, stop, into),
             rehearse=rehearse,
             serve=consumers == "auto",
             cell=cell,
@@ -398,6 +417,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                 setup=setup,
                 returns=None if returns is None else declared(returns),
                 batch=batch,
+                threads=threads,
             ),
         )
 

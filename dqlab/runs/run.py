@@ -9,14 +9,14 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import Executor, isolation
-from dqlab.cluster.transport.orders import Adopt, Code, Drop, RetryDead
+from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pace, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.ref import NEWS_EVERY, RPC_TIMEOUT
 from dqlab.cluster.transport.sealed import open_here, opened_blob
@@ -43,6 +43,7 @@ from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.plan import called
 from dqlab.printed import Logs
+from dqlab.rules.flow import FlowTerms
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 from dqlab.runs import one_document
@@ -56,6 +57,7 @@ from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.one_document import Slowest
+from dqlab.runs.pacing import LimitOption, shared_rate
 from dqlab.runs.rehearsal import Rehearsal
 from dqlab.runs.results import InPlace, Results, check_errors
 from dqlab.runs.run_wait import RunWait
@@ -220,6 +222,23 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def results_at(self, ordinals: Sequence[tuple[int, int]]) -> Results:
         """Return the values at some half-open ranges of ordinals, which must have results."""
         return self._covered(self._progress(), list(ordinals), None)
+
+    def limit(self, limit: LimitOption) -> Self:
+        """Let as many calls of the rest of this run through as `limit` says, such as "300/min"; see `map`.
+
+        Raises
+        ------
+        BadOption
+            `limit` is no rate, or is not above zero: the run was left as it is.
+
+        Examples
+        --------
+        >>> run = lab.map(ask, papers, limit="500/min").limit("300/min")
+        """
+        before = FlowTerms.of(self._progress().record.flow or {})
+        terms = replace(before, rate=shared_rate(limit, self.handle.shards))
+        self.handle.link.sync(self.handle.order(Pace(self.id, terms.record())))
+        return self
 
     def left(self, *, timeout: float) -> str:
         """Return in words how many documents have no outcome, or "" if the run is done or cancelled."""

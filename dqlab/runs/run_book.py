@@ -19,7 +19,6 @@ from weakref import WeakValueDictionary
 
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Code, Drop, Open
 from dqlab.cluster.transport.progress import Progress
@@ -42,8 +41,6 @@ from dqlab.keywords import meant
 from dqlab.plan import Plan
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.retry import Retry
-from dqlab.rules.stopping import Stop
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, keeping_plan, sealed_function, warn_of_scheme, warn_of_uncertain
@@ -57,6 +54,7 @@ from dqlab.runs.submit.mapping import Submitter, as_mapped
 from dqlab.runs.submit.sampling import Drawn, SampleSubmitter, draw
 from dqlab.runs.submit.sender import Entry, RunSender
 from dqlab.runs.submit.weights import unit_of
+from dqlab.runs.terms import RunTerms
 from dqlab.user_frames import level_of_user
 
 __all__ = ["NothingFailed", "PoolLike", "RunBook"]
@@ -127,11 +125,7 @@ class RunBook:
         *,
         name: str | None,
         on_existing: str,
-        retry: Retry | None,
-        process: Isolation | None,
-        needs: dict[str, float],
-        stop: Stop | None,
-        sink: Sink | None,
+        terms: RunTerms,
         rehearse: int | None,
         serve: bool,
         cell: int | None,
@@ -162,22 +156,20 @@ class RunBook:
             if found is not None and on_existing != "new":
                 entry = Entry(Kind.ELEMENT, hash, blob)
                 run = self._again(
-                    found, fn, elements, code, version, entry, on_existing, sink, rehearse, planned=bool(plan)
+                    found, fn, elements, code, version, entry, on_existing, terms.sink, rehearse, planned=bool(plan)
                 )
                 if on_existing == "attach":
                     warn_of_uncertain(found.name, version)
                 return run
             if found is not None:
-                if sink is not None and (target := target_of(sink)) is not None:
+                if terms.sink is not None and (target := target_of(terms.sink)) is not None:
                     check_free(target, found.name, "")  # before the drop: a taken folder must not cost the old run
                 self._as_it_is(found).drop()
             if rehearse and drawn is None:  # the run that was there has been dropped meanwhile
                 drawn = draw(elements, rehearse, options_of(elements))
                 elements = drawn.elements
             name = name if name is not None else self._fresh_name(version.name)
-            run = self._start(
-                pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process, needs, stop, sink, drawn
-            )
+            run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, terms, drawn)
             mark(self._link, "submit", pool.name, cell=cell)
             return run
 
@@ -320,24 +312,16 @@ class RunBook:
         elements: Iterable[Any],
         entry: Entry,
         code: CodeRecord,
-        retry: Retry | None,
-        process: Isolation | None,
-        needs: dict[str, float],
-        stop: Stop | None,
-        sink: Sink | None,
+        terms: RunTerms,
         drawn: Drawn | None = None,
     ) -> Run:
         given = elements if drawn is None else drawn.given
         id, options = uuid.uuid4().bytes, options_of(given)
         entry, code = _bringing(options, entry, code)
-        record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id}
-        record |= {} if stop is None else {"stop_if": stop.limit, "stop_despite": stop.despite}
-        record |= {} if process is None else {"process": process.record()}
-        record |= {"needs": needs} if needs else {}
-        record |= {} if sink is None else {"sink": sink.record()}
+        record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id, **terms.record()}
         record |= {"options": options} if options else {}
         record |= {"unit": unit} if (unit := unit_of(given)) else {}
-        opening = Open(id, record, None if retry is None else retry.record())
+        opening = Open(id, record, None if terms.retry is None else terms.retry.record())
         sender = RunSender(
             pool.handle.of_run(name),
             entry,
@@ -354,6 +338,7 @@ class RunBook:
         else:
             submitter = Submitter(name, elements, sender)
         run.submitter = submitter
+        sink = terms.sink
         claimed = sink is not None and claim(sink, name, id.hex(), pool.options.get("store", {}).get("directory", ""))
         try:
             # Before the shards know the run: `_is_left` cuts off an open run that this process does not submit.

@@ -32,6 +32,7 @@ from dqlab.errors import (
     RunCancelled,
     RunExists,
     RunFailed,
+    RunHalted,
     RunStalled,
     SetupFailed,
     SubmissionIncomplete,
@@ -47,8 +48,7 @@ from dqlab.runs.lost import first_keys
 from dqlab.runs.results import Keys, Streams
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
-from dqlab.stats import Counts
-from dqlab.stats.runs import UNMADE, UNREAD
+from dqlab.stats import Counts, StopReason
 from dqlab.texts import one_line
 from dqlab.waits import Wait
 
@@ -58,6 +58,11 @@ _PATH = re.compile(r"'([^']+)'")
 """Finds paths in Python's messages about files."""
 NAMED = 3
 """Lost documents that an error names."""
+_HALTS: dict[StopReason, type[DqlabError]] = {
+    StopReason.REFUSED: DocumentsRefused,
+    StopReason.UNMADE: SetupFailed,
+}
+"""Errors for the reasons why a run paused itself that need more words than `RunHalted` has."""
 AT_ONCE = 0.2
 """Seconds between two looks at a run that is done except for its submission."""
 LOOK_EVERY = 0.5
@@ -263,10 +268,8 @@ class RunWait:
         if progress.halted:
             counts = progress.counts
             now = _parts(counts, so_far=not progress.sealed)
-            if progress.halted.startswith(UNREAD):
-                raise DocumentsRefused(run=self._run.name, why=progress.halted, now=now)
-            if progress.halted.startswith(UNMADE):
-                raise SetupFailed(run=self._run.name, why=progress.halted, now=now)
+            if (halt := progress.halt) is not StopReason.ALL_FAILED:
+                raise _HALTS.get(halt, RunHalted)(run=self._run.name, why=progress.halted, now=now)
             fix = AllFailed.fix_of(self._run.name, self._first_error())
             raise AllFailed(
                 run=self._run.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead, fix=fix

@@ -48,6 +48,10 @@ class StopReason(StrEnum):
     """Its first documents all failed."""
     REFUSED = "refused"
     """A storage refuses documents that it gave before."""
+    CALLS_REFUSED = "calls-refused"
+    """A service refuses calls until a user does something: a wrong key, or a quota that is used up."""
+    UNMADE = "unmade"
+    """Its class, or what `setup` names, could not be made on a consumer."""
     RESULTS_FULL = "results-full"
     """Its queue keeps as many bytes of results as it may."""
 

@@ -24,11 +24,6 @@ NO_ROOM = "no room for more results"
 SHORTEST = 0.5
 """Seconds from which a run has a mean speed: before, the start of the run is all that is measured."""
 
-UNREAD = "its documents cannot be read"
-"""First words of the reason of a run that paused itself because a storage refuses documents that it gave before."""
-UNMADE = "its function could not be set up"
-"""The same where a class, or what `setup` names, could not be made on a consumer."""
-
 
 @dataclass(frozen=True, slots=True)
 class CodeStats:
@@ -135,6 +130,8 @@ class RunStats(SuggestsAttributes):
     """The reason of a run that is STOPPED; `why` has it in words."""
     blocked: Blocked | None = None
     """What keeps it from going on, where that is known; `why` has it in words."""
+    pace: str = ""
+    """How many calls at once, or in which time, its limits let through, in words; of one shard where it has several."""
     mean_seconds: float | None = None
     """Mean seconds of its documents in the function."""
     owner: str = ""

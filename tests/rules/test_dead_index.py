@@ -180,7 +180,7 @@ def test_a_document_that_is_dead_without_an_exception_counts_as_a_failed_deliver
 
     end(desk)
 
-    report = book.report(RUN)
+    report = book.report(RUN, 0.0)
     assert report.counts[State.DEAD] == report.failed == 2
     assert [(each.fingerprint, each.dead, each.failed) for each in report.classes] == [(NO_ANSWER, 2, 2)]
 
@@ -197,6 +197,6 @@ def test_a_document_that_raised_and_is_given_up_fails_twice_in_its_class(make_de
     desk.lease(1)
     desk.shard.let_go(RUN, [(0, 1)], "given up")
 
-    report = book.report(RUN)
+    report = book.report(RUN, 0.0)
     assert [(each.fingerprint, each.dead, each.failed) for each in report.classes] == [("11111111", 1, 2)]
     assert report.failed == 2

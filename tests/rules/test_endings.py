@@ -13,7 +13,7 @@ from dqlab.rules.retry import Retry
 from dqlab.rules.states import State
 
 RUN = b"run-of-the-tests"
-ACK, FAIL, REJECT, NACK, RETURN = Outcome
+ACK, FAIL, REJECT, NACK, RETURN, REFUSED = Outcome
 
 
 def only_letter(desk: Any) -> Any:

@@ -333,7 +333,7 @@ def test_what_is_said_about_a_run_stays_short() -> None:
     halting.ledger.obey("seal", None, {"seal": {"run": RUN, "here": 1, "total": None, "incomplete": long}})
     halting.ledger.obey("halt", RUN, {"halted": long})
 
-    assert len(repr(halting.ledger.book(RUN).report(RUN))) < 5_000
+    assert len(repr(halting.ledger.book(RUN).report(RUN, 0.0))) < 5_000
 
 
 def test_what_a_consumer_died_of_stays_short() -> None:
@@ -357,7 +357,7 @@ def test_of_many_scattered_documents_the_functions_are_looked_up_now_and_then(mo
     book, looks, look = desk.ledger.book(RUN), list[int](), type(lane).functions_to_run
     monkeypatch.setattr(type(lane), "functions_to_run", lambda lane: looks.append(1) or look(lane))
 
-    assert [book.report(RUN).runs for _ in range(100)] == [[NEWER.hex()]] * 100
+    assert [book.report(RUN, 0.0).runs for _ in range(100)] == [[NEWER.hex()]] * 100
     assert len(looks) <= 100 // (lane.looks_to_run // 500) + 1
     desk.end(*[ACK] * lane.alive)
-    assert book.report(RUN).runs == [], "at the end it is looked up at once"
+    assert book.report(RUN, 0.0).runs == [], "at the end it is looked up at once"

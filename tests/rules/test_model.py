@@ -39,7 +39,9 @@ from tests.rules.model import (
 
 RUNS = [NO_ID, b"first-run-of-all"]
 CONSUMERS = ["ann", "bob"]
-outcomes = st.lists(st.sampled_from([Outcome.ACK, Outcome.ACK, *Outcome]), min_size=1, max_size=8)
+# Not REFUSED, which makes all of a lane wait: see `test_flow`.
+ENDS = (Outcome.ACK, Outcome.ACK, *(outcome for outcome in Outcome if outcome is not Outcome.REFUSED))
+outcomes = st.lists(st.sampled_from(ENDS), min_size=1, max_size=8)
 runs = st.sampled_from(RUNS)
 slots = st.integers(1, 2)
 budgets = st.sampled_from([1 << 20, 10, 0])

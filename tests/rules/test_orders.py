@@ -21,7 +21,7 @@ from dqlab.rules.sweeps import Revoked
 RUN = b"run-of-the-tests"
 OTHER = b"another-run-id.."
 NEW = b"function-v2-----"
-ACK, FAIL, REJECT, NACK, RETURN = Outcome
+ACK, FAIL, REJECT, NACK, RETURN, REFUSED = Outcome
 
 
 def test_a_paused_run_leases_nothing_and_takes_puts(desk: Any) -> None:

@@ -12,7 +12,7 @@ from dqlab.rules.deliveries import Failed, Settled
 from dqlab.rules.states import State
 
 RUN = b"run-of-the-tests"
-ACK, FAIL, REJECT, NACK, RETURN = Outcome
+ACK, FAIL, REJECT, NACK, RETURN, REFUSED = Outcome
 
 
 def test_an_ack_is_accepted_once(desk: Any) -> None:
@@ -98,7 +98,7 @@ def test_an_ack_of_a_delayed_message_ends_its_wait(desk: Any) -> None:
     assert desk.shard.next_deadline() is None
 
 
-@pytest.mark.parametrize("outcome", [ACK, FAIL, NACK, RETURN, REJECT])
+@pytest.mark.parametrize("outcome", [ACK, FAIL, NACK, RETURN, REFUSED, REJECT])
 def test_what_a_delivery_from_before_a_retry_reports_does_not_count(desk: Any, outcome: Outcome) -> None:
     """It ran the code that was retried, and what it wrote may be deleted: the run had ended before the retry."""
     desk.put(3)
@@ -114,7 +114,7 @@ def test_what_a_delivery_from_before_a_retry_reports_does_not_count(desk: Any, o
     assert len(desk.ack(desk.lease(2, "d")).results) == 2
 
 
-@pytest.mark.parametrize("outcome", [FAIL, NACK, RETURN, REJECT])
+@pytest.mark.parametrize("outcome", [FAIL, NACK, RETURN, REFUSED, REJECT])
 def test_a_settlement_that_arrives_twice_counts_once(desk: Any, outcome: Outcome) -> None:
     """A consumer that got no answer sends again; a failure must not use up two retries."""
     desk.put(2)

@@ -75,7 +75,7 @@ def held_up(elements: Any, n: int, sender: RunSender) -> Iterator[Any]:
     for at, element in enumerate(elements):
         if at == n:
             until(lambda: sender.held.size >= n)
-            print("ready", flush=True)
+            print("ready", flush=True)  # noqa: T201 - for the parent
             sys.stdin.read()
         yield element
 

@@ -60,6 +60,7 @@ ORDERS: dict[str, tuple[bytes | None, dict[str, Any]]] = {
     "drop": (RUN, {}),
     "forget": (NO_ID, {"ids": [(0, 1 << 50)], "coming": True}),
     "halt": (RUN, {"halted": "all of it failed"}),
+    "flow": (RUN, {"flow": {"most": 3}}),
     "submitted": (RUN, {"submitted": 3, "digest": "abc", "beyond": [[5, 7]], "end_digest": "abd"}),
 }
 """Every order that the log has, each with what it is told; "why" is words for people, and not kept."""
@@ -224,6 +225,7 @@ def test_order_in_the_instant_in_which_a_lease_ends_hides_no_delivery(order: str
         "retries",
         "forget",
         "submitted",
+        "flow",
         "drop",
         "reopen",
         "purge DEAD",

@@ -23,7 +23,7 @@ from dqlab.cluster.transport.wire import Packed, unpack
 from dqlab.documents.storage import located, reconnect, refuses, root_of
 from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.journal import Op
-from dqlab.stats.runs import UNREAD
+from dqlab.stats.counts import StopReason
 
 __all__ = ["Refusals"]
 
@@ -60,8 +60,9 @@ class Refusals:
         paused = False
         if not chunk.early and chunk.run != NO_ID:  # acknowledged messages cannot be given back
             try:
-                if halts:  # its function could not be set up here
-                    await self._halt(chunk.run, halts[0], shards, function=chunk.frames[0].function)
+                if halts:  # its function could not be set up here, or its service refuses all calls
+                    halt, why = halts[0]
+                    await self._halt(chunk.run, why, StopReason(halt), shards, function=chunk.frames[0].function)
                     paused = True
                 else:
                     before = {located(*meta["before"]) for _, _, meta, _ in undecided if meta["before"]}
@@ -76,7 +77,10 @@ class Refusals:
     async def _is_paused(self, chunk: Chunk, before: set[str], shards: Mapping[int, _Calls]) -> bool:
         """Return whether a run is paused for credentials, after pausing it if a storage refuses what it gave before."""
         progress, _ = await WatchCall(chunk.run).ask(shards[min(shards)].call)  # the first shard has the run's record
-        paused = progress.lane.halted.startswith(UNREAD)  # by another consumer, which may have read something there
+        lane = progress.lane
+        paused = (
+            bool(lane.halted) and lane.halt is StopReason.REFUSED
+        )  # by another consumer, which may have read something there
         for where in () if paused else before:
             if why := await asyncio.to_thread(refuses, where):
                 await self._pause(chunk.run, where, why, shards)
@@ -91,12 +95,12 @@ class Refusals:
     async def _pause(self, run: bytes, where: str, reason: str, shards: Mapping[int, _Calls]) -> None:
         """Pause a run in all its shards, with the reason."""
         why = (
-            f"{UNREAD}: {root_of(where).partition(' ')[2]} refuses files that it returned before ({reason}). Renew the "
-            f"credentials of {self._here}"
+            f"its documents cannot be read: {root_of(where).partition(' ')[2]} refuses files that it returned before "
+            f"({reason}). Renew the credentials of {self._here}"
         )
-        await self._halt(run, why, shards)
+        await self._halt(run, why, StopReason.REFUSED, shards)
 
-    async def _halt(self, run: bytes, why: str, shards: Mapping[int, _Calls], **more: bytes) -> None:
+    async def _halt(self, run: bytes, why: str, halt: StopReason, shards: Mapping[int, _Calls], **more: bytes) -> None:
         logger.warning("event=run_halted consumer=%s run=%s %s", self._consumer, run.hex(), why)
-        order = {"op": Op.HALT, "run": run, "halted": why, **more}
+        order = {"op": Op.HALT, "run": run, "halted": why, "halt": halt, **more}
         await asyncio.gather(*(ControlCall(order).ask(shard.call) for shard in shards.values()))

@@ -389,7 +389,11 @@ class QueueActor:
         settlement.check_order()
         lane = self.shard.lanes.get(settlement.run)
         before = lane.settled_units if lane is not None else 0
+        flow, now = lane.flow if lane is not None else None, self._clock.monotonic()
+        open_before = flow is None or not flow.shut(now)
         settled = self.ledger.settle(settlement)
+        if open_before and lane is not None and lane.flow is not None and lane.flow.shut(now):
+            self._give_back_untouched(settlement.run)
         self._note_effort(settlement, settled, before)
         self._stop_when_full(settlement.run)
         # Credit and recall before `_dispatch`: otherwise this slot gets nothing until another call dispatches.
@@ -691,10 +695,11 @@ class QueueActor:
             options=record.options,
             unit=record.unit,
             needs=record.needs,
+            flow=record.flow,
         )
 
     def _report_of(self, run: bytes) -> LaneReport:
-        report = self.books[run].report(run)
+        report = self.books[run].report(run, self._clock.monotonic())
         report.unable = self._lot.unable(self.books[run].lane.needs)
         return report
 
@@ -757,6 +762,7 @@ class QueueActor:
         record |= {"options": book.record.options} if book.record.options else {}
         record |= {"needs": book.record.needs} if book.record.needs else {}
         record |= {"unit": book.record.unit} if book.record.unit else {}
+        record |= {} if book.record.flow is None else {"flow": book.record.flow}
         cut_off = book.record.incomplete == CUT_OFF
         # Opening may not have reached every shard while the input is open, or if it was cut off before any of it was
         # recorded.

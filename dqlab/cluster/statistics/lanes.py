@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.reports import CodeName, LaneReport
 from dqlab.stats import NO_ROOM, Blocked, CodeStats, Counts, RunState, RunStats, StopReason, run_state
-from dqlab.stats.runs import UNREAD
 
 __all__ = ["run_stats", "state_of", "sum_counts", "sum_revived", "sum_units"]
 
@@ -82,11 +81,11 @@ def run_stats(
         why, cause = unanswered or f"no consumer serves queue {queue}", Blocked.ANSWER if unanswered else None
         if not unanswered and (unable := _unable(lanes)):
             why, cause = unable, Blocked.NEEDS
+    elif (shut := next((lane.shut for lane in lanes if lane.shut), "")) and counts.left and not paused:
+        why = shut
     else:
         why = record.incomplete or record.why or (paused_by if state is RunState.PAUSED else "")
-    stop = StopReason.ALL_FAILED if halted else StopReason.RESULTS_FULL
-    if halted.startswith(UNREAD):
-        stop = StopReason.REFUSED
+    stop = next((lane.halt for lane in lanes if lane.halted), StopReason.RESULTS_FULL)
     code = record.code or CodeName("?", "")
     return RunStats(
         name=record.name or "",
@@ -108,6 +107,7 @@ def run_stats(
             did=_done_by(lanes, record),
         ),
         total=record.total if sealed else None,
+        pace=next((lane.pace for lane in lanes if lane.pace), ""),
         retrying=sum(lane.retrying for lane in lanes),
         owner=record.owner,
         started=record.started,

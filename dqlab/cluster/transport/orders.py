@@ -26,6 +26,7 @@ __all__ = [
     "LearnCode",
     "Open",
     "Order",
+    "Pace",
     "Pause",
     "Purge",
     "RecordSubmitted",
@@ -251,6 +252,18 @@ class Retries(RunOrder):
     def fields(self, shard: int) -> Message:
         """Return the number."""
         return {"retries": self.retries}
+
+
+@dataclass(frozen=True)
+class Pace(RunOrder):
+    """Hold back what is left of a run by these terms of `rules.flow.FlowTerms`."""
+
+    op = Op.FLOW
+    flow: dict[str, Any]
+
+    def fields(self, shard: int) -> Message:
+        """Return the terms."""
+        return {"flow": self.flow}
 
 
 # --- about the input of a run -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dqlab.rules.book import CANCELLED, CUT_OFF, REHEARSED, CodeRecord
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import LaneReport, fields_of, plain
 from dqlab.rules.submitted import Submitted
-from dqlab.stats import Counts, total_counts
+from dqlab.stats import Counts, StopReason, total_counts
 
 __all__ = ["Progress", "ShardProgress"]
 
@@ -50,6 +50,8 @@ class ShardProgress:
     sink: dict[str, Any] | None = None
     options: list[str] = field(default_factory=list)
     """Options with which its documents are opened."""
+    flow: dict[str, Any] | None = None
+    """What holds its messages back."""
     unit: str = ""
     """Unit of its messages' weights: "bytes"; "" for pages."""
     needs: dict[str, float] = field(default_factory=dict)
@@ -86,6 +88,7 @@ class ShardProgress:
         record |= {} if self.sink is None else {"sink": self.sink}
         record |= {"options": self.options} if self.options else {}
         record |= {"needs": self.needs} if self.needs else {}
+        record |= {} if self.flow is None else {"flow": self.flow}
         return record | ({"unit": self.unit} if self.unit else {})
 
     @property
@@ -181,13 +184,18 @@ class Progress:
 
     @property
     def halted(self) -> str:
-        """Why the run paused itself because everything fails, or ""."""
+        """Why the run paused itself, in words, or ""."""
         return next((shard.lane.halted for shard in self.shards if shard.lane.halted), "")
 
     @property
     def unable(self) -> str:
         """What its documents need and no consumer has, or ""."""
         return self.record.lane.unable
+
+    @property
+    def halt(self) -> StopReason:
+        """The same as a value, while `halted` has words."""
+        return next((shard.lane.halt for shard in self.shards if shard.lane.halted), StopReason.ALL_FAILED)
 
     @property
     def run_paused(self) -> bool:

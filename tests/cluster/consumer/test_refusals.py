@@ -26,6 +26,7 @@ from dqlab.documents.storage import note_read
 from dqlab.frame import Frame, Kind, Outcome, Settlement
 from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
+from dqlab.stats.counts import StopReason
 
 ORIGIN = Origin("consumer/q/0", "w", 1 << 30)
 GOOD = "s3://b/good.txt"
@@ -46,7 +47,8 @@ class Shard:
         meta, _ = unpack(body)
         if function == "watch":
             halted = self.reasons[-1] if self.reasons else ""
-            lane = LaneReport(run=RUN.hex(), counts=[0] * len(State), halted=halted)
+            halt = StopReason.ALL_FAILED if halted.startswith("all of") else StopReason.REFUSED
+            lane = LaneReport(run=RUN.hex(), counts=[0] * len(State), halted=halted, halt=halt)
             return pack(ShardProgress(lane=lane, done=False).to_wire())
         assert (function, meta["op"], meta["run"]) == ("control", "halt", RUN)
         self.reasons.append(meta["halted"])

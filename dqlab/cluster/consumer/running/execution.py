@@ -7,6 +7,7 @@ argument that cannot be opened, an exception, `sys.exit`, a result that cannot b
 from __future__ import annotations
 
 import concurrent.futures
+import math
 import os
 import time
 from collections import deque
@@ -25,13 +26,15 @@ from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value
 from dqlab.cluster.transport.wire import pack
 from dqlab.documents import Document, Labelled, key_text, label_of
 from dqlab.documents.document import sealed_document, sealed_key
-from dqlab.documents.servers import ServerBusy, is_refusal
+from dqlab.documents.servers import ServerBusy, is_refusal, refused_call, what_passes
 from dqlab.documents.storage import local_path, read_before
 from dqlab.errors import NotACall, NotAwaited, NotCalled, ResultNotPicklable, ResultTooLarge
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
 from dqlab.plan import Plan
+from dqlab.rules.deliveries import ONLY
 from dqlab.rules.retry import Later
+from dqlab.stats.counts import StopReason
 
 if TYPE_CHECKING:
     import asyncio  # at run time only where coroutines run: without it, a slot's process starts in half the time
@@ -301,7 +304,7 @@ def _fail(chunk: Queued, index: int, error: BaseException, origin: Origin) -> No
 
 
 HALT = "halt"
-"""Where the payload of an undecided outcome says why its run has to pause."""
+"""Where the payload of an undecided outcome says why its run has to pause: a `StopReason`, and the words."""
 
 
 def take(chunk: Queued) -> int | None:
@@ -580,8 +583,8 @@ def failed(index: int, error: BaseException, origin: Origin, code: str, key: str
     )
     try:
         if isinstance(error, Later):
-            return index, Outcome.NACK, repr(error.fields["seconds"]).encode(), key
-        failure = describe(error)
+            return index, Outcome.NACK, repr(error.fields["seconds"]).encode() + ONLY * error.only_me, key
+        failure = describe(error, passing=what_passes(error))
         outcome = Outcome.FAIL if retryable(error) else Outcome.REJECT
         # A storage may have refused the document: `consumer.refusals` decides the outcome. It tries the file that was
         # read last, which only the process that ran the function knows.
@@ -589,6 +592,12 @@ def failed(index: int, error: BaseException, origin: Origin, code: str, key: str
             refused = sealed_document(here[0].messages()[index])
             if refused is not None and local_path(refused.where) is None:
                 return index, UNDECIDED, pack({"before": read_before(refused.where)}, failure.to_bytes()), key
+        answer = refused_call(error)
+        if answer is not None and answer.after == math.inf:
+            why = f"the service that it calls refuses it: {answer.said}. Mend that"
+            return index, UNDECIDED, pack({HALT: [StopReason.CALLS_REFUSED, why]}, failure.to_bytes()), key
+        if answer is not None:
+            return index, Outcome.REFUSED, f"{answer.after!r} {answer.said}".encode(), key
     except BaseException as defect:  # noqa: BLE001 - describing an exception runs its code, which may raise anything
         # Raised from here, it would end the chunk, and the message would stay leased without an outcome.
         why = type(defect).__name__

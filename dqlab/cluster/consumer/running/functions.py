@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.consumer.running.execution import Work
 from dqlab.cluster.transport.sealed import open_value, opened_plan
@@ -48,7 +49,8 @@ class FunctionCache:
         if work is None:
             meta, parts = unpack(blob)
             learn(meta.get("options", ()))  # before the function is opened: it may hold documents itself
-            work = Work(open_value(parts[0]), meta["code"], plan=opened_plan(blob))
+            call, plan = open_value(parts[0]), opened_plan(blob)
+            work = Work(InThreads(call) if plan is not None and plan.threads else call, meta["code"], plan=plan)
             self._opened[hash] = work
             while len(self._opened) > KEEP:
                 self._opened.popitem(last=False)
@@ -64,6 +66,19 @@ def batch_in(blob: bytes) -> Batch | None:
 def has_plan(blob: bytes) -> bool:
     """Return whether objects may have to be made for a packed function."""
     return "plan" in unpack(blob)[0]
+
+
+class InThreads:
+    """A plain function as a coroutine function, whose calls run in threads."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    async def __call__(self, *args: Any, **named: Any) -> Any:
+        """Call the function in a thread, in the context of its message."""
+        import asyncio
+
+        return await asyncio.to_thread(self._call, *args, **named)
 
 
 class FunctionLost(DqlabError):

@@ -17,7 +17,7 @@ from dqlab.cluster.consumer.running.outcomes import UNDECIDED
 from dqlab.cluster.transport.wire import pack
 from dqlab.failures.failure import Failure
 from dqlab.plan import is_model
-from dqlab.stats.runs import UNMADE
+from dqlab.stats.counts import StopReason
 from dqlab.texts import one_line
 
 __all__ = ["Objects", "SetupFailed", "halt_all", "halted"]
@@ -105,8 +105,8 @@ def halted(failed: SetupFailed, origin: Origin) -> bytes:
     )
     last = one_line(f"{failure.error}: {failure.message}" if failure.message else failure.error, 300)
     at = f" at {failure.at}" if failure.at else ""
-    why = f"{UNMADE} on {origin.worker}, in {failed.what}: {last}{at}"
-    return pack({HALT: why}, failure.to_bytes())
+    why = f"its function could not be set up on {origin.worker}, in {failed.what}: {last}{at}"
+    return pack({HALT: [StopReason.UNMADE, why]}, failure.to_bytes())
 
 
 @contextmanager

@@ -1,0 +1,327 @@
+"""How fast a lane's messages are leased: so many at once, so many a minute, and none while a server is away.
+
+Everything here counts leases, because a lease is a call: one shard gives them all, so what it decides holds for all
+consumers, and ends with the lease where one dies. Pure rules; the time is passed in, in monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+__all__ = ["Adaptive", "Flow", "FlowTerms", "Level", "Outage", "Rate", "RateLimit", "pace_of", "why_shut"]
+
+CALM = 1.0
+"""Seconds without a refusal after which a level grows again."""
+SEARCH, GROWTH = 0.2, 0.02
+"""Shares by which it grows in a second then: after the first cut, made while it rises, and after later ones."""
+RECENT = 1.0
+"""Seconds over which throughput is measured."""
+FIRST_CUT = 0.6
+"""Least share of a level that its first cut leaves: while it rises, fewer answers come than could."""
+SPARE = 0.95
+"""Share of the measured throughput that a cut leaves."""
+LATENESS, LATENESS_SHARE = 0.1, 0.01
+"""Seconds of calls that a rate saves up, since timers fire late: at most these, and this share of its period."""
+LAST, ENOUGH, MOST = 24, 20, 0.9
+"""Outcomes that an outage is judged by: the last so many, at least so many, and the share of them that failed alike."""
+PROBE_FIRST, PROBE_MORE, PROBE_MOST = 1.0, 1.5, 30.0
+"""Seconds until the first probe in an outage, the factor of each further wait, and the longest one."""
+ALONE_FIRST, ALONE_MOST = 1.0, 60.0
+"""Seconds for which nothing is leased after a refusal at the lowest level, doubling, and the longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """How many calls of a run may be in flight at once, found out by what the server refuses.
+
+    It starts low, grows with each answer until the server refuses a call for the first time (status 429, or 503 with
+    ``Retry-After``), is cut then to what the server answered, and grows slowly afterwards. All consumers share it.
+
+    Parameters
+    ----------
+    min : int, default 1
+        Never fewer.
+    start : int, default 8
+        At first.
+    max : int, default 200
+        Never more.
+
+    Raises
+    ------
+    BadOption
+        Not whole numbers with 1 <= min <= start <= max.
+
+    Examples
+    --------
+    >>> run = lab.map(ask, papers, concurrency=dq.Adaptive(max=50))
+    """
+
+    min: int = 1
+    start: int = 8
+    max: int = 200
+
+    def __post_init__(self) -> None:
+        from dqlab.config import check_count
+        from dqlab.errors import BadOption
+
+        for name in ("min", "start", "max"):
+            check_count(name, getattr(self, name))
+        if not self.min <= self.start <= self.max:
+            raise BadOption(option="concurrency", value=self, problem="needs min <= start <= max.")
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """So many calls in so many seconds."""
+
+    calls: float
+    period: float
+    """Seconds."""
+    name: str = ""
+    """Lanes of a shard with limits of one name share one bucket; "" is its lane's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowTerms:
+    """What a run's record says about its flow."""
+
+    adaptive: Adaptive | None = None
+    most: int | None = None
+    """Calls at once in this shard."""
+    rate: RateLimit | None = None
+    """Of this shard."""
+
+    def record(self) -> dict[str, Any]:
+        """Return plain data for a run record."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> Self:
+        """Return the terms in a run record."""
+        adaptive, rate = record.get("adaptive"), record.get("rate")
+        return cls(
+            None if adaptive is None else Adaptive(**adaptive),
+            record.get("most"),
+            None if rate is None else RateLimit(**rate),
+        )
+
+
+class Rate:
+    """A token bucket that never lets more calls through in its period than it says."""
+
+    def __init__(self, limit: RateLimit, now: float) -> None:
+        self._tokens, self._at, self._room, self._speed = 1.0, now, 1.0, 0.0
+        self.tune(limit, now)
+
+    def tune(self, limit: RateLimit, now: float) -> None:
+        """Let so many calls through from now on."""
+        self._tokens, self._at = min(1.0, self.tokens(now)), now
+        self.limit = limit
+        # Calls that timers missed are made up for, but only a few, and these are taken off the rate: a full bucket and
+        # a period's refill together are what the limit allows.
+        self._room = 1.0 + limit.calls * min(LATENESS_SHARE, LATENESS / limit.period)
+        self._speed = max(limit.calls - self._room, limit.calls / 2) / limit.period
+
+    def tokens(self, now: float) -> float:
+        """Return how many calls may begin now."""
+        return min(self._room, self._tokens + max(0.0, now - self._at) * self._speed)
+
+    def take(self, n: int, now: float) -> None:
+        """Note that `n` calls begin."""
+        self._tokens, self._at = self.tokens(now) - n, max(now, self._at)
+
+    def opens(self, now: float) -> float:
+        """Return when the next call may begin."""
+        return now + max(0.0, 1.0 - self.tokens(now)) / self._speed
+
+
+class Level:
+    """How many calls may be in flight, between a smallest and a largest number."""
+
+    def __init__(self, terms: Adaptive) -> None:
+        self.terms = terms
+        self.level = float(terms.start)
+        self.refused = 0
+        """Calls that were refused."""
+        self.cut_at: float | None = None
+        """When it was last cut; None: the server has refused nothing yet."""
+        self._cuts = 0
+        self._episode = 0
+        """Leases before this one were granted before the last cut: what they say about the level is known."""
+        self._grown_at = 0.0
+        self._answers: deque[tuple[float, int]] = deque()
+        self._latency = 0.0
+
+    def answered(self, n: int, now: float, *, took: float, busy: bool) -> None:
+        """Note `n` answers, `took` seconds after their lease; `busy`: as many calls were in flight as may be."""
+        self._answers.append((now, n))
+        self._latency = took if not self._latency else 0.8 * self._latency + 0.2 * took
+        if not busy:
+            return  # what is not used is not proven
+        if self.cut_at is None:
+            self._grow(n / 2)
+        elif now - self.cut_at >= CALM:
+            since = max(self.cut_at + CALM, self._grown_at)
+            self._grow(max(1.0, self.level) * (SEARCH if self._cuts < 2 else GROWTH) * min(1.0, now - since))
+            self._grown_at = now
+
+    def _grow(self, by: float) -> None:
+        self.level = min(float(self.terms.max), self.level + by)
+
+    def refuses(self, lease: int, next_lease: int, now: float) -> None:
+        """Note a refusal of a call of that lease; `next_lease` is the id of the next one to be granted."""
+        self.refused += 1
+        if lease < self._episode:
+            return
+        while self._answers and self._answers[0][0] < now - RECENT:
+            self._answers.popleft()
+        # By Little's law, what the server answers in a second times the seconds of an answer is in flight.
+        span = min(RECENT, max(now - self._answers[0][0], self._latency)) if self._answers else RECENT
+        fitting = sum(n for _, n in self._answers) / span * self._latency * SPARE
+        least = self.level * FIRST_CUT if not self._cuts else float(self.terms.min)
+        self.level = max(float(self.terms.min), min(0.9 * self.level, max(least, fitting or self.level / 2)))
+        self._episode, self.cut_at = next_lease, now
+        self._cuts += 1
+
+    @property
+    def whole(self) -> int:
+        """Calls that may be in flight."""
+        return max(self.terms.min, int(self.level))
+
+
+@dataclass(slots=True)
+class Outage:
+    """Whether the last outcomes of a lane say that what it calls is away, and when to try again."""
+
+    outcomes: deque[str] = field(default_factory=lambda: deque(maxlen=LAST))
+    """What failed in the last ones, "" for an answer."""
+    why: str = ""
+    """What fails; "" while nothing does."""
+    since: float = 0.0
+    probe_at: float = 0.0
+    _wait: float = PROBE_FIRST
+
+    def fails(self, what: str, now: float) -> bool:
+        """Note that a call failed in a way that passes, and return whether there is an outage."""
+        self.outcomes.append(what)
+        if self.why:
+            if now >= self.probe_at:  # the probe failed; earlier calls are only late
+                self._wait = min(PROBE_MOST, self._wait * PROBE_MORE)
+                self.probe_at = now + self._wait
+        elif len(self.outcomes) >= ENOUGH and self.outcomes.count(what) >= MOST * len(self.outcomes):
+            self.why, self.since, self._wait = what, now, PROBE_FIRST
+            self.probe_at = now + self._wait
+        return bool(self.why)
+
+    def answers(self, n: int = 1) -> None:
+        """Note calls that were answered, however."""
+        if self.why or (self.outcomes and any(self.outcomes)):
+            if self.why:
+                self.outcomes.clear()
+                self.why = ""
+            self.outcomes.extend([""] * min(n, LAST))
+
+
+class Flow:
+    """What holds back the messages of one lane."""
+
+    def __init__(self, terms: FlowTerms, rate: Rate | None = None) -> None:
+        self.terms = terms
+        self.level = None if terms.adaptive is None else Level(terms.adaptive)
+        self.rate = rate
+        """The bucket of `terms.rate`, which other lanes may share."""
+        self.outage = Outage()
+        self.until = 0.0
+        """Nothing is leased before that, since a server asked for it."""
+        self.asked = ""
+        """What it said."""
+        self._alone = ALONE_FIRST
+
+    @property
+    def limited(self) -> bool:
+        """Whether its run has terms."""
+        return self.terms != FlowTerms()
+
+    def shut(self, now: float) -> bool:
+        """Return whether nothing is leased for now, whatever is leased already."""
+        return now < self.until or bool(self.outage.why)
+
+    def room(self, now: float, leased: int) -> int | None:
+        """Return how many messages may be leased besides those that are, or None for any number."""
+        if now < self.until:
+            return 0
+        if self.outage.why:
+            return int(leased == 0 and now >= self.outage.probe_at)
+        level = None if self.level is None else self.level.whole
+        rooms = [most - leased for most in (self.terms.most, level) if most is not None]
+        if self.rate is not None:
+            rooms.append(math.floor(self.rate.tokens(now) + 1e-9))
+        return max(0, min(rooms)) if rooms else None
+
+    def opens(self, now: float, leased: int) -> float | None:
+        """Return when time alone will make room, or None where it does not."""
+        dues = [self.until] if now < self.until else []
+        if self.outage.why and leased == 0:
+            dues.append(self.outage.probe_at)
+        if self.rate is not None:
+            dues.append(self.rate.opens(now))
+        return max((due for due in dues if due > now), default=None)
+
+    def take(self, n: int, now: float) -> None:
+        """Note that `n` messages are leased."""
+        if self.rate is not None:
+            self.rate.take(n, now)
+
+    def answered(self, n: int, now: float, *, took: float, leased: int) -> None:
+        """Note `n` results, `took` seconds after their lease, when `leased` messages still are."""
+        self.outage.answers(n)
+        self._alone = ALONE_FIRST
+        if self.level is not None:
+            self.level.answered(n, now, took=took, busy=leased + n >= self.level.whole)
+
+    def refused(self, after: float, said: str, now: float, *, lease: int, next_lease: int) -> None:
+        """Note that a server refused a call and asks to wait for `after` seconds, 0 where it does not say."""
+        self.outage.answers()
+        self.asked = said
+        if self.level is not None:
+            self.level.refuses(lease, next_lease, now)
+        if not after and (self.level is None or self.level.whole <= self.level.terms.min):
+            after, self._alone = self._alone, min(ALONE_MOST, 2 * self._alone)
+        self.until = max(self.until, now + after)
+
+    def failed(self, passing: str, now: float) -> bool:
+        """Note a failed call, with what passes about it or "", and return whether it is part of an outage."""
+        if not passing:
+            self.outage.answers()
+            return False
+        if self.level is not None and self.level.cut_at is None:
+            self.level.cut_at = now  # failures stop its growth, and cut nothing
+        return self.outage.fails(passing, now)
+
+
+def why_shut(flow: Flow, now: float) -> str:
+    """Return in words why nothing is leased for now, or ""."""
+    outage = flow.outage
+    if outage.why:
+        failed, wait = outage.outcomes.count(outage.why), max(0.0, outage.probe_at - now)
+        again = f"one is tried again in {wait:.0f} s" if wait else "one is tried now"
+        return f"{failed} of the last {len(outage.outcomes)} calls failed with {outage.why}; {again}"
+    if now < flow.until:
+        return f"the service asked to wait, for {flow.until - now:.0f} s more: {flow.asked or 'dq.Later'}"
+    return ""
+
+
+def pace_of(flow: Flow) -> str:
+    """Return in words what holds messages back in general, or ""."""
+    parts = []
+    if flow.level is not None:
+        refused = f", {flow.level.refused:,} were refused" if flow.level.refused else ""
+        parts.append(f"{flow.level.whole} calls at once{refused}")
+    if flow.terms.most is not None:
+        parts.append(f"{flow.terms.most} calls at once")
+    if flow.rate is not None:
+        parts.append(f"{flow.rate.limit.calls:g} calls in {flow.rate.limit.period:g} s")
+    return "; ".join(parts)

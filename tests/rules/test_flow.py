@@ -1,0 +1,285 @@
+"""What holds a lane's messages back: a level that servers set, rates, outages, and pauses that services ask for."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import count
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dqlab.errors import BadOption
+from dqlab.failures.failure import Failure
+from dqlab.frame import Outcome
+from dqlab.rules.flow import Adaptive, Flow, FlowTerms, Rate, RateLimit
+from dqlab.rules.states import State
+from tests.rules.conftest import RUN
+from tests.rules.test_halting import Halting
+
+ACK, FAIL, NACK, REFUSED = Outcome.ACK, Outcome.FAIL, Outcome.NACK, Outcome.REFUSED
+AWAY = Failure("E", "503", "", "", "d2c81e07", None, "", "c", "w", 0.0, 0.0, passing="503").to_bytes()
+ADAPTIVE = FlowTerms(adaptive=Adaptive())
+
+
+class Service:
+    """A service that allows `rate` calls a second and a burst, and is away for a while; a lane calls it until all is
+    done, in simulated time."""
+
+    def __init__(
+        self,
+        terms: FlowTerms,
+        *,
+        n: int,
+        rate: float = 200.0,
+        burst: float = 20.0,
+        answers_in: float = 0.05,
+        away: tuple[float, float] = (0.0, 0.0),
+        seed: int = 0,
+    ) -> None:
+        self.rate, self.burst, self.answers_in, self.away, self.random = rate, burst, answers_in, away, Random(seed)
+        self.flow = Flow(terms, None if terms.rate is None else Rate(terms.rate, 0.0))
+        self.n, self.todo, self.done, self.refused, self.dead, self.calls_away = n, deque(range(n)), 0, 0, 0, 0
+        self.began: list[float] = []
+        self._tokens, self._at, self._leased, self._numbers = burst, 0.0, 0, count()
+        self._failed: dict[int, int] = {}
+        self._events: list[tuple[float, int, str, tuple[int, int, float]]] = []
+
+    def run(self) -> float:
+        """Return when all calls had an outcome."""
+        now, leases = 0.0, count(1)
+        self._at_time(0.0, "look")
+        while self.done + self.dead < self.n:
+            assert self._events, "time alone must bring it on"
+            now, _, what, (id, lease, since) = heapq.heappop(self._events)
+            if what == "call":
+                self._call(now, id, lease, since)
+                continue
+            if what == "again":
+                self.todo.append(id)
+            elif what != "look":
+                self._leased -= 1
+                self._end(now, what, id, lease, since, next(leases))
+            room = self.flow.room(now, self._leased)
+            fit = min(len(self.todo), 100 if room is None else room)
+            if fit:
+                self.flow.take(fit, now)
+                self._leased, number = self._leased + fit, next(leases)
+                for _ in range(fit):
+                    self._at_time(now + self.random.uniform(0.002, 0.006), "call", self.todo.popleft(), number, now)
+            elif self.todo and (opens := self.flow.opens(now, self._leased)) is not None:
+                self._at_time(opens + 0.001, "look")
+        return now
+
+    def _at_time(self, at: float, what: str, *about: Any) -> None:
+        heapq.heappush(self._events, (at, next(self._numbers), what, about or (0, 0, 0.0)))
+
+    def _call(self, now: float, id: int, lease: int, since: float) -> None:
+        self.began.append(now)
+        if self.away[0] <= now < self.away[1]:
+            self.calls_away += 1
+            self._at_time(now + 0.008, "away", id, lease, since)
+            return
+        self._tokens, self._at = min(self.burst, self._tokens + (now - self._at) * self.rate), now
+        if self._tokens >= 1:
+            self._tokens -= 1
+            self._at_time(now + self.answers_in * self.random.uniform(0.9, 1.2) + 0.004, "answer", id, lease, since)
+        else:
+            self._at_time(now + 0.008, "no", id, lease, since)
+
+    def _end(self, now: float, what: str, id: int, lease: int, since: float, following: int) -> None:
+        if what == "answer":
+            self.done += 1
+            self.flow.answered(1, now, took=now - since, leased=self._leased)
+        elif what == "no":
+            self.refused += 1
+            self.todo.appendleft(id)
+            self.flow.refused(0.0, "429", now, lease=lease, next_lease=following)
+        elif self.flow.failed("503", now):
+            self.todo.appendleft(id)
+        else:
+            self._failed[id] = self._failed.get(id, 0) + 1
+            self.dead += self._failed[id] > 3
+            if self._failed[id] <= 3:
+                self._at_time(now + self.random.uniform(0, 2.0 ** (self._failed[id] - 1)), "again", id, 0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_calls_find_out_by_themselves_what_a_service_allows(seed: int) -> None:
+    """A hundred calls at once cost 5,769 refusals and 720 dead documents of 2,000."""
+    service = Service(ADAPTIVE, n=2000, seed=seed)
+
+    assert service.run() < 1.15 * (2000 - 20) / 200
+    assert (service.dead, service.done) == (0, 2000)
+    assert service.refused <= 60
+
+
+@pytest.mark.parametrize(("rate", "answers_in", "n"), [(200.0, 0.5, 4000), (2000.0, 0.05, 40_000), (20.0, 1.0, 2000)])
+def test_a_slow_or_a_generous_service_is_used_too(rate: float, answers_in: float, n: int) -> None:
+    """It needs a hundred calls at once, and the first refusal comes while the level still rises."""
+    service = Service(ADAPTIVE, n=n, rate=rate, answers_in=answers_in)
+
+    assert service.run() < 1.5 * (n - 20) / rate
+    assert service.refused <= 60
+
+
+@pytest.mark.parametrize("seconds", [10.0, 30.0])
+def test_an_outage_costs_no_document_and_few_calls(seconds: float) -> None:
+    """A server that was down for 30 s left 4,133 of 5,000 documents dead, after 16,526 calls."""
+    service = Service(ADAPTIVE, n=5000, away=(5.0, 5.0 + seconds))
+
+    ended = service.run()
+    assert service.dead == 0
+    assert service.calls_away <= 60
+    assert ended < 1.15 * (5000 - 20) / 200 + seconds + 0.5 * seconds, "it goes on soon after the end of the outage"
+
+
+def test_a_rate_is_kept_without_a_refusal() -> None:
+    """What the service allows in a second is what it gets, nearly."""
+    service = Service(FlowTerms(rate=RateLimit(200, 1.0)), n=2000)
+
+    assert service.run() < 1.08 * 2000 / 200
+    assert service.refused == 0
+
+
+@given(st.floats(0.5, 1e5), st.floats(0.5, 1e5), st.lists(st.tuples(st.floats(0, 30), st.integers(1, 9)), max_size=200))
+def test_no_window_has_more_calls_than_the_rate_allows(
+    calls: float, period: float, asks: list[tuple[float, int]]
+) -> None:
+    """Whenever callers come, and however late timers fire."""
+    rate, now, began = Rate(RateLimit(calls, period), 0.0), 0.0, []
+    for wait, wanted in asks:
+        now += wait
+        given = min(wanted, int(rate.tokens(now) + 1e-9))
+        rate.take(given, now)
+        began += [now] * given
+        assert rate.opens(now) >= now
+    for start, at in enumerate(began):
+        inside = sum(at <= other < at + period for other in began[start:])
+        assert inside <= max(1, calls)
+
+
+def leased(desk: Halting, n: int = 1000) -> int:
+    lease = desk.shard.lease("c", n)
+    return 0 if lease is None else len(desk.ids(lease))
+
+
+@pytest.fixture
+def desk() -> Iterator[Callable[..., Halting]]:
+    def make(n: int, terms: FlowTerms | None = None) -> Halting:
+        desk = Halting(0, retries=3)
+        if terms is not None:
+            desk.ledger.order("flow", RUN, {"flow": terms.record()})
+        desk.put(n)
+        return desk
+
+    return make
+
+
+def settle(desk: Halting, n: int, outcome: Outcome, payload: bytes) -> None:
+    desk.ledger.settle(desk.settlement(desk.lease(n), [outcome] * n, payloads=[payload] * n))
+
+
+def test_a_refused_call_is_no_attempt_and_everybody_waits_as_long_as_was_asked(desk: Any) -> None:
+    """Its message is first again, with all its tries."""
+    queue = desk(9)
+    settle(queue, 2, REFUSED, b"30.0 429 slow down")
+
+    assert queue.counts() == {State.READY: 9}
+    assert not queue.shard.lanes[RUN].trouble
+    assert leased(queue) == 0
+    assert queue.shard.next_deadline() == queue.clock.monotonic() + 30.0
+    queue.clock.advance(30.0)
+    assert leased(queue) == 9
+
+
+def test_no_more_is_leased_than_may_be_in_flight(desk: Any) -> None:
+    """Whoever asks, and a settlement makes room again."""
+    queue = desk(99, FlowTerms(most=5))
+    first = queue.lease(3)
+
+    assert (leased(queue), leased(queue)) == (2, 0)
+    queue.ack(first)
+    assert leased(queue) == 3
+
+
+def test_what_a_dead_consumer_held_makes_room_again(desk: Any) -> None:
+    """What is in flight is the sum over live leases, never a counter of its own."""
+    queue = desk(99, FlowTerms(most=5))
+    queue.lease(5, consumer="dies")
+    queue.shard.release("dies")
+
+    assert sum(leased(queue) for _ in range(9)) == 5
+
+
+def test_failures_in_an_outage_are_nobodys_attempt_and_one_call_probes(desk: Any) -> None:
+    """Until the service answers; and then all goes on."""
+    queue = desk(200)
+    for lease in [queue.lease(24), queue.lease(24)]:
+        queue.settle(lease, *[FAIL] * 24, payloads=[AWAY] * 24)
+    tried = len(queue.shard.lanes[RUN].trouble)
+
+    assert tried < 24, "what fails after the outage was known is not counted"
+    assert leased(queue) == 0
+    queue.clock.advance(1.0)
+    probe = queue.lease(100)
+    assert len(queue.ids(probe)) == 1
+    assert leased(queue) == 0, "one probe at a time"
+    queue.ack(probe)
+    assert leased(queue) > 100
+    assert len(queue.shard.lanes[RUN].trouble) in (tried, tried - 1), "the probe may have been one of them"
+
+
+def test_documents_that_fail_in_other_ways_make_no_outage(desk: Any) -> None:
+    """`stop_if` judges those: time does not mend them."""
+    queue = desk(100)
+    settle(queue, 50, FAIL, AWAY.replace(b'"503"}', b'""}'))
+
+    assert leased(queue) == 50
+
+
+@pytest.mark.parametrize(
+    ("terms", "payload", "now"),
+    [
+        (ADAPTIVE, b"30.0", 0),
+        (ADAPTIVE, b"30.0 only", 8),
+        (None, b"30.0", 9),
+    ],
+)
+def test_later_holds_all_of_a_limited_run_unless_it_is_about_one_message(
+    desk: Any, terms: FlowTerms | None, payload: bytes, now: int
+) -> None:
+    """A busy service is busy for everybody; in a run without terms nothing but the message waits, as ever."""
+    queue = desk(10, terms)
+    settle(queue, 1, NACK, payload)
+
+    assert leased(queue) == now
+
+
+def test_lanes_that_name_one_limit_share_it(desk: Any) -> None:
+    """Two runs that call one service are one customer there."""
+    queue, other = desk(50, FlowTerms(rate=RateLimit(60, 60.0, "llm"))), b"another-run-----"
+    queue.ledger.open(
+        {
+            "run": other,
+            "record": {"name": "o", "codes": [], "flow": {"rate": {"calls": 60.0, "period": 60.0, "name": "llm"}}},
+        }
+    )
+    queue.put(50, run=other)
+    began = 0
+    for _ in range(300):
+        queue.clock.advance(0.1)
+        began += leased(queue)
+
+    assert 27 <= began <= 31
+
+
+@pytest.mark.parametrize("wrong", [{"min": 0}, {"start": 300}, {"max": 4}, {"min": 9, "start": 8}, {"max": 1.5}])
+def test_a_level_needs_numbers_in_order(wrong: dict[str, Any]) -> None:
+    """They are checked where they are written."""
+    with pytest.raises(BadOption, match=r"max|whole|min"):
+        Adaptive(**wrong)

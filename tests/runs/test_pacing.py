@@ -1,0 +1,130 @@
+"""Runs that call a service: refusals, limits, threads, and what users may say about them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import BadOption, RunHalted
+from dqlab.rules.flow import Adaptive, FlowTerms, RateLimit
+from dqlab.runs.pacing import flow_terms
+
+
+class Refused(Exception):
+    """What a client of HTTP raises."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status_code = status
+
+
+def test_a_service_that_refuses_calls_gets_fewer_and_no_document_pays_for_it(lab: dq.Lab) -> None:
+    """With nothing configured; each document has its first attempt still."""
+    running: list[int] = []
+
+    async def ask(number: int) -> int:
+        if len(running) >= 2:  # of one consumer's process
+            raise Refused(429)
+        running.append(number)
+        await asyncio.sleep(0.01)
+        running.remove(number)
+        return number
+
+    run = lab.map(ask, range(120), retry=dq.Retry(0))
+
+    assert list(run.results(timeout=60)) == list(range(120))
+    assert "were refused" in run.stats().pace
+
+
+def test_a_wrong_key_pauses_the_run_with_the_reason_and_blames_no_document(lab: dq.Lab) -> None:
+    """Each further call would be refused as well."""
+
+    def ask(number: int) -> int:
+        raise Refused(401)
+
+    run = lab.map(ask, range(20))
+
+    with pytest.raises(RunHalted, match=r"refuses it: 401 .*run\.resume\(\)"):
+        run.wait(timeout=60)
+    assert (run.counts["ready"] + run.counts["leased"], run.counts["dead"]) == (20, 0)
+    run.cancel()
+
+
+def test_calls_of_a_plain_function_run_at_once_in_threads(lab: dq.Lab) -> None:
+    """As many as were asked for, whatever the number of slots."""
+
+    def ask(number: int) -> tuple[float, float]:
+        began = time.monotonic()
+        time.sleep(0.05)
+        return began, time.monotonic()
+
+    calls = list(lab.map(ask, range(60), concurrency=8).results(timeout=60))
+
+    assert 4 < max(sum(began <= at < ended for began, ended in calls) for at, _ in calls) <= 8
+
+
+def test_a_limit_holds_and_can_be_changed_while_the_run_goes_on(lab: dq.Lab) -> None:
+    """Half a minute would pass with the first one."""
+    run = lab.map(abs, range(30), limit="1/s")
+    assert run.stats().pace == "1 calls in 1 s"
+    began = time.monotonic()
+
+    run.limit("1k/min").wait(timeout=20)
+
+    assert time.monotonic() - began > 1.0
+    assert run.stats().pace == "1000 calls in 60 s"
+
+
+@pytest.mark.parametrize(
+    ("given", "terms"),
+    [
+        ({"concurrency": "auto"}, FlowTerms(adaptive=Adaptive(1, 4, 100))),
+        ({"concurrency": Adaptive(max=9)}, FlowTerms(adaptive=Adaptive(1, 4, 4))),
+        ({"concurrency": 5}, FlowTerms(most=3)),
+        ({"limit": "500/min"}, FlowTerms(rate=RateLimit(250, 60.0))),
+        ({"limit": "1.5k per hour"}, FlowTerms(rate=RateLimit(750, 3600.0))),
+        ({"limit": dq.Limit("llm", calls="20/s")}, FlowTerms(rate=RateLimit(10, 1.0, "llm"))),
+        ({}, None),
+    ],
+)
+def test_shards_share_what_a_run_may_do(given: dict[str, Any], terms: FlowTerms | None) -> None:
+    """Of two shards each lets half of it through."""
+    options: dict[str, Any] = {"concurrency": None, "limit": None, **given}
+
+    assert flow_terms(abs, **options, shards=2, default=True) == terms
+    assert terms is None or FlowTerms.of(terms.record()) == terms
+
+
+def test_a_coroutine_function_finds_out_by_itself_unless_its_queue_says_how_many() -> None:
+    """A hundred calls at once were the default."""
+
+    async def ask(number: int) -> int:
+        return number
+
+    assert flow_terms(ask, concurrency=None, limit=None, shards=1, default=True) == FlowTerms(adaptive=Adaptive())
+    assert flow_terms(ask, concurrency=None, limit=None, shards=1, default=False) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"limit": "0/min"},
+        {"limit": "-5/s"},
+        {"limit": "500/fortnight"},
+        {"limit": 500},
+        {"limit": "nan/s"},
+        {"concurrency": 0},
+        {"concurrency": "many"},
+        {"concurrency": 4, "executor": "process"},
+    ],
+)
+def test_what_is_no_limit_is_refused_before_anything_is_submitted(lab: dq.Lab, wrong: dict[str, Any]) -> None:
+    """With the value, and how one is written."""
+    before = len(lab.all_runs())
+    with pytest.raises(BadOption, match=r"limit|concurrency"):
+        lab.map(abs, [1], **wrong)
+    assert len(lab.all_runs()) == before
