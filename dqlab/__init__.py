@@ -21,6 +21,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from dqlab.cluster.consumer.message import Message
     from dqlab.cluster.consumer.running.execution import cancelled
+    from dqlab.cluster.consumer.running.spending import spend
     from dqlab.cluster.consumer.running.steps import track
     from dqlab.connecting import connect, map
     from dqlab.datasets.sinks import Files, Parquet
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dqlab.errors import DqlabError, Reject, RunFailed
     from dqlab.lab import Lab
     from dqlab.plan import Batch, Smaller
+    from dqlab.rules.budget import Budget
     from dqlab.rules.flow import Adaptive
     from dqlab.rules.retry import Later, Retry
     from dqlab.runs.code.explanation import explain
@@ -53,6 +55,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Parquet",
     # queues and runs
     "Batch",
+    "Budget",
     "Adaptive",
     "Durability",
     "Later",
@@ -63,6 +66,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Run",
     "Smaller",
     "cancelled",
+    "spend",
     "explain",
     "track",
     # consumers started and stopped by hand
@@ -79,6 +83,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
 
 _HOMES = {
     "Batch": "dqlab.plan",
+    "Budget": "dqlab.rules.budget",
     "Adaptive": "dqlab.rules.flow",
     "ConsumerBaseClass": "dqlab.runs.consumers",
     "ConsumerPool": "dqlab.runs.consumer_pool",
@@ -104,6 +109,7 @@ _HOMES = {
     "cancelled": "dqlab.cluster.consumer.running.execution",
     "connect": "dqlab.connecting",
     "map": "dqlab.connecting",
+    "spend": "dqlab.cluster.consumer.running.spending",
     "track": "dqlab.cluster.consumer.running.steps",
 }
 """Module of each public name, imported on first access so that `dqlab store` needs no Dask."""

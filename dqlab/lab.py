@@ -42,7 +42,7 @@ from dqlab.numbers import few_of, many
 from dqlab.plan import Batch
 from dqlab.rules.retry import Retry
 from dqlab.runs.objects import HasWidget, StaysHere
-from dqlab.runs.pacing import Concurrency, LimitOption
+from dqlab.runs.pacing import BudgetOption, Concurrency, LimitOption
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import CONCURRENCY, Durability, Session, check_shards, stored_in, warn_of_kept
@@ -418,6 +418,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         max_messages_per_process: int | None = None,
         concurrency: Concurrency | None = None,
         limit: LimitOption | None = None,
+        budget: BudgetOption | None = None,
         gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
         stop_if: int | float | Literal["auto"] | None = "auto",
@@ -445,6 +446,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             resources=resources,
             concurrency=concurrency,
             limit=limit,
+            budget=budget,
             stop_if=stop_if,
             sink=sink,
             rehearse=rehearse,

@@ -120,6 +120,7 @@ def submit(line: Line, options: Namespace) -> Run:
                 gpus=options.gpus,
                 concurrency=options.concurrency,
                 limit=options.limit,
+                budget=options.budget,
                 stop_if=options.stop_if,
                 sink=None if options.sink is None else sink_named(options.sink),
                 cell=line.cell,

@@ -281,6 +281,8 @@ def _submit() -> Command:
     at_once = "calls at once over all consumers; auto, for coroutines: as many as the service allows"
     command.add("--concurrency", type=_concurrency, metavar="N|auto", names=Names.NEW, help=at_once)
     command.add("--limit", metavar="RATE", names=Names.NEW, help="most calls in a time, as 500/min or 20/s")
+    paid = "the most that all calls may cost, as '20 eur'; calls say with dq.spend what they cost"
+    command.add("--budget", metavar="AMOUNT", names=Names.NEW, help=paid)
     seen = "devices that each call may use, or its share of one, as 0.5: each slot runs it in a process that sees these"
     command.add("--gpus", type=float, metavar="N", help=seen)
     failing = "pause when N documents have failed, or N %% of those that ended; default: the first 100, all of them"

@@ -143,6 +143,8 @@ class Book:
     """Paused because no room was left for results."""
     effort: Effort = field(default_factory=Effort)
     """What was settled in this epoch, and how long it took."""
+    spent: dict[str, float] = field(default_factory=dict)
+    """What its messages have spent, by unit."""
     worst: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Key and last error of the documents that failed most, by message id; a few."""
 
@@ -193,6 +195,38 @@ class Book:
             self._runs = sorted(each.hex() for each in self.lane.functions_to_run())
             self._runs_due = self.lane.looks_to_run // _LOOKS
         return self._runs
+
+    def pay(self, amounts: dict[str, float]) -> None:
+        """Note what one message has spent."""
+        for unit, amount in amounts.items():
+            self.spent[unit] = self.spent.get(unit, 0.0) + amount
+        purse = None if self.lane.flow is None else self.lane.flow.purse
+        if purse is not None:
+            purse.pay(amounts.get(purse.budget.unit, 0.0))
+
+    def fill_purse(self) -> None:
+        """Take from the budget of the lane's flow, which is new, what was spent before."""
+        purse = None if self.lane.flow is None else self.lane.flow.purse
+        if purse is not None:
+            purse.spent = self.spent.get(purse.budget.unit, 0.0)
+
+    @property
+    def spent_up(self) -> bool:
+        """Its budget is spent, nothing is in flight, and others wait."""
+        lane = self.lane
+        flow, counts = lane.flow, lane.counts
+        return (
+            flow is not None
+            and not lane.paused
+            and counts[State.READY] + counts[State.DELAYED] > 0
+            and flow.spent_up(counts[State.LEASED])
+        )
+
+    def explain_spent(self) -> str:
+        """Describe in a few words how its budget was spent."""
+        purse = None if self.lane.flow is None else self.lane.flow.purse
+        assert purse is not None, "only a budget can be spent"
+        return f"its budget does not pay for another call, {purse.words}. Raise it with run.budget('...')"
 
     def failed(self, record: bytes, *, dead: bool, ordinal: int, id: int) -> None:
         """Record a failure as its consumer sent it."""

@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from dqlab.rules.budget import Budget, Purse
+
 __all__ = ["Adaptive", "Flow", "FlowTerms", "Level", "Outage", "Rate", "RateLimit", "pace_of", "why_shut"]
 
 CALM = 1.0
@@ -93,6 +95,8 @@ class FlowTerms:
     """Calls at once in this shard."""
     rate: RateLimit | None = None
     """Of this shard."""
+    budget: Budget | None = None
+    """Of this shard."""
 
     def record(self) -> dict[str, Any]:
         """Return plain data for a run record."""
@@ -101,11 +105,12 @@ class FlowTerms:
     @classmethod
     def of(cls, record: dict[str, Any]) -> Self:
         """Return the terms in a run record."""
-        adaptive, rate = record.get("adaptive"), record.get("rate")
+        adaptive, rate, budget = record.get("adaptive"), record.get("rate"), record.get("budget")
         return cls(
             None if adaptive is None else Adaptive(**adaptive),
             record.get("most"),
             None if rate is None else RateLimit(**rate),
+            None if budget is None else Budget(**budget),
         )
 
 
@@ -233,6 +238,7 @@ class Flow:
         self.level = None if terms.adaptive is None else Level(terms.adaptive)
         self.rate = rate
         """The bucket of `terms.rate`, which other lanes may share."""
+        self.purse = None if terms.budget is None else Purse(terms.budget)
         self.outage = Outage()
         self.until = 0.0
         """Nothing is leased before that, since a server asked for it."""
@@ -256,7 +262,8 @@ class Flow:
         if self.outage.why:
             return int(leased == 0 and now >= self.outage.probe_at)
         level = None if self.level is None else self.level.whole
-        rooms = [most - leased for most in (self.terms.most, level) if most is not None]
+        paid = None if self.purse is None else self.purse.room()
+        rooms = [most - leased for most in (self.terms.most, level, paid) if most is not None]
         if self.rate is not None:
             rooms.append(math.floor(self.rate.tokens(now) + 1e-9))
         return max(0, min(rooms)) if rooms else None
@@ -269,6 +276,10 @@ class Flow:
         if self.rate is not None:
             dues.append(self.rate.opens(now))
         return max((due for due in dues if due > now), default=None)
+
+    def spent_up(self, leased: int) -> bool:
+        """Return whether the budget pays for no further call, and none is in flight."""
+        return self.purse is not None and leased == 0 and self.purse.room() == 0
 
     def take(self, n: int, now: float) -> None:
         """Note that `n` messages are leased."""
@@ -324,4 +335,6 @@ def pace_of(flow: Flow) -> str:
         parts.append(f"{flow.terms.most} calls at once")
     if flow.rate is not None:
         parts.append(f"{flow.rate.limit.calls:g} calls in {flow.rate.limit.period:g} s")
+    if flow.purse is not None:
+        parts.append(flow.purse.words)
     return "; ".join(parts)

@@ -14,6 +14,7 @@ from typing import Any
 from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
 from dqlab.rules.book import CANCELLED, CUT_OFF, REHEARSED, WORDS, Book, RunRecord
+from dqlab.rules.budget import SPENT, amounts_of
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.flow import FlowTerms
 from dqlab.rules.journal import Op
@@ -62,6 +63,8 @@ class Ledger:
         """Books that have not ended, and perhaps some that just have."""
         self._judged: dict[bytes, Book] = {}
         """Books of runs that may still pause themselves because documents fail."""
+        self._budgeted: dict[bytes, Book] = {}
+        """Books of runs with a budget."""
         self.rebuilding = False
         """No function is forgotten before `check_functions`: the records read back do not have all that named one."""
         self.book(NO_ID)
@@ -94,7 +97,7 @@ class Ledger:
         if record.unit:
             self.shard.fairness.weighs_bytes(run)
         if record.flow is not None:
-            self.shard.set_flow(run, FlowTerms.of(record.flow))
+            self._set_terms(run, record.flow)
 
     def note_ends(self) -> None:
         """Record the end of each run that has just ended."""
@@ -104,8 +107,16 @@ class Ledger:
         self.note_functions()
 
     def halt_failing(self) -> list[bytes]:
-        """Pause the runs that fail too much, each once, and return them."""
+        """Pause the runs that fail too much, each once, and those whose budget is spent, and return them."""
         halted = []
+        for run, book in list(self._budgeted.items()):
+            if book.lane.done:
+                del self._budgeted[run]
+            elif book.spent_up:
+                self.shard.journal.admit()
+                self.shard.journal.noted()
+                self.obey(Op.HALT, run, {"halted": book.explain_spent(), "halt": StopReason.BUDGET})
+                halted.append(run)
         for run, book in list(self._judged.items()):
             stop = book.stop
             if stop is None or book.lane.done or stop.over(acked=book.lane.counts[State.ACKED]):
@@ -204,6 +215,10 @@ class Ledger:
         for stretch in stretches:  # when all are known: the results of one settlement are kept at one place
             if book.unwanted:
                 self._forget_unwanted(book, stretch.piece.ordinal, stretch.piece.ordinal + stretch.piece.n)
+        if SPENT in settlement.riders:
+            places = [at + i for piece, at in settled.results for i in range(piece.n)]
+            for amounts in amounts_of(settlement, [*places, *(failed.at for failed in settled.failed)]):
+                book.pay(amounts)
         for failed in settled.failed:
             entry = bytes(settlement.entry(failed.at))
             book.failed(entry, dead=failed.dead, ordinal=failed.ordinal, id=failed.id)
@@ -447,7 +462,14 @@ class Ledger:
         record = self.book(run).record
         if record is not None:
             record.flow = flow
-        self.shard.set_flow(run, FlowTerms.of(flow))
+        self._set_terms(run, flow)
+
+    def _set_terms(self, run: bytes, flow: dict[str, Any]) -> None:
+        terms, book = FlowTerms.of(flow), self.books[run]
+        self.shard.set_flow(run, terms)
+        book.fill_purse()
+        if terms.budget is not None:
+            self._budgeted[run] = book
 
     def _reopen(self, run: bytes, meta: dict[str, Any]) -> None:
         self.shard.reopen_lane(run, meta.get("producer", NO_ID))
@@ -464,6 +486,7 @@ class Ledger:
             return 0
         self._unended.pop(run, None)
         self._judged.pop(run, None)
+        self._budgeted.pop(run, None)
         if book.record is not None:
             self._forget_record(run, book.record)
         self.shard.journal.forgot(book.results)

@@ -11,11 +11,13 @@ from typing import Any, Literal, TypeAlias
 from dqlab.cluster.transport.isolation import is_coroutine
 from dqlab.config import check_count, check_name
 from dqlab.errors import BadOption
+from dqlab.rules.budget import Budget
 from dqlab.rules.flow import Adaptive, FlowTerms, RateLimit
 
-__all__ = ["Concurrency", "Limit", "LimitOption", "flow_terms", "shared_rate"]
+__all__ = ["BudgetOption", "Concurrency", "Limit", "LimitOption", "flow_terms", "shared_budget", "shared_rate"]
 
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kM]?)\s*(?:/|\s+per\s+)\s*([a-z]+)\s*")
+_AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)([kM]?)\s+([^\W\d]\w*)\s*")
 _TIMES = {"k": 1e3, "M": 1e6, "": 1.0}
 _PERIODS = {"s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
 _PERIODS |= {"d": 86400.0, "day": 86400.0}
@@ -55,6 +57,7 @@ class Limit:
 
 Concurrency: TypeAlias = Literal["auto"] | int | Adaptive
 LimitOption: TypeAlias = str | Limit
+BudgetOption: TypeAlias = str | Budget
 
 
 def rate_of(text: object, name: str = "") -> RateLimit:
@@ -74,8 +77,25 @@ def shared_rate(limit: LimitOption, shards: int) -> RateLimit:
     return replace(rate, calls=rate.calls / shards)
 
 
+def shared_budget(budget: BudgetOption, shards: int) -> Budget:
+    """Return the part of a budget that each of a queue's shards keeps to, or raise BadOption."""
+    if not isinstance(budget, Budget):
+        found = _AMOUNT.fullmatch(budget) if isinstance(budget, str) else None
+        if found is None:
+            problem = "is written like '20 eur': a number, and a unit that dq.spend names."
+            raise BadOption(option="budget", value=budget, problem=problem)
+        budget = Budget(float(found[1]) * _TIMES[found[2]], found[3])
+    return replace(budget, amount=budget.amount / shards)
+
+
 def flow_terms(
-    fn: Callable[..., Any], *, concurrency: Concurrency | None, limit: LimitOption | None, shards: int, default: bool
+    fn: Callable[..., Any],
+    *,
+    concurrency: Concurrency | None,
+    limit: LimitOption | None,
+    budget: BudgetOption | None = None,
+    shards: int,
+    default: bool,
 ) -> FlowTerms | None:
     """Return the terms of each of a run's shards, or None if nothing holds it back.
 
@@ -96,5 +116,5 @@ def flow_terms(
         adaptive = Adaptive(*parts)
     if limit is not None:
         rate = shared_rate(limit, shards)
-    terms = FlowTerms(adaptive, most, rate)
+    terms = FlowTerms(adaptive, most, rate, None if budget is None else shared_budget(budget, shards))
     return None if terms == FlowTerms() else terms

@@ -36,7 +36,7 @@ from dqlab.rules.stopping import as_stop
 from dqlab.runs.failures import Failures
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.objects import HasWidget, StaysHere
-from dqlab.runs.pacing import Concurrency, LimitOption, flow_terms
+from dqlab.runs.pacing import BudgetOption, Concurrency, LimitOption, flow_terms
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
 from dqlab.runs.session import CONCURRENCY, Durability, Session, consumer_options, queue_options, warn_of_kept
@@ -233,6 +233,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         max_messages_per_process: int | None = None,
         concurrency: Concurrency | None = None,
         limit: LimitOption | None = None,
+        budget: BudgetOption | None = None,
         gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
         stop_if: int | float | Literal["auto"] | None = "auto",
@@ -285,6 +286,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         limit : str or Limit, optional
             Most calls in a time, such as "500/min", over all consumers; every delivery counts, also a retry. A `Limit`
             has a name, by which the runs of a queue share it. The queue's shards divide it.
+        budget : str or Budget, optional
+            The most that the calls of this run may cost together, such as "20 eur", as they say with `dqlab.spend`. The
+            run pauses itself when the rest pays for no further call, see `Budget`; ``run.budget("30 eur")`` goes on.
         gpus : float, optional
             Devices that each call may use: a whole number, or a share of one, as 0.5 for two slots on a device. Every
             slot runs them in a process of its own, which sees its devices alone (``CUDA_VISIBLE_DEVICES``) before it
@@ -394,10 +398,14 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if threads and process is not None:
             problem = "is for threads and coroutines; a run in processes has one call in each: scale its consumers."
             raise BadOption(option="concurrency", value=concurrency, problem=problem)
+        if budget is not None and (process is not None or batch is not None):
+            problem = "is for threads and coroutines, and for single documents: nothing else says what it has spent."
+            raise BadOption(option="budget", value=budget, problem=problem)
         flow = flow_terms(
             called(fn),
             concurrency=concurrency,
             limit=limit,
+            budget=budget,
             shards=self.handle.shards,
             default=self.consumer_options["concurrency"] == CONCURRENCY,
         )

@@ -57,7 +57,7 @@ from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.one_document import Slowest
-from dqlab.runs.pacing import LimitOption, shared_rate
+from dqlab.runs.pacing import BudgetOption, LimitOption, shared_budget, shared_rate
 from dqlab.runs.rehearsal import Rehearsal
 from dqlab.runs.results import InPlace, Results, check_errors
 from dqlab.runs.run_wait import RunWait
@@ -67,7 +67,7 @@ from dqlab.runs.tables import Errors, RunTables
 from dqlab.runs.typed import TypedCodes
 from dqlab.runs.waiting import Deadline
 from dqlab.runs.where import compile_where, why_none
-from dqlab.stats import CodeStats, History, RunState, RunStats, Snapshot
+from dqlab.stats import CodeStats, History, RunState, RunStats, Snapshot, StopReason
 from dqlab.user_frames import level_of_user
 from dqlab.waits import shown
 
@@ -239,6 +239,23 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         terms = replace(before, rate=shared_rate(limit, self.handle.shards))
         self.handle.link.sync(self.handle.order(Pace(self.id, terms.record())))
         return self
+
+    def budget(self, budget: BudgetOption) -> Self:
+        """Give the run another budget, such as "30 eur", what is spent included, and go on if the old one was spent.
+
+        Raises
+        ------
+        BadOption
+            `budget` is no amount with a unit: the run was left as it is.
+
+        Examples
+        --------
+        >>> run = lab.map(ask, papers, budget="20 eur").budget("30 eur")
+        """
+        progress = self._progress()
+        terms = replace(FlowTerms.of(progress.record.flow or {}), budget=shared_budget(budget, self.handle.shards))
+        self.handle.link.sync(self.handle.order(Pace(self.id, terms.record())))
+        return self.resume() if progress.halted and progress.halt is StopReason.BUDGET else self
 
     def left(self, *, timeout: float) -> str:
         """Return in words how many documents have no outcome, or "" if the run is done or cancelled."""

@@ -50,6 +50,8 @@ class StopReason(StrEnum):
     """A storage refuses documents that it gave before."""
     CALLS_REFUSED = "calls-refused"
     """A service refuses calls until a user does something: a wrong key, or a quota that is used up."""
+    BUDGET = "budget"
+    """Its budget is spent."""
     UNMADE = "unmade"
     """Its class, or what `setup` names, could not be made on a consumer."""
     RESULTS_FULL = "results-full"

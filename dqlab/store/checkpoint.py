@@ -285,6 +285,7 @@ def _freeze_book(book: Book, *, reuse: bool) -> Callable[[], dict[str, Any]]:
         "ended": book.ended,
         "idle": book.idle,
         "why": book.why,
+        "spent": dict(book.spent),
         "unwanted": list(book.unwanted),
         "forgotten": _column(number for interval in book.results.forgotten for number in interval),
     }
@@ -308,6 +309,7 @@ def _restore_book(lane: Lane, entry: dict[str, Any]) -> Book:
     book = Book(lane, started=entry["started"], ended=entry["ended"], idle=entry["idle"], why=entry["why"])
     if entry["record"] is not None:
         book.record = RunRecord(**entry["record"])
+    book.spent = dict(entry.get("spent", {}))
     # `get` here and below: logs of earlier versions do not have the entry, and must still open.
     book.unwanted = Ranges(entry.get("unwanted", ()))
     numbers, places = _numbers(entry["results"]), _pairs(entry["places"])

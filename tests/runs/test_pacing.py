@@ -128,3 +128,41 @@ def test_what_is_no_limit_is_refused_before_anything_is_submitted(lab: dq.Lab, w
     with pytest.raises(BadOption, match=r"limit|concurrency"):
         lab.map(abs, [1], **wrong)
     assert len(lab.all_runs()) == before
+
+
+def test_a_budget_ends_the_run_in_time_and_is_remembered(lab: dq.Lab) -> None:
+    """What calls say they cost is recorded with their outcomes."""
+
+    async def ask(number: int) -> int:
+        await asyncio.sleep(0.001)
+        dq.spend(eur=0.1, tokens=7)
+        return number
+
+    run = lab.map(ask, range(40), budget="1 eur")
+    with pytest.raises(RunHalted, match=r"1 of 1 eur spent.*run\.budget"):
+        run.wait(timeout=60)
+    assert run.counts["acked"] == 10
+    run.budget("4 eur").wait(timeout=60)
+
+    assert list(run.results()) == list(range(40))
+    assert run.stats().pace.endswith("4 of 4 eur spent")
+
+
+def test_what_is_no_amount_fails_its_document_and_a_process_cannot_spend(lab: dq.Lab) -> None:
+    """Nothing is counted in silence."""
+
+    def owe(number: int) -> None:
+        dq.spend(eur=-1)
+
+    def pay(number: int) -> None:
+        dq.spend(eur=1)
+
+    owing, paying = lab.map(owe, [1]).wait(timeout=60), lab.map(pay, [1], executor="process").wait(timeout=60)
+
+    assert "eur=-1" in owing.failures()[0].message
+    assert "map without executor=" in paying.failures()[0].message
+    assert {owing.failures()[0].deliveries, paying.failures()[0].deliveries} == {1}, "it is not paid again"
+    with pytest.raises(BadOption, match="budget"):
+        lab.map(pay, [1], budget="1 eur", executor="process")
+    with pytest.raises(BadOption, match="20 eur"):
+        lab.map(pay, [1], budget="20")

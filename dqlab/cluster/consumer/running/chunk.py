@@ -18,6 +18,7 @@ from typing import Any
 
 from dqlab.cluster.consumer.running import output
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Columns, Done, Outcomes
+from dqlab.cluster.consumer.running.spent import spent_beside
 from dqlab.documents import Document
 from dqlab.documents.ahead import ReadAhead
 from dqlab.documents.document import reading_ahead
@@ -26,6 +27,7 @@ from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
 from dqlab.printed import Ring
+from dqlab.rules.budget import SPENT
 
 __all__ = ["Chunk", "Done", "Lease"]
 
@@ -40,7 +42,10 @@ FAR_APART = 0.2
 """Seconds between the first and the last result of a settlement above which each result gets its own time."""
 _HELD_BYTES = 1 << 20
 """Bytes of confirmed outcomes above which a chunk releases them before it ends."""
-RIDERS: dict[str, Callable[[Chunk, Sequence[int]], Mapping[int, bytes]]] = {output.LOGS: output.kept_beside}
+RIDERS: dict[str, Callable[[Chunk, Sequence[int]], Mapping[int, bytes]]] = {
+    output.LOGS: output.kept_beside,
+    SPENT: spent_beside,
+}
 """What makes the side columns of settlements with results, by name. It gets the ascending positions of the messages in
 their chunk, and returns entries by places among these."""
 
@@ -73,6 +78,10 @@ class Chunk:
 
     waits = False
     """Taking a message never waits: all are here."""
+    output: dict[int, Ring]
+    """What messages have printed that are not settled, by position."""
+    spent: dict[int, dict[str, float]]
+    """What they have spent, by position and unit."""
     logs = "failed"
     """Whose output is kept: "failed" or slow ones, "all", or "none"."""
 
@@ -103,8 +112,7 @@ class Chunk:
         """Seconds that a message took, by position, where messages run together or in a process."""
         self.versions: dict[int, str] = {}
         """Versions of documents, by position."""
-        self.output: dict[int, Ring] = {}
-        """What messages have printed that are not settled, by position."""
+        self.output, self.spent = {}, {}
         self._made_bytes = 0 if self.run == NO_ID else _MADE_BYTES
         self._attempts = self._by_position(lease.attempts) if lease.attempts else {}
         self.todo: deque[int] = deque(self._positions)
@@ -439,14 +447,16 @@ class Chunk:
     def _encode(self, done: Columns, busy_s: float) -> bytes | memoryview:
         """Pack outcomes."""
         acked = done.outcomes.count(Outcome.ACK)
-        # Single calls are in no table, so they need neither lineage nor riders.
+        # Single calls are in no table, so they need neither lineage nor riders; what a failed call has cost counts.
         recorded = acked and self.run != NO_ID
         made = self._making(done) if recorded else None
         indexes, n = done.positions, len(done.positions)
         if tuple(indexes) != self._positions[indexes[0] : indexes[0] + n]:
             done = Columns.of(sorted(zip(*done, strict=True), key=_POSITION))
         riders = {
-            name: entries for name, make in RIDERS.items() if recorded and (entries := make(self, done.positions))
+            name: entries
+            for name, make in RIDERS.items()
+            if (recorded or self.spent) and (entries := make(self, done.positions))
         }
         return Settlement.encode(
             self._pieces(tuple(done.positions)),

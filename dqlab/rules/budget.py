@@ -1,0 +1,107 @@
+"""A run's budget: what its calls have cost, what those in flight may cost, and how many more it pays for."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgpack
+
+from dqlab.errors import BadOption
+from dqlab.frame import Settlement
+
+__all__ = ["SPENT", "Budget", "Purse", "amounts_of"]
+
+SPENT = "spent"
+"""Name of the side column of settlements with what messages have spent."""
+RECENT = 200
+"""Calls whose costs say what the next one may cost."""
+HIGH = 0.95
+"""Share of them that cost no more than what is reserved for the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that the calls of a run may cost together.
+
+    For each call in flight, `reserve` is put aside, so that the budget is never exceeded if no call costs more. Calls
+    say with `dqlab.spend` what they have cost. When the rest pays for no further call, the run pauses itself.
+
+    Parameters
+    ----------
+    amount : float
+        Above zero.
+    unit : str
+        As `dqlab.spend` names it, such as "eur".
+    reserve : float, optional
+        The most that one call costs. Default: what 95 % of the last 200 calls have cost; the first call runs alone.
+
+    Raises
+    ------
+    BadOption
+        `amount` or `reserve` is no number above zero, or `unit` is not a name.
+
+    Examples
+    --------
+    >>> run = lab.map(ask, papers, budget=dq.Budget(20, "eur", reserve=0.02))
+    """
+
+    amount: float
+    unit: str
+    reserve: float | None = None
+
+    def __post_init__(self) -> None:
+        for option, value in (("amount", self.amount), ("reserve", self.reserve)):
+            given = value is not None or option == "amount"
+            if given and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf):
+                raise BadOption(option=option, value=value, problem="must be a number above zero.")
+        if not (isinstance(self.unit, str) and self.unit.isidentifier()):
+            raise BadOption(option="unit", value=self.unit, problem="must be a name, such as 'eur'.")
+
+
+class Purse:
+    """What is left of a budget."""
+
+    # Reserved is the number of live leases times what a call may cost, and never a counter of its own: after a takeover
+    # it is right by itself.
+    def __init__(self, budget: Budget, spent: float = 0.0) -> None:
+        self.budget = budget
+        self.spent = spent
+        self._costs: deque[float] = deque(maxlen=RECENT)
+
+    def pay(self, cost: float) -> None:
+        """Note what a call has cost."""
+        self.spent += cost
+        self._costs.append(cost)
+
+    @property
+    def reserved(self) -> float | None:
+        """What the next call may cost, or None where nothing says it."""
+        if self.budget.reserve is not None:
+            return self.budget.reserve
+        costs = sorted(self._costs)
+        return costs[math.ceil(HIGH * len(costs)) - 1] if costs else None
+
+    def room(self) -> int | None:
+        """Return how many calls may be in flight, or None for any number."""
+        left, reserved = self.budget.amount - self.spent, self.reserved
+        if left <= 0:
+            return 0
+        if reserved is None:
+            return 1  # what the first call costs says how many more there may be
+        return int((left + 1e-9) / reserved) if reserved else None
+
+    @property
+    def words(self) -> str:
+        """What is spent, as "3.2 of 20 eur spent"."""
+        return f"{self.spent:,.4g} of {self.budget.amount:,.4g} {self.budget.unit} spent"
+
+
+def amounts_of(settlement: Settlement, places: Iterable[int]) -> Iterator[dict[str, float]]:
+    """Yield what the messages at some places of a settlement have spent, by unit."""
+    rider = settlement.riders.get(SPENT)
+    for place in () if rider is None else places:
+        entry = rider.get(place) if rider is not None else None
+        yield {} if entry is None else msgpack.unpackb(entry)
