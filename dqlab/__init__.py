@@ -21,6 +21,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from dqlab.cluster.consumer.message import Message
     from dqlab.cluster.consumer.running.execution import cancelled
+    from dqlab.cluster.consumer.running.paid_once import once
     from dqlab.cluster.consumer.running.spending import spend
     from dqlab.cluster.consumer.running.steps import track
     from dqlab.connecting import connect, map
@@ -66,6 +67,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Run",
     "Smaller",
     "cancelled",
+    "once",
     "spend",
     "explain",
     "track",
@@ -109,6 +111,7 @@ _HOMES = {
     "cancelled": "dqlab.cluster.consumer.running.execution",
     "connect": "dqlab.connecting",
     "map": "dqlab.connecting",
+    "once": "dqlab.cluster.consumer.running.paid_once",
     "spend": "dqlab.cluster.consumer.running.spending",
     "track": "dqlab.cluster.consumer.running.steps",
 }

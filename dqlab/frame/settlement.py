@@ -218,6 +218,15 @@ class Settlement:
         for piece in self.pieces:
             yield from range(piece.ordinal, piece.ordinal + piece.n)
 
+    def position_of(self, id: int) -> int:
+        """Return the position of a message in the columns, or -1 if it is not settled here."""
+        at = 0
+        for piece in self.pieces:
+            if piece.first <= id < piece.first + piece.n:
+                return at + id - piece.first
+            at += piece.n
+        return -1
+
     def ids(self) -> Iterable[int]:
         """Yield each message's id, in the order of the columns."""
         for piece in self.pieces:

@@ -18,12 +18,12 @@ from dqlab.failures.records import asked_wait, fingerprint_of, keep, passing_of
 from dqlab.frame import Outcome, Piece, Settlement
 from dqlab.rules.batches import Batch
 from dqlab.rules.lane import Lane, microseconds
-from dqlab.rules.lanes.trouble import Receipt, Trouble
+from dqlab.rules.lanes.trouble import ONCE, Receipt, Trouble
 from dqlab.rules.leases import Lease
 from dqlab.rules.states import State, stretches
 from dqlab.texts import brief
 
-__all__ = ["MOST_UNCOUNTED", "ONLY", "Failed", "Settled", "Settling", "end_lease", "fail", "give_up"]
+__all__ = ["MOST_UNCOUNTED", "ONLY", "Failed", "Settled", "Settling", "end_lease", "fail", "give_up", "kept_at"]
 
 MOST_UNCOUNTED = 6
 """Losses of a suspect with its consumer that do not count, as others ran there; each further one does."""
@@ -172,6 +172,13 @@ def _seconds(entry: bytes) -> float:
     except ValueError:
         return 0.0
     return delay if math.isfinite(delay) and delay > 0.0 else 0.0
+
+
+def kept_at(settlement: Settlement, at: int) -> bytes | None:
+    """Return the answers that a message has kept, by its position in a settlement, or None for none."""
+    rider = settlement.riders.get(ONCE)
+    entry = None if rider is None else rider.get(at)
+    return None if entry is None else bytes(entry)
 
 
 class Failed(NamedTuple):
@@ -324,6 +331,8 @@ class Settling:
 
     def _fail(self, batch: Batch, index: int, outcome: Outcome, at: int, *, early: bool) -> None:
         entry = bytes(self._settlement.entry(at))
+        if (once := kept_at(self._settlement, at)) is not None:
+            self._lane.trouble_of(batch.first + index).once = once
         if self._held_back(outcome, entry) and not early:
             suspect = self._lease is not None and self._lease.suspect
             self._lane.move(batch, index, index + 1, State.READY, suspect=suspect)

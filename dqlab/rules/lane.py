@@ -406,6 +406,11 @@ class Lane:
         record.deliveries += 1
         return record
 
+    def kept(self, ids: Iterable[tuple[int, int]]) -> list[tuple[int, bytes]]:
+        """Return (id, kept answers) of messages in trouble among some ranges of ids that have kept answers."""
+        found = ((id, self.trouble[id].once) for lo, hi in ids for id in self.troubled(lo, hi))
+        return [(id, once) for id, once in found if once]
+
     def attempts(self, ids: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return (id, number of its next counted delivery) of messages in trouble among some ranges of ids."""
         if not self.retrying:

@@ -155,6 +155,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
         "suspects": _column(number for ids in (lane.suspects, *held) for interval in ids for number in interval),
         "states": [[batch.first, bytes(batch.states)] for batch in kept],
         "trouble": [_take_trouble(id, trouble, now) for id, trouble in lane.trouble.items()],
+        "once": [[id, trouble.once] for id, trouble in lane.trouble.items() if trouble.once],
         "first_leases": [[id, trouble.first_lease] for id, trouble in lane.trouble.items() if trouble.first_lease],
         "overrides": [[function, list(ids)] for function, ids in lane.overrides.items()],
         "replaced": None if lane.replaced is None else sorted(lane.replaced),
@@ -220,6 +221,8 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     # After the batches, too: `Lane.remember` looks the message up.
     for row in entry["trouble"]:
         _restore_trouble(lane, row, shard.clock.monotonic(), elapsed)
+    for id, once in entry.get("once", ()):
+        lane.trouble[id].once = once
     for id, first_lease in entry.get("first_leases", ()):  # missing where an earlier dqlab wrote it
         lane.trouble[id].first_lease = first_lease
     if entry["book"] is not None:

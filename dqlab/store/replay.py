@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from dqlab.frame import NO_ID, Frame, Piece, Settlement
 from dqlab.log import COPIED, Record, RecordType
-from dqlab.rules.deliveries import Settled
+from dqlab.rules.deliveries import Settled, kept_at
 from dqlab.rules.ids import first_id, next_sequence
 from dqlab.rules.journal import Op
 from dqlab.rules.lane import Lane, microseconds
 from dqlab.rules.lanes.rows import CHUNK, Row
-from dqlab.rules.lanes.trouble import Trouble
+from dqlab.rules.lanes.trouble import ONCE, Trouble
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
@@ -186,6 +186,8 @@ class Replay:
             trouble.failure = counts.failure
         elif counts.failure is not None and settlement is not None:
             trouble.failure = bytes(settlement.entry(counts.failure))
+        if settlement is not None and ONCE in settlement.riders:
+            trouble.once = kept_at(settlement, settlement.position_of(move.lo)) or trouble.once
 
     @staticmethod
     def _lose(lane: Lane, lo: int, hi: int) -> None:

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgpack import packb
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import LogOptions
+from dqlab.rules.budget import SPENT
+from dqlab.rules.lanes.trouble import ONCE
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State, Verdict
@@ -202,6 +205,30 @@ def obey(store: Store, order: str) -> None:
     run, meta = ORDERS[order]
     store.ledger.obey(order.split()[0], run, {**meta})
     store.ledger.note_ends()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.REJECT, Outcome.NACK, Outcome.REFUSED])
+def test_answers_and_costs_of_messages_without_a_result_are_found_again(outcome: Outcome, store: Store) -> None:
+    """They were paid for. By the log alone, by a checkpoint, and by the next delivery."""
+    store.ledger.obey("open", None, {"open": {"run": RUN, "record": dict(RECORD)}})
+    store.put(RUN, 3)
+    lease = store.rules.lease("c", 3, slots=9)
+    assert lease is not None
+    blob = Settlement.encode(
+        [Piece(0, 0, 3)],
+        bytes([Outcome.ACK, outcome, Outcome.ACK]),
+        [b"", b"0", b""],
+        run=RUN,
+        epoch=store.rules.epoch,
+        lease=lease.id,
+        riders={ONCE: {1: b"an answer"}, SPENT: {0: packb({"eur": 1.0}), 1: packb({"eur": 0.5})}},
+    )
+    store.ledger.settle(Settlement.decode(blob))
+    store.ledger.note_ends()
+
+    store.check()
+    assert store.rules.lanes[RUN].kept([(0, 9)]) == [(1, b"an answer")]
+    assert store.ledger.book(RUN).spent["eur"] == (1.0 if outcome in (Outcome.NACK, Outcome.REFUSED) else 1.5)
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -374,6 +374,7 @@ class Slot:
             suspect=lease.suspect,
             consumer=self.options.origin.consumer,
             attempts=dict(lease.attempts),
+            once=dict(lease.once),
             paged=not lease.unit,
         )
         for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):

@@ -359,6 +359,7 @@ class QueueActor:
             sink=record is not None and record.sink is not None,
             unit=record.unit if record is not None else "",
             attempts=lane.attempts(lease.remaining),
+            once=lane.kept(lease.remaining),
             suspect=lease.suspect,
         )
         return calls.LeaseAnswer(orders, self.shard.epoch, delivery).pack_apart(*cuts)

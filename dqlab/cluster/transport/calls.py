@@ -148,6 +148,8 @@ class Delivery(PlainData):
     """The unit of weights, see `RunRecord.unit`."""
     attempts: Sequence[tuple[int, int]] = ()
     """Ids of messages that were delivered before, with the number of deliveries."""
+    once: Sequence[tuple[int, bytes]] = ()
+    """Ids of messages with the answers that earlier deliveries have kept."""
     suspect: bool = False
     """Its message may have killed its last consumer."""
 

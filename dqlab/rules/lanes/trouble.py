@@ -15,9 +15,11 @@ from sortedcontainers import SortedList
 from dqlab.failures.records import StoredRecord, fingerprint_of
 from dqlab.rules.ids import ID_BITS, ID_MASK
 
-__all__ = ["DeadIndex", "Death", "Receipt", "StoredLetter", "Trouble"]
+__all__ = ["ONCE", "DeadIndex", "Death", "Receipt", "StoredLetter", "Trouble"]
 
 _HISTORY = 8
+ONCE = "once"
+"""Name of the side column of settlements with the answers that messages keep."""
 
 Receipt: TypeAlias = tuple[int, int]
 """Epoch and lease id of a delivery."""
@@ -67,6 +69,8 @@ class Trouble:
     due: int = 0
     """When a delayed message is ready again, monotonic microseconds."""
     history: tuple[Death, ...] = ()
+    once: bytes = b""
+    """Answers that its function has kept for the next delivery, opaque here."""
     first_lease: int = 0
     """Since the last retry by hand, the first lease that could have it. What earlier ones report does not count: they
     ran the code that was retried, and a sweep of the run, which had ended, may have deleted what they wrote."""

@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import itemgetter, sub
-from typing import Any
+from typing import Any, TypeVar
+
+import msgpack
 
 from dqlab.cluster.consumer.running import output
+from dqlab.cluster.consumer.running.beside import kept_for_the_next, spent_beside
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Columns, Done, Outcomes
-from dqlab.cluster.consumer.running.spent import spent_beside
 from dqlab.documents import Document
 from dqlab.documents.ahead import ReadAhead
 from dqlab.documents.document import reading_ahead
@@ -28,8 +30,11 @@ from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
 from dqlab.printed import Ring
 from dqlab.rules.budget import SPENT
+from dqlab.rules.lanes.trouble import ONCE
 
 __all__ = ["Chunk", "Done", "Lease"]
+
+T = TypeVar("T")
 
 
 SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
@@ -42,12 +47,13 @@ FAR_APART = 0.2
 """Seconds between the first and the last result of a settlement above which each result gets its own time."""
 _HELD_BYTES = 1 << 20
 """Bytes of confirmed outcomes above which a chunk releases them before it ends."""
-RIDERS: dict[str, Callable[[Chunk, Sequence[int]], Mapping[int, bytes]]] = {
+RIDERS: dict[str, Callable[[Chunk, Columns], Mapping[int, bytes]]] = {
     output.LOGS: output.kept_beside,
     SPENT: spent_beside,
+    ONCE: kept_for_the_next,
 }
-"""What makes the side columns of settlements with results, by name. It gets the ascending positions of the messages in
-their chunk, and returns entries by places among these."""
+"""What makes the side columns of settlements, by name. It gets outcomes by ascending position, and returns entries by
+their places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,8 @@ class Lease:
     """As the results name it."""
     attempts: Mapping[int, int] = field(default_factory=dict)
     """Number of this delivery, by id, where earlier ones count."""
+    once: Mapping[int, bytes] = field(default_factory=dict)
+    """Answers that earlier deliveries have kept, by id."""
 
 
 class Chunk:
@@ -113,6 +121,8 @@ class Chunk:
         self.versions: dict[int, str] = {}
         """Versions of documents, by position."""
         self.output, self.spent = {}, {}
+        self.once = {at: msgpack.unpackb(answers) for at, answers in self._by_position(lease.once).items()}
+        """Answers that messages keep while they have no result, by position and call."""
         self._made_bytes = 0 if self.run == NO_ID else _MADE_BYTES
         self._attempts = self._by_position(lease.attempts) if lease.attempts else {}
         self.todo: deque[int] = deque(self._positions)
@@ -280,9 +290,9 @@ class Chunk:
         """Return the delivery numbers of the messages at some positions."""
         return [self._attempts.get(index, 1) for index in indexes] if self._attempts else [1] * len(indexes)
 
-    def _by_position(self, attempts: Mapping[int, int]) -> dict[int, int]:
-        ids = (id for piece in self.pieces for id in range(piece.first, piece.first + piece.n))
-        return {index: attempts[id] for index, id in enumerate(ids) if id in attempts}
+    def _by_position(self, found: Mapping[int, T]) -> dict[int, T]:
+        ids = (id for piece in self.pieces if found for id in range(piece.first, piece.first + piece.n))
+        return {index: found[id] for index, id in enumerate(ids) if id in found}
 
     def _versions_at(self, indexes: Sequence[int]) -> list[str] | None:
         """Return the versions of the documents at some positions, or None where no document has one."""
@@ -456,7 +466,7 @@ class Chunk:
         riders = {
             name: entries
             for name, make in RIDERS.items()
-            if (recorded or self.spent) and (entries := make(self, done.positions))
+            if self.run != NO_ID and (acked or name != output.LOGS) and (entries := make(self, done))
         }
         return Settlement.encode(
             self._pieces(tuple(done.positions)),

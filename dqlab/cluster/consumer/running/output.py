@@ -17,6 +17,7 @@ from dqlab.printed import Ring
 
 if TYPE_CHECKING:
     from dqlab.cluster.consumer.running.chunk import Chunk
+    from dqlab.cluster.consumer.running.outcomes import Columns
 
 __all__ = ["LOGS", "kept_beside", "kept_in_failures", "ring_of"]
 
@@ -54,8 +55,10 @@ def kept_in_failures(chunk: Chunk, start: int, stop: int) -> None:
             ).to_bytes()
 
 
-def kept_beside(chunk: Chunk, positions: Sequence[int]) -> Mapping[int, bytes]:
+def kept_beside(chunk: Chunk, done: Columns) -> Mapping[int, bytes]:
     """Return the output to keep of messages that are settled, by their places among them, and let go of the rest."""
+    positions = done.positions
+    positions = done.positions
     results, seconds = _pace(chunk, positions)
     if not chunk.output:
         return {}

@@ -1,0 +1,156 @@
+"""Calls that are paid once: their answers are kept with the document until it has a result."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, ParamSpec, TypeVar, overload
+
+from dqlab.cluster.consumer.running.execution import message_here
+from dqlab.cluster.transport.sealed import SealError, open_value, seal_value
+from dqlab.errors import Reject
+
+__all__ = ["once"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+MOST = 256 << 10
+"""Most bytes of the answers of one document that are kept."""
+_PLAIN = (str, int, float, complex, bool, bytes, type(None))
+
+
+@overload
+def once(fn: Callable[P, T], /) -> Callable[P, T]: ...
+@overload
+def once(fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
+def once(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function, or return the answer that it gave for the same document and arguments before.
+
+    An answer is kept while its document has no result: through retries after a failure, refusals, the death of its
+    consumer after it was settled, and ``run.retry(fn=...)`` with other code of the caller. So a mended parser does not
+    pay for its answers again. An edited `fn`, one whose helpers or constants of the same module were edited, and other
+    arguments are called anew. Failures are not kept.
+
+    Parameters
+    ----------
+    fn : callable
+        A function or a coroutine function. Alone, as in ``@dq.once``, the function that does this is returned.
+    *args, **kwargs
+        What it is called with: values that can be compared by their contents.
+
+    Returns
+    -------
+    object
+        The answer; of a coroutine function an awaitable of it.
+
+    Raises
+    ------
+    Reject
+        Arguments that cannot be compared, an answer that cannot be pickled, answers of more than 256 KiB for one
+        document, or a function that runs in a process or over batches, where nothing is kept. The document fails.
+
+    Examples
+    --------
+    >>> async def extract(document):
+    ...     answer = await dq.once(ask_the_model, document["text"])
+    ...     return parse(answer)
+    """
+    if args or kwargs:
+        return _answer(fn, args, kwargs)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _answer(fn, args, kwargs)
+
+    # What asks whether the function is a coroutine function must not be told otherwise.
+    return inspect.markcoroutinefunction(call) if hasattr(inspect, "markcoroutinefunction") else call
+
+
+def _answer(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    here = message_here()
+    if here is None or here[1] is None:
+        return fn(*args, **kwargs)
+    kept: dict[int, dict[bytes, bytes]] | None = getattr(here[0], "once", None)
+    if kept is None:
+        raise Reject("dq.once keeps answers in threads and coroutines only: map without executor= and batch=")
+    answers, key = kept.setdefault(here[1], {}), _key(fn, args, kwargs)
+    if inspect.iscoroutinefunction(fn):
+        return _awaited(fn, args, kwargs, answers, key)
+    if key not in answers:
+        return _keep(answers, key, fn(*args, **kwargs))
+    return open_value(answers[key])
+
+
+async def _awaited(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], answers: dict[bytes, bytes], key: bytes
+) -> Any:
+    if key not in answers:
+        return _keep(answers, key, await fn(*args, **kwargs))
+    return open_value(answers[key])
+
+
+def _keep(answers: dict[bytes, bytes], key: bytes, answer: Any) -> Any:
+    try:
+        sealed = seal_value(answer)
+    except SealError as error:
+        raise Reject(f"dq.once cannot keep the answer: {error.reason}") from error
+    if sum(map(len, answers.values())) + len(sealed) > MOST:
+        raise Reject(f"dq.once keeps {MOST >> 10} KiB of answers for one document, and this would be more")
+    answers[key] = sealed
+    return answer
+
+
+def _key(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    from dask.base import tokenize  # here: a process that only runs functions does not need Dask
+
+    digest = blake2b(digest_size=16)
+    for part in _described(fn, set()):
+        digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+    try:
+        digest.update(tokenize(args, kwargs, ensure_deterministic=True).encode())
+    except Exception as error:
+        raise Reject(f"dq.once cannot compare the arguments: {error}") from error
+    return digest.digest()
+
+
+def _described(fn: Any, seen: set[int]) -> Iterator[str]:
+    """Yield what a function does: its code, and what it reads of its module as far as that is plain or a function."""
+    if not isinstance(fn, FunctionType):
+        yield f"{type(fn).__module__}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+        return
+    if id(fn) in seen:
+        return
+    seen.add(id(fn))
+    yield fn.__qualname__
+    names: set[str] = set()
+    for code in _codes(fn.__code__):
+        yield code.co_code.hex()
+        yield repr([const for const in code.co_consts if isinstance(const, _PLAIN)])
+        yield repr((code.co_names, code.co_varnames))
+        names.update(code.co_names)
+    read = {name: fn.__globals__[name] for name in sorted(names) if name in fn.__globals__}
+    read |= dict(zip(fn.__code__.co_freevars, (_cell(cell) for cell in fn.__closure__ or ()), strict=True))
+    for name, value in [*read.items(), ("defaults", fn.__defaults__), ("named defaults", fn.__kwdefaults__)]:
+        if isinstance(value, FunctionType) and value.__module__ == fn.__module__:
+            yield from _described(value, seen)
+        elif isinstance(value, ModuleType):
+            yield f"{name} {value.__name__}"
+        elif isinstance(value, (*_PLAIN, tuple, list, dict, set, frozenset)):
+            yield f"{name} {sorted(map(repr, value)) if isinstance(value, set | frozenset) else value!r}"
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _codes(const)
+
+
+def _cell(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None

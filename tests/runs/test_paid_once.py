@@ -1,0 +1,152 @@
+"""Answers that are paid once: across failures, refusals, retries with other code, and never for another question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.cluster.consumer.running.paid_once import _key
+
+
+class Refused(Exception):
+    status_code = 429
+
+
+class Model:
+    """A paid call that notes each question in a file, since consumers are other processes."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "questions"
+        self.file.touch()
+
+    @property
+    def asked(self) -> list[str]:
+        return self.file.read_text().split()
+
+    def ask(self) -> Callable[[str], str]:
+        file = str(self.file)
+
+        def ask(question: str) -> str:
+            with Path(file).open("a") as asked:
+                asked.write(question + "\n")
+            return question.upper()
+
+        return ask
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    return Model(tmp_path)
+
+
+@pytest.mark.parametrize("coroutine", [False, True])
+def test_a_mended_parser_does_not_pay_for_its_answers_again(lab: dq.Lab, model: Model, coroutine: bool) -> None:
+    """Neither do retries after its failures."""
+    ask = model.ask()
+
+    async def asking(question: str) -> str:
+        return ask(question)
+
+    async def wrong_async(number: int) -> Any:
+        return {}[await dq.once(asking, f"q{number}")]
+
+    async def right_async(number: int) -> str:
+        return await dq.once(asking, f"q{number}")
+
+    def wrong(number: int) -> Any:
+        raise RuntimeError(dq.once(ask, f"q{number}"))
+
+    def right(number: int) -> str:
+        return dq.once(ask, f"q{number}")
+
+    bad, good = (wrong_async, right_async) if coroutine else (wrong, right)
+    run = lab.map(bad, range(12), retry=dq.Retry(2, backoff=0.01)).wait(timeout=60)
+    assert run.counts["dead"] == 12
+    run.retry(fn=good)
+
+    assert list(run.results(timeout=60)) == [f"Q{number}" for number in range(12)]
+    assert sorted(model.asked) == sorted(f"q{number}" for number in range(12))
+
+
+def test_a_refusal_between_two_calls_costs_only_the_second(lab: dq.Lab, model: Model, tmp_path: Path) -> None:
+    """A refusal is no failure, and leaves no record of one."""
+    ask, directory = model.ask(), tmp_path
+
+    async def two(number: int) -> str:
+        first = dq.once(ask, f"q{number}")
+        if not (seen := directory / f"seen-{number}").exists():
+            seen.touch()
+            raise Refused
+        return first
+
+    assert list(lab.map(two, range(8)).results(timeout=60)) == [f"Q{number}" for number in range(8)]
+    assert len(model.asked) == 8
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"), [(object(), "compare the arguments"), ("x" * 300_000, "256 KiB"), (lambda: 0, "executor=")]
+)
+def test_what_cannot_be_kept_fails_its_document_with_the_reason(lab: dq.Lab, argument: Any, said: str) -> None:
+    """It would be paid again in silence."""
+
+    def echo(value: Any) -> Any:
+        return value
+
+    def call(number: int) -> Any:
+        return dq.once(echo, number if callable(argument) else argument)
+
+    run = lab.map(call, [1], executor="process" if callable(argument) else "thread").wait(timeout=60)
+
+    (letter,) = run.failures()
+    assert said in letter.message
+    assert letter.deliveries == 1
+
+
+RATE = 3
+
+
+def helper(text: str) -> str:
+    return text * RATE
+
+
+def rate(text: str) -> str:
+    return helper(text)
+
+
+def edited(source: str) -> Any:
+    """A function of this module, as a notebook would redefine it."""
+    names: dict[str, Any] = {"RATE": RATE, "helper": helper, "__name__": __name__}
+    exec(source, names)
+    return names["rate"]
+
+
+def test_an_answer_belongs_to_its_question_and_to_the_code_that_gave_it() -> None:
+    """Another argument, an edited function or helper, or another constant is another call; a comment is not."""
+    same = _key(rate, ("a",), {})
+
+    assert _key(rate, ("a",), {}) == same
+    assert _key(edited("# a comment\n\ndef rate(text):\n    return helper(text)"), ("a",), {}) == same
+    others = [
+        _key(rate, ("b",), {}),
+        _key(rate, ("a",), {"k": 1}),
+        _key(edited("def rate(text):\n    return helper(text) + '!'"), ("a",), {}),
+        _key(edited("def rate(text):\n    return helper(text)\ndef helper(text):\n    return text * 4"), ("a",), {}),
+        _key(
+            edited("RATE = 4\ndef helper(text):\n    return text * RATE\ndef rate(text):\n    return helper(text)"),
+            ("a",),
+            {},
+        ),
+    ]
+    assert len({same, *others}) == 1 + len(others)
+
+
+def test_outside_a_message_a_call_is_a_call(model: Model) -> None:
+    """As in the notebook, where the function is tried first."""
+    ask = dq.once(model.ask())
+
+    assert [ask("q"), ask("q")] == ["Q", "Q"]
+    assert model.asked == ["q", "q"]
