@@ -104,9 +104,10 @@ def answered(where: str) -> Iterator[None]:
 def _status(error: object) -> int:
     """Return the status of HTTP that an error stands for, or 0."""
     answer = getattr(error, "response", None)  # of httpx and requests, and of the clients of models
-    found = [getattr(error, name, None) for name in ("status", "status_code", "code")]
-    found += [getattr(answer, name, None) for name in ("status_code", "status")]
-    return next((each for each in found if type(each) is int and 400 <= each < 600), 0)
+    # Lazily, and "code" last: of aiohttp it is deprecated, and warns.
+    of = ((error, "status"), (error, "status_code"), (answer, "status_code"), (answer, "status"), (error, "code"))
+    found = (getattr(each, name, None) for each, name in of)
+    return next((each for each in found if isinstance(each, int) and 400 <= each < 600), 0)
 
 
 class Refused(NamedTuple):
@@ -125,13 +126,18 @@ def refused_call(error: BaseException) -> Refused | None:
         if not status:
             continue
         said = one_line(f"{status} {in_words(each)}", _SAID)
-        if status in (401, 402) or getattr(each, "code", None) in _UNTIL_MENDED:
+        if status in (401, 402) or _code(each) in _UNTIL_MENDED:
             return Refused(math.inf, said)
         after = _asked_wait(getattr(each, "headers", None) or getattr(getattr(each, "response", None), "headers", None))
         if status == 429 or (status == 503 and after):
             return Refused(after, said)
         return None
     return None
+
+
+def _code(error: BaseException) -> object:
+    """Return the code of a client of models for a refusal, such as "insufficient_quota"."""
+    return None if hasattr(error, "status") else getattr(error, "code", None)
 
 
 def what_passes(error: BaseException) -> str:

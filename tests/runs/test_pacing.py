@@ -50,7 +50,7 @@ def test_a_wrong_key_pauses_the_run_with_the_reason_and_blames_no_document(lab: 
 
     with pytest.raises(RunHalted, match=r"refuses it: 401 .*run\.resume\(\)"):
         run.wait(timeout=60)
-    assert (run.counts["ready"] + run.counts["leased"], run.counts["dead"]) == (20, 0)
+    assert (run.counts["acked"], run.counts["dead"]) == (0, 0)
     run.cancel()
 
 
