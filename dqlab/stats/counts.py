@@ -57,6 +57,11 @@ class StopReason(StrEnum):
     RESULTS_FULL = "results-full"
     """Its queue keeps as many bytes of results as it may."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> StopReason:
+        """Return the first reason for one of a newer version: the words beside it say more."""
+        return cls.ALL_FAILED
+
 
 class Blocked(StrEnum):
     """What a run that waits cannot get done."""
