@@ -13,6 +13,7 @@ import datetime
 import decimal
 import enum
 import functools
+import inspect
 import itertools
 import json
 import sys
@@ -50,6 +51,11 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 """How texts of JSON become values that JSON has no form for."""
 _LISTS = (list, tuple, set, frozenset, collections.deque)
+_SEVERAL = (
+    *(list, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Iterator, collections.abc.Generator),
+    *(collections.abc.AsyncIterable, collections.abc.AsyncIterator, collections.abc.AsyncGenerator),
+)
+"""Annotations of functions that give several results."""
 _RAW = 8_000
 """Most characters of an invalid answer that its failure keeps."""
 
@@ -57,7 +63,8 @@ _RAW = 8_000
 def annotated(fn: Any, *, batch: bool = False) -> Typed | None:
     """Return the class of fields that a function is annotated to return, or None for any other annotation, or none.
 
-    With `batch`, a list of the class stands for it. An annotation that cannot be evaluated counts as none.
+    With `batch`, and of a function that yields, several of the class stand for it. An annotation that cannot be
+    evaluated counts as none.
     """
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -68,7 +75,7 @@ def annotated(fn: Any, *, batch: bool = False) -> Typed | None:
         said = _evaluated({"return": fn.__annotations__["return"]}, fn)["return"]
     except Exception:  # noqa: BLE001 - evaluating an annotation runs users' code
         return None
-    return _typed(said, batch=batch)
+    return _typed(said, batch=batch or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn))
 
 
 def declared(returns: Any, *, batch: bool = False) -> Typed:
@@ -90,7 +97,7 @@ def _evaluated(said: Mapping[str, Any], fn: types.FunctionType) -> dict[str, Any
 
 def _typed(said: Any, *, batch: bool) -> Typed | None:
     inner, _ = _without_none(said)
-    if batch and typing.get_origin(inner) in (list, collections.abc.Sequence, collections.abc.Iterable):
+    if batch and typing.get_origin(inner) in _SEVERAL:
         said = typing.get_args(inner)[0]
         inner, _ = _without_none(said)
     return None if _fields_of(typing.get_origin(inner) or inner) is None else Typed(said)

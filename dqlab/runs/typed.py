@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport.sealed import open_here
 from dqlab.datasets.schemas import Typed
+from dqlab.datasets.yielded import Yielded
 from dqlab.rules.book import CodeRecord
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ class TypedCodes:
         if code not in self._opened:
             self._opened[code] = _opened(record["sealed"])
         typed = self._opened[code]
-        return None if typed is None else typed.value
+        if typed is None:
+            return None
+        value = typed.value
+        return lambda row: Yielded(map(value, row)) if type(row) is Yielded else value(row)
 
 
 def _opened(sealed: bytes) -> Typed | None:

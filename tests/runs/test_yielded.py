@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,34 @@ def test_new_code_that_yields_stands_beside_rows_of_the_old(queue: dq.QueuePool)
     assert list(run.results(timeout=30)) == [[{"at": 1}, {"at": 2}], {"at": 7}]
     found = run.table().to_arrow(["_key", "_part", "at"]).to_pylist()
     assert [(row["_key"], row["_part"], row["at"]) for row in found] == [(0, 0, 1), (0, 1, 2), (1, None, 7)]
+
+
+@dataclass
+class Invoice:
+    number: int
+    total: float | None = None
+
+
+@pytest.mark.parametrize("sink", [False, True])
+@pytest.mark.parametrize("later", [False, True])
+def test_each_row_is_one_of_the_class_that_the_annotation_names(
+    queue: dq.QueuePool, tmp_path: Path, sink: bool, later: bool
+) -> None:
+    """Columns are those of the class, and results are its objects; a row that does not fit fails its document."""
+
+    def found(n: int) -> Iterator[Invoice]:
+        for at in range(n):
+            yield Invoice(at) if at < 2 else {"number": "none"}  # type: ignore[misc]
+
+    async def found_later(n: int) -> AsyncIterator[Invoice]:
+        for each in found(n):
+            yield each
+
+    run = queue.map(found_later if later else found, [2, 0, 3], retry=0, sink=tmp_path / "out" if sink else None)
+    run.wait(timeout=60)
+
+    assert list(run.results(errors="skip", timeout=60)) == [[Invoice(0), Invoice(1)], []]
+    assert run.failures()[0].error == "AnswerInvalid"
+    table = run.table().to_arrow(["_part", "number", "total"])
+    assert [str(each) for each in table.schema.types] == ["int64", "int64", "double"]
+    assert table.to_pylist() == [{"_part": at, "number": at, "total": None} for at in range(2)]

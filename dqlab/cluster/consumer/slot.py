@@ -453,9 +453,6 @@ class Slot:
             chunk.early = True
         loop = asyncio.get_running_loop()
         blobs = await self._fetch(chunk)
-        blob = blobs.get(chunk.frames[0].function)
-        if blob is not None and "process" in (settings := settings_in(blob)):  # a retry has given its own
-            chunk.lease = replace(chunk.lease, process=settings["process"])
         if chunk.lease.suspect and not self.options.early and not await self._place(chunk, blobs):
             self._end(chunk)
             return
@@ -491,7 +488,11 @@ class Slot:
     async def _fetch(self, chunk: Chunk) -> dict[bytes, bytes | None]:
         """Return the functions of a chunk by hash, None for one that its queue has lost."""
         hashes = {frame.function for frame in chunk.frames if frame.function != NO_ID}
-        return {hash: await self._functions.fetch(self._shards[chunk.lease.shard], hash) for hash in hashes}
+        blobs = {hash: await self._functions.fetch(self._shards[chunk.lease.shard], hash) for hash in hashes}
+        blob = blobs.get(chunk.frames[0].function)
+        if blob is not None and "process" in (settings := settings_in(blob)):  # a retry has given its own
+            chunk.lease = replace(chunk.lease, process=settings["process"])
+        return blobs
 
     async def _place(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> bool:
         """Choose the process in which a suspect runs, and return whether it is still to run."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
-from dqlab.cluster.consumer.running.yielding import collected, seal_yielded
+from dqlab.cluster.consumer.running.yielding import collected, is_yielded, seal_yielded
 from dqlab.cluster.transport.isolation import is_coroutine
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value
 from dqlab.cluster.transport.wire import pack
@@ -97,11 +97,10 @@ class Work:
 
     def sealer(self, most: int) -> Callable[[object], bytes]:
         """Return what seals results of up to `most` bytes, as they are or as rows of their class."""
-        seal = make_sealer(partial(seal_yielded, most=most))
         if self.plan is None or self.plan.returns is None:
-            return seal
-        row = self.plan.returns.row
-        return lambda result: seal(row(result))
+            return make_sealer(partial(seal_yielded, most=most))
+        row, seal = self.plan.returns.row, make_sealer()
+        return lambda result: seal_yielded(result, most, row) if is_yielded(result) else seal(row(result))
 
     def most(self, origin: Origin) -> int:
         """Return the most bytes that a result may have."""

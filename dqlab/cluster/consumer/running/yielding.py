@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, closing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, closing, nullcontext
 from types import GeneratorType
 from typing import Any
 
@@ -34,14 +34,19 @@ class _Collecting:
                 raise ResultTooLarge(size=self._nbytes, limit=self._most)
 
 
-def seal_yielded(result: object, most: int) -> bytes:
-    """Return a result that plain pickle refuses as bytes: of a generator the rows that it yields."""
-    if type(result) is not GeneratorType:
+def is_yielded(result: object) -> bool:
+    """Return whether a result is, or has, the rows that a function yields."""
+    return type(result) is GeneratorType or type(result) is Yielded
+
+
+def seal_yielded(result: Any, most: int, row: Callable[[Any], Any] | None = None) -> bytes:
+    """Return as bytes a result that plain pickle refuses: the rows of a generator, each as `row` makes it."""
+    if not is_yielded(result):
         return seal_value(result)
     made = _Collecting(most)
-    with closing(result):
-        for row in result:
-            made.add(row)
+    with closing(result) if type(result) is GeneratorType else nullcontext():
+        for each in result:
+            made.add(each if row is None else row(each))
     return seal_value(made.rows)
 
 
