@@ -55,10 +55,10 @@ def test_a_retry_has_limits_of_its_own_and_a_note_that_stands_beside_its_version
         import os
         import time
 
-        time.sleep(0.8 * (x == 1))
+        time.sleep(1.5 * (x == 1))
         return os.getpid() if x != 2 else int("no number")
 
-    run = queue.map(nap, range(3), timeout=0.4, retry=0).wait(timeout=60)
+    run = queue.map(nap, range(3), timeout=1, retry=0).wait(timeout=60)
     assert {letter.error for letter in run.failures()} == {"MessageTimeout", "ValueError"}
 
     assert run.retry(where="error == 'MessageTimeout'", timeout="30s", note="slow ones") == 1
