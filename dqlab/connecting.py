@@ -35,11 +35,11 @@ from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, find_any, keeper_of, way_to
 from dqlab.config import check_directory, seconds
-from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared, UsageError
+from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared, UnknownOption, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
-from dqlab.keywords import nearest
+from dqlab.keywords import meant, nearest
 from dqlab.lab import Lab, crew
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
@@ -273,7 +273,7 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     Raises
     ------
     UsageError
-        Several labs are open in this process. Nothing was submitted.
+        Several labs are open in this process, or (`UnknownOption`) an option does not exist. Nothing was submitted.
 
     Examples
     --------
@@ -281,7 +281,10 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     >>> list(run.results())  # doctest: +SKIP
     [1, 2, 3]
     """
-    _SIGNATURE.bind(fn, documents, **options)  # before a cluster is started for a misspelt option
+    for option in options:  # before a cluster is started for a misspelt one
+        if option not in _SIGNATURE.parameters:
+            hint = f"Its options are those of lab.map.{meant(option, _SIGNATURE.parameters)}"
+            raise UnknownOption(function="dq.map", option=option, hint=hint)
     return _lab_to_map_on().map(fn, documents, **options)
 
 

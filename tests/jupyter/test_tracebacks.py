@@ -68,7 +68,14 @@ def test_a_script_shows_the_users_frames_and_the_sentence(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     "cell",
-    ["lab.map(len)", "lab.map(len, ['a'], retires=3)", "lab.submit(len, 'a')", "dq.map(len, ['a'])", "run.result()"],
+    [
+        "lab.map(len)",
+        "lab.map(len, ['a'], retires=3)",
+        "lab.submit(len, 'a')",
+        "dq.map(len, ['a'], retires=3)",
+        "dq.mop(len)",
+        "run.result()",
+    ],
 )
 def test_mistake_in_a_call_shows_no_frame_of_ours(connected: Any, shown: Any, cell: str) -> None:
     """A first mistake showed a wrapper of ours, or the module's `__getattr__`."""
