@@ -618,7 +618,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         check_function(fn)
         check_takes_one(fn)
         record = self._progress().record
-        if record.process is not None:
+        if record.codes[-1].get("process", record.process) is not None:
             isolation("process", called(fn))
         newest = self._newest(planned=(planned := "planned" in record.codes[-1]))
         hash, blob, version = sealed_function(fn, options=record.options, newest=newest)
