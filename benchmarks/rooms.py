@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from benchmarks.apis import apis
 from benchmarks.documents import documents
 from benchmarks.figures import Figure
 from benchmarks.growth import growth
@@ -41,10 +42,11 @@ ROOMS: dict[str, Room] = {
     "recovery": recovery,
     "views": views,
     "jupyter": jupyter,
+    "apis": apis,
     "documents": documents,
     "results": results,
     "hpc": hpc,
 }
 
-ALONE = frozenset({"documents", "hpc", "jupyter", "log", "many-runs", "recovery", "results", "views"})
+ALONE = frozenset({"apis", "documents", "hpc", "jupyter", "log", "many-runs", "recovery", "results", "views"})
 """Rooms that are measured only when they are named."""
