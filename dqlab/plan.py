@@ -109,10 +109,11 @@ class Plan:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings, as plain data."""
-        plain = {name: value for name, value in self._set.items() if name not in GIVEN}
-        plain |= {} if self.batch is None else {"batch": asdict(self.batch)}
+        settings = {name: value for name, value in self._set.items() if name not in GIVEN}
+        if self.batch is not None:
+            settings["batch"] = asdict(self.batch)
         # Whoever writes rows need not open the class, which may import a user's modules.
-        return plain if self.returns is None else plain | {"columns": self.returns.fields}
+        return settings if self.returns is None else {**settings, "columns": self.returns.fields}
 
     @property
     def given(self) -> dict[str, Any]:
@@ -174,9 +175,8 @@ def planned(
         _check_class(fn)
     if not (batch is None or isinstance(batch, Batch)):
         if isinstance(batch, str) and batch != AUTO:
-            raise BadOption(
-                option="batch", value=batch, problem="is a number, 'auto' or a dq.Batch. Nothing was submitted."
-            )
+            problem = "is a number, 'auto' or a dq.Batch. Nothing was submitted."
+            raise BadOption(option="batch", value=batch, problem=problem)
         batch = Batch(batch)
     if threads and (setup or is_model(fn) or batch is not None):
         problem = (

@@ -423,7 +423,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                 fn,
                 init=init,
                 setup=setup,
-                returns=None if returns is None else declared(returns),
+                returns=None if returns is None else declared(returns, batch=batch is not None),
                 batch=batch,
                 threads=threads,
             ),

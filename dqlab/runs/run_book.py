@@ -436,11 +436,8 @@ class RunBook:
             progress = self._cut_off(run, progress)
         record = progress.record
         codes = record.codes
-        if retries and not planned and "planned" in codes[-1]:
-            newest = self._link.sync(queue_calls.newest_code(run.handle, run.id))
-            blob, version = keeping_plan(entry.blob, version, newest)
-            entry = Entry(Kind.ELEMENT, blob_hash(blob), blob)
-            code = code | code_record(version, entry.function, planned=True)
+        lacks = retries and not planned and "planned" in codes[-1]
+        entry, code = self._with_plan(run, entry, code, version, lacks=lacks)
         entry, code = _bringing(record.options, entry, code)
         _check_sink(run.name, record.sink, sink)
         if not retries:
@@ -556,6 +553,17 @@ class RunBook:
             run.submitter = Submitter(run.name, elements, sender, before=before, reopen=True)
             run.submitter.start()
         mark(self._link, "go", run.queue)
+
+    def _with_plan(
+        self, run: Run, entry: Entry, code: CodeRecord, version: CodeVersion, *, lacks: bool
+    ) -> tuple[Entry, CodeRecord]:
+        """Add the plan of a run's newest code to a function that lacks one."""
+        if not lacks:
+            return entry, code
+        known = self._link.sync(queue_calls.newest_code(run.handle, run.id))
+        blob, version = keeping_plan(entry.blob, version, known)
+        entry = Entry(Kind.ELEMENT, blob_hash(blob), blob)
+        return entry, code | code_record(version, entry.function, planned=True)
 
     def _meanwhile(self, run: Run, elements: Iterable[Any], sender: RunSender, *, retries: bool) -> Run:
         """Attach to a run that is still being submitted, and compare the input once that has ended."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import BadOption, DqlabWarning, RunExists, SetupFailed
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.lowest
 
@@ -136,6 +138,72 @@ def test_a_document_that_raises_in_a_batch_fails_alone_and_new_code_keeps_the_pl
     assert (results[76], results[77], results[78]) == (77, -77, 79)
 
 
+def by_key(documents: list[Any]) -> dict[Any, str]:
+    return {getattr(document, "key", document): str(document) for document in reversed(documents)}
+
+
+def test_results_may_be_a_dict_by_the_keys_of_documents(queue: dq.QueuePool, tmp_path: Path) -> None:
+    for n in range(5):
+        (tmp_path / f"{n}.txt").write_text(str(n))
+    listed = dq.Documents.from_glob(str(tmp_path / "*.txt"))
+    results = queue.map(by_key, listed, batch=3).results()
+    assert [key for key, _ in results.items()] == [f"{n}.txt" for n in range(5)]
+    assert list(queue.map(by_key, {"a": 1, "b": 2}.values(), batch=3).results()) == ["1", "2"]
+
+
+@dataclass
+class Length:
+    document: int
+    length: int
+
+
+def lengths(documents: list[int]) -> list[Length]:
+    print("seen by all")  # noqa: T201 - kept with a document that fails
+    if 5 in documents:
+        raise ValueError("five")
+    return [Length(document, len(str(document))) for document in documents]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_each_result_of_a_batch_is_typed_and_a_failure_has_what_was_printed(queue: dq.QueuePool, executor: Any) -> None:
+    run = queue.map(lengths, range(20), batch=8, executor=executor, retry=dq.Retry(0))
+    wait_for_end(run)
+    assert list(run.results(errors="skip"))[10] == Length(11, 2)
+    (letter,) = run.failures()
+    assert "seen by all" in str(run.logs(letter.ordinal))
+
+
+def test_auto_takes_an_input_whose_length_is_unknown(queue: dq.QueuePool) -> None:
+    found = list(queue.map(sizes, iter(range(300)), batch="auto").results())
+    assert len(found) == 300
+    assert 1 < max(found) <= 300
+
+
+def test_a_queue_that_acknowledges_early_runs_batches_at_most_once(lab: dq.Lab, queue_name: str) -> None:
+    queue = lab.queue(queue_name, early_ack=True)
+    run = queue.map(seventy_seven, range(200), batch=32, retry=dq.Retry(0))
+    wait_for_end(run)
+    assert (run.counts["acked"], run.counts["dead"]) == (199, 1)
+    queue.close()
+
+
+def seventy_seven(documents: list[int]) -> list[int]:
+    if 77 in documents:
+        raise KeyError(77)
+    return documents
+
+
+def mended(documents: list[int]) -> list[int]:
+    return [-document for document in documents]
+
+
+def test_what_failed_runs_again_in_batches_when_the_cell_is_edited(queue: dq.QueuePool) -> None:
+    name = f"{queue.name}-again"
+    wait_for_end(queue.map(seventy_seven, range(100), batch=16, name=name, retry=dq.Retry(0)))
+    run = queue.map(mended, range(100), name=name, on_existing="retry-failed").wait(timeout=30)
+    assert list(run.results())[76:79] == [76, -77, 78]
+
+
 def test_coroutines_take_batches_too(queue: dq.QueuePool, log: str) -> None:
     run = queue.map(Awaited, range(300), batch=16, init={"log": log})
     assert list(run.results()) == list(range(1, 301))
@@ -154,9 +222,10 @@ def test_batches_are_filled_across_leases_and_shards_and_the_end_of_the_input_do
     found = Counter(run.results())
     assert time.monotonic() - began < 20
     assert found[100] >= 700, f"most batches are full: {found}"
-    deadline = time.monotonic() + 10  # consumers report four times a second
-    while ((batch := run.stats().batch) is None or batch.documents < 1000) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(
+        lambda: (batch := run.stats().batch) is not None and batch.documents == 1000
+    )  # consumers report a moment later
+    batch = run.stats().batch
     assert batch is not None
     assert (batch.size, batch.documents) == (100, 1000)
     assert batch.mean > 60
@@ -173,10 +242,7 @@ def test_a_batch_that_is_not_full_runs_after_max_wait(queue: dq.QueuePool) -> No
 
     run = queue.map(sizes, slowly(), batch=dq.Batch(64, max_wait=0.1))
     try:
-        deadline = time.monotonic() + 20
-        while not run.counts["acked"] and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert run.counts["acked"], "the first documents do not wait for the last one"
+        until(lambda: run.counts["acked"])  # the first documents do not wait for the last one
     finally:
         ran.set()
     assert len(list(run.results(timeout=30))) == 4
@@ -201,10 +267,25 @@ def test_limits_count_per_call(queue: dq.QueuePool) -> None:
     assert [(letter.ordinal, letter.error) for letter in run.failures()] == [(3, "MessageTimeout")]
 
 
+class Hangs:
+    def __init__(self) -> None:
+        time.sleep(60)
+
+    def __call__(self, documents: list[int]) -> list[int]:
+        return documents
+
+
+def test_a_run_whose_set_up_hangs_can_be_cancelled_and_others_go_on(queue: dq.QueuePool) -> None:
+    run = queue.map(Hangs, range(8), batch=8, executor="process")
+    until(lambda: queue.stats().counts.leased)
+    run.cancel()
+    assert run.counts["cancelled"] == 8
+    assert list(queue.map(len, ["a"], executor="process").results(timeout=30)) == [1]
+
+
 def test_a_cancelled_batch_ends_at_once_in_its_process(queue: dq.QueuePool) -> None:
     run = queue.map(hangs, range(8), batch=8, executor="process")
-    while not queue.stats().counts.leased:
-        time.sleep(0.01)
+    until(lambda: queue.stats().counts.leased)
     run.cancel()
     assert run.counts["cancelled"] == 8
 

@@ -456,10 +456,7 @@ class Slot:
         if chunk.lease.suspect and not self.options.early and not await self._place(chunk, blobs):
             self._end(chunk)
             return
-        # Coroutines of another function may still use the objects that this one's would replace.
-        makes = self._objects.held and any(blob is not None and has_plan(blob) for blob in blobs.values())
-        while makes and any(other.run != chunk.run for other in self._flights):
-            await asyncio.sleep(SETTLE_EVERY)
+        await self._objects_free(chunk, blobs)
         running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
         while not await self._attend(chunk, running):
             if await self._abandon(chunk, running):
@@ -484,6 +481,12 @@ class Slot:
             if self.options.early:
                 begun = asyncio.wrap_future(flight.begun)
                 await asyncio.wait((begun, following), return_when=asyncio.FIRST_COMPLETED)
+
+    async def _objects_free(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> None:
+        """Wait until no coroutine of another run uses the objects that those of this run would replace."""
+        makes = self._objects.held and any(blob is not None and has_plan(blob) for blob in blobs.values())
+        while makes and any(other.run != chunk.run for other in self._flights):  # noqa: ASYNC110
+            await asyncio.sleep(SETTLE_EVERY)
 
     async def _fetch(self, chunk: Chunk) -> dict[bytes, bytes | None]:
         """Return the functions of a chunk by hash, None for one that its queue has lost."""

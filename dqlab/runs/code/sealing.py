@@ -69,7 +69,7 @@ def sealed_function(
     plan = plan or Plan()
     version = version.with_given(digests(plan.given))  # a class in the function's annotation is in its version already
     if plan.returns is None:
-        plan = replace(plan, returns=annotated(fn))
+        plan = replace(plan, returns=annotated(fn, batch=plan.batch is not None))
     if plan:
         objects = _given_bytes(plan.given) if plan.given else b""
         blob = pack_function(sealed, code=version.short, plan=plan, given=objects)

@@ -16,6 +16,7 @@ from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Outcomes
 from dqlab.errors import MemoryLimit, MessageTimeout, ProcessDied
 from dqlab.failures.failure import Failure, class_name
 from dqlab.frame import Kind, Outcome
+from dqlab.printed import Ring
 
 __all__ = ["BatchProcess"]
 
@@ -35,7 +36,7 @@ class BatchProcess:
         parcel = _Parcel(one, chunk)
         self.process.renewed = self.renewed()
         self.process.run(parcel, blob)  # type: ignore[arg-type]
-        places = list(range(len(one.messages())))
+        places, one.output = list(range(len(one.messages()))), parcel.output.get(0)
         if not len(parcel.done):
             one.again = places
             return
@@ -72,6 +73,7 @@ class _Parcel:
         self.running: int | None = None
         self.took: dict[int, float] = {}
         self.ended, self.versions = [0.0], dict[int, str]()
+        self.logs, self.output = chunk.logs, dict[int, Ring]()
         self._one = one
 
     def messages(self) -> list[bytes]:
@@ -86,6 +88,9 @@ class _Parcel:
     def upcoming(self, most: int) -> list[bytes]:
         """Return nothing: batches are not read ahead."""
         return []
+
+    def note_step(self, index: int, number: int, total: int) -> None:
+        """Do nothing: a batch is at no place in one document."""
 
     def begin(self) -> None:
         """Do nothing: `Batches` keeps the time."""

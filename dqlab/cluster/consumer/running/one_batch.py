@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, failed, running, seal_result
+from dqlab.cluster.consumer.running.execution import Origin, Queued, Work, end_if_forked, failed, running, seal_result
 from dqlab.cluster.consumer.running.halving import SMALLER, WHOLE, Call, Halving, InARow, shares
 from dqlab.cluster.consumer.running.outcomes import Done
 from dqlab.cluster.transport.sealed import open_value
@@ -16,6 +16,7 @@ from dqlab.documents import Document, Labelled, key_text
 from dqlab.failures.failure import Failure
 from dqlab.frame import Kind, Outcome
 from dqlab.plan import Smaller
+from dqlab.printed import Ring
 from dqlab.rules.retry import Later
 
 __all__ = ["OneBatch", "one_by_one", "opened_parcel"]
@@ -39,6 +40,10 @@ class OneBatch:
         """Documents and seconds of each call that succeeded."""
         self.too_many = 0
         """Documents of the smallest call that was too large, 0 for none."""
+        self.output: Ring | None = None
+        """What its process printed meanwhile."""
+        self.here: Callable[[int], tuple[Queued, int]] = lambda place: (cast("Queued", self), place)
+        """Returns the chunk and the position of the message at a place, to which a call belongs that begins with it."""
         self.cancelled_places: Callable[[], list[int]] = list
         self.before_call: Callable[[list[int]], object] = lambda places: None
 
@@ -50,6 +55,9 @@ class OneBatch:
     def messages(self) -> Sequence[bytes]:
         """Return the bytes of each message."""
         return self._messages
+
+    def note_step(self, index: int, number: int, total: int) -> None:
+        """Do nothing: a batch is at no place in one document."""
 
     def run(self, work: Work) -> None:
         """Run the batch here."""
@@ -88,11 +96,12 @@ class OneBatch:
                 some = [opened[place] for place in step.places]
                 if type(step) is Call:
                     places = [place for place, _, _ in some]
-                    running.set((self, places[0]))  # type: ignore[arg-type]
+                    running.set(self.here(places[0]))
                     self.before_call(places)
                     began = time.perf_counter()
                     result, error = yield [value for _, _, value in some]
                     seconds = time.perf_counter() - began
+                    running.set((self, places[0]))  # type: ignore[arg-type]
                     error = error or self._keep(some, result, work, seconds)
                     answer = "" if error is None else self._signal(error, len(some), paid=paid)
                     last = (error, seconds) if error is not None else last
@@ -126,7 +135,7 @@ class OneBatch:
     ) -> BaseException | None:
         """Keep the result of each document, or return why there is none."""
         try:
-            values = shares(result, [_name(key, value) for _, key, value in some])
+            values = shares(result, [_name(value) for _, _, value in some])
         except BaseException as error:  # noqa: BLE001 - looking at a result may run users' code
             return error
         each, limit = seconds / len(some), work.most(self._origin)
@@ -151,15 +160,15 @@ class OneBatch:
         return Failure.from_exception(error, when=0.0, seconds=0.0).fingerprint
 
 
-def _name(key: str | None, value: Any) -> Any:
-    """Return the name under which a dict by key has the result of a document."""
+def _name(value: Any) -> Any:
+    """Return the name under which a dict by key has the result of a document: its key, or the value itself."""
     if type(value) is Document:
         return value.key
     try:
         hash(value)
     except BaseException:  # noqa: BLE001 - users' code
-        return key
-    return value if key is None else key
+        return None
+    return value
 
 
 def one_by_one(work: Work) -> Work:
@@ -167,10 +176,10 @@ def one_by_one(work: Work) -> Work:
     call = work.call
 
     def alone(value: Any) -> Any:
-        return shares(call([value]), [_name(None, value)])[0]
+        return shares(call([value]), [_name(value)])[0]
 
     async def awaited(value: Any) -> Any:
-        return shares(await call([value]), [_name(None, value)])[0]
+        return shares(await call([value]), [_name(value)])[0]
 
     return replace(work, call=awaited if work.is_coroutine else alone)
 
@@ -185,4 +194,4 @@ def opened_parcel(work: Work, origin: Origin, before_call: Callable[[OneBatch, l
         one.run(work)
         return one.done, one.again, one.took, one.versions, one.calls, one.too_many, tuple(one.row)
 
-    return replace(work, call=run, rows=True)
+    return replace(work, call=run, rows=True, plan=None)
