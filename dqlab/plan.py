@@ -112,6 +112,8 @@ class Plan:
         settings = {name: value for name, value in self._set.items() if name not in GIVEN}
         if self.batch is not None:
             settings["batch"] = asdict(self.batch)
+        if self.init is not None or self.setup:
+            settings["makes"] = True
         # Whoever writes rows need not open the class, which may import a user's modules.
         return settings if self.returns is None else {**settings, "columns": self.returns.fields}
 

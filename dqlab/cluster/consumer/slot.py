@@ -40,7 +40,7 @@ from dqlab.cluster.consumer.running.execution import (
     refuse_value,
     run_chunk,
 )
-from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost, batch_in, has_plan
+from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost, batch_in, makes_objects
 from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halt_all
 from dqlab.cluster.consumer.running.one_batch import one_by_one
 from dqlab.cluster.consumer.running.sink_rows import code_in, columns_in
@@ -484,7 +484,7 @@ class Slot:
 
     async def _objects_free(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> None:
         """Wait until no coroutine of another run uses the objects that those of this run would replace."""
-        makes = self._objects.held and any(blob is not None and has_plan(blob) for blob in blobs.values())
+        makes = self._objects.held and any(blob is not None and makes_objects(blob) for blob in blobs.values())
         while makes and any(other.run != chunk.run for other in self._flights):  # noqa: ASYNC110
             await asyncio.sleep(SETTLE_EVERY)
 

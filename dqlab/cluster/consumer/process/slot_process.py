@@ -20,7 +20,7 @@ from dqlab.cluster.consumer.process.child_handle import Child
 from dqlab.cluster.consumer.process.pipes import Record, Say
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import HALT, Origin
-from dqlab.cluster.consumer.running.functions import has_plan
+from dqlab.cluster.consumer.running.functions import makes_objects
 from dqlab.cluster.consumer.running.models import SetupFailed, halted
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done, Undecided
 from dqlab.cluster.consumer.running.output import ring_of
@@ -140,7 +140,7 @@ class _Passage:
     @property
     def _planned(self) -> bool:
         """Whether the process may have to make objects before the first message."""
-        return has_plan(self._blob)
+        return makes_objects(self._blob)
 
     @property
     def _hash(self) -> bytes:

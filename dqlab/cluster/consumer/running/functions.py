@@ -16,7 +16,7 @@ from dqlab.plan import Batch, Plan
 if TYPE_CHECKING:
     from dqlab.cluster.transport.ref import Ref  # a process that only runs functions does not need Dask
 
-__all__ = ["FunctionCache", "FunctionLost", "batch_in", "has_plan"]
+__all__ = ["FunctionCache", "FunctionLost", "batch_in", "makes_objects"]
 
 KEEP = 64
 
@@ -63,9 +63,9 @@ def batch_in(blob: bytes) -> Batch | None:
     return None if settings is None else Plan.of(settings, {}).batch
 
 
-def has_plan(blob: bytes) -> bool:
-    """Return whether objects may have to be made for a packed function."""
-    return "plan" in unpack(blob)[0]
+def makes_objects(blob: bytes) -> bool:
+    """Return whether objects have to be made for a packed function."""
+    return "makes" in unpack(blob)[0].get("plan", ())
 
 
 class InThreads:
