@@ -131,19 +131,22 @@ class Plan:
         return bool(self._set)
 
 
+def _call_of(fn: object) -> FunctionType | None:
+    """Return the `__call__` that a class has of its own or inherits, without asking its metaclass."""
+    kinds = type.__dict__["__mro__"].__get__(fn) if issubclass(type(fn), type) else ()
+    calls = (type.__dict__["__dict__"].__get__(kind).get("__call__") for kind in kinds)
+    return next((call for call in calls if type(call) is FunctionType), None)
+
+
 def is_model(fn: object) -> bool:
     """Return whether a function is a class whose objects are called, and not the class itself."""
     # A class without a `__call__` of its own, as `str` or a dataclass, is called with each document.
-    if not issubclass(type(fn), type):
-        return False
-    kinds: tuple[type, ...] = type.__dict__["__mro__"].__get__(fn)
-    return any(type(vars(kind).get("__call__")) is FunctionType for kind in kinds)
+    return _call_of(fn) is not None
 
 
 def called(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return what is called with each document: of a class whose objects are called, their `__call__`."""
-    model: Any = fn
-    return model.__call__ if is_model(fn) else fn
+    return _call_of(fn) or fn
 
 
 def planned(
