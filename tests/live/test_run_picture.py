@@ -16,6 +16,7 @@ from dqlab.live.run_rows import run_rows, run_word
 from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import (
+    BatchStats,
     Attention,
     AttentionKind,
     Blocked,
@@ -548,6 +549,12 @@ def test_a_run_that_waits_names_what_it_waits_for(running: RunStats, consumers: 
     speed = run_view(replace(running, state=RunState.WAITING, rate=None, consumers=consumers)).figures[2]
 
     assert speed.second == why
+
+
+def test_batches_stand_beside_the_consumers_with_their_mean_fill(running: RunStats) -> None:
+    batched = replace(running, consumers=2, batch=BatchStats(size=64, calls=3, documents=183))
+
+    assert run_view(batched).consumers == "2 consumers, batches of 64 (mean 61)"
 
 
 def test_figures_and_log_lines_of_one_document_are_singular(running: RunStats) -> None:
