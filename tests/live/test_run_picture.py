@@ -16,9 +16,9 @@ from dqlab.live.run_rows import run_rows, run_word
 from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import (
-    BatchStats,
     Attention,
     AttentionKind,
+    BatchStats,
     Blocked,
     ClassStats,
     ConsumerStats,
