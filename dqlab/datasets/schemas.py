@@ -16,12 +16,11 @@ import functools
 import inspect
 import itertools
 import json
-import sys
 import types
 import typing
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import PurePath
 from typing import Any, TypeAlias
@@ -72,7 +71,9 @@ def annotated(fn: Any, *, batch: bool = False) -> Typed | None:
         fn = getattr(fn if isinstance(fn, type) else type(fn), "__call__", None)  # noqa: B004
     fn = getattr(fn, "__func__", fn)
     try:
-        said = _evaluated({"return": fn.__annotations__["return"]}, fn)["return"]
+        near = dict(zip(fn.__code__.co_freevars, (cell.cell_contents for cell in fn.__closure__ or ()), strict=True))
+        only: Any = types.SimpleNamespace(__annotations__={"": fn.__annotations__["return"]})
+        said = typing.get_type_hints(only, fn.__globals__, near, include_extras=True)[""]
     except Exception:  # noqa: BLE001 - evaluating an annotation runs users' code
         return None
     return _typed(said, batch=batch or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn))
@@ -87,12 +88,6 @@ def declared(returns: Any, *, batch: bool = False) -> Typed:
         )
         raise BadOption(option="returns", value=returns, problem=problem)
     return typed
-
-
-def _evaluated(said: Mapping[str, Any], fn: types.FunctionType) -> dict[str, Any]:
-    near = dict(zip(fn.__code__.co_freevars, (cell.cell_contents for cell in fn.__closure__ or ()), strict=True))
-    only: Any = types.SimpleNamespace(__annotations__=said)
-    return typing.get_type_hints(only, fn.__globals__, near, include_extras=True)
 
 
 def _typed(said: Any, *, batch: bool) -> Typed | None:
@@ -125,35 +120,25 @@ class Typed:
         inner, self._optional = _without_none(said)
         self._said, self._forms = said, _Forms(known)
         self._form = self._forms.of(inner)
-        self._class: Any = typing.get_origin(inner) or inner
+        self.kind: Any = typing.get_origin(inner) or inner
         self._others: dict[type, Typed] = {}
         """By subclass."""
         self.fields: dict[str, Column] = self._form.column
         """Columns by name."""
 
     def __repr__(self) -> str:
-        return f"<rows of {self._class.__name__}>"
-
-    @property
-    def name(self) -> str:
-        """Name of the class in its module."""
-        return str(self._class.__qualname__)
-
-    @property
-    def module(self) -> str:
-        """Name of the module of the class."""
-        return str(self._class.__module__)
+        return f"<rows of {self.kind.__name__}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Typed, (self._said, self._forms.known)
 
     def row(self, value: Any) -> Any:
         """Return a result as the plain data of a row, or raise `AnswerInvalid`."""
-        if type(value) is self._class:
+        if type(value) is self.kind:
             return self._form.row(value)
         if value is None and self._optional:
             return None
-        if not isinstance(value, dict) and isinstance(value, self._class):
+        if not isinstance(value, dict) and isinstance(value, self.kind):
             if type(value) not in self._others:
                 self._others[type(value)] = Typed(type(value))
             return self._others[type(value)].row(value)
@@ -164,17 +149,13 @@ class Typed:
         try:
             if not isinstance(answer, str | bytes | bytearray):
                 return self._form.check(answer)
-            if is_pydantic(self._class):
-                return _validated(self._class.model_validate_json, answer)
-            try:
-                read = json.loads(answer)
-            except ValueError as error:
-                raise _Unfit(f"it is no JSON ({error})") from None
-            return self._form.check(read)
+            if is_pydantic(self.kind):
+                return _validated(self.kind.model_validate_json, answer)
+            return self._form.check(_tried(json.loads, answer, "JSON"))
         except _Unfit as error:
             field = ".".join(reversed(error.path))
             reason = one_line(f"field {field!r}: {error}" if field else error, 400)
-            invalid = AnswerInvalid(type=self._class.__name__, field=field, reason=reason)
+            invalid = AnswerInvalid(type=self.kind.__name__, field=field, reason=reason)
             invalid.add_note(f"The answer was: {brief(answer if isinstance(answer, str) else _repr(answer), _RAW)}")
             raise invalid from None
 
@@ -215,11 +196,6 @@ class _Form:
     check: Callable[[Any], Any] = _same
     """Returns the value for a part of an answer, or raises `_Unfit`."""
 
-    def optional(self) -> _Form:
-        """Return the form for None as well."""
-        row, value, check = (_or_none(each) for each in (self.row, self.value, self.check))
-        return _Form(self.column, row, value, check)
-
 
 def _or_none(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return call if call is _same else lambda each: None if each is None else call(each)
@@ -255,9 +231,9 @@ class _Forms:
             return self._record(said, kind, args)
         if issubclass(kind, enum.Enum):
             plainly = _one_of([member.value for member in kind])
-            return _Form(plainly.column, lambda each: each.value, kind, functools.partial(_made, kind, kind))
+            return _Form(plainly.column, lambda each: each.value, kind, functools.partial(_made, kind))
         if issubclass(kind, uuid.UUID | PurePath) or kind.__module__ == "pydantic.networks":
-            return _Form("string", str, kind, functools.partial(_made, kind, kind))
+            return _Form("string", str, kind, functools.partial(_made, kind))
         if kind.__module__ == "pydantic.types" and kind.__name__.endswith("Datetime"):
             column = "timestamp[us, UTC]" if kind.__name__.startswith("Aware") else "timestamp[us]"
             return dataclasses.replace(_scalar(datetime.datetime, ()), column=column)
@@ -277,7 +253,7 @@ class _Forms:
             members = typing.get_args(inner)
             first = functools.partial(_first, [self.of(member) for member in members])
             form = _Form("double" if set(members) == {int, float} else None, deep, first, first)
-        return form.optional() if optional else form
+        return _Form(form.column, *map(_or_none, (form.row, form.value, form.check))) if optional else form
 
     def _record(self, said: Any, kind: type, args: tuple[Any, ...]) -> _Form:
         if said not in self._made:
@@ -323,7 +299,7 @@ def _scalar(kind: Any, told: Iterable[Any]) -> _Form:
         if type(value) is float and kind is decimal.Decimal:
             return kind(str(value))
         if type(value) is str and parse is not None:
-            return _made(kind, parse, value)
+            return _tried(parse, value, kind.__name__)
         raise _unfit(given, kind.__name__)
 
     back = _same if parse is None else lambda each: _PARSERS[kind](each) if type(each) is str else each
@@ -347,7 +323,8 @@ def _list(make: Any, forms: list[_Form]) -> _Form:
     """Return the form of lists, or of tuples whose parts have separate forms."""
     fixed = len(forms) > 1
 
-    def parts(each: Any) -> Iterator[tuple[_Form, Any]]:
+    def parts(each: Any) -> Iterable[tuple[_Form, Any]]:
+        each = plain(each)  # of an array of numpy
         if not isinstance(each, _LISTS) or (fixed and len(each) != len(forms)):
             raise _unfit(each, f"list of {len(forms)}" if fixed else "list")
         return zip(forms if fixed else itertools.repeat(forms[0], len(each)), each, strict=True)
@@ -389,13 +366,10 @@ def _mapping(key: _Form, inner: _Form) -> _Form:
 
 def _first(forms: list[_Form], value: Any) -> Any:
     """Return what the first form makes of a value that fits it."""
-    reasons = []
     for form in forms:
-        try:
+        with suppress(_Unfit):
             return form.check(value)
-        except _Unfit as error:
-            reasons.append(str(error))
-    raise _Unfit("; ".join(reasons))
+    raise _unfit(value, "value of its types")
 
 
 def _within(name: str, form: _Form, value: Any) -> Any:
@@ -406,11 +380,15 @@ def _within(name: str, form: _Form, value: Any) -> Any:
         raise
 
 
-def _made(kind: Any, make: Callable[[Any], Any], value: Any) -> Any:
+def _made(kind: Any, value: Any) -> Any:
+    return value if isinstance(value, kind) else _tried(kind, value, kind.__name__)
+
+
+def _tried(make: Callable[[Any], Any], value: Any, what: str) -> Any:
     try:
-        return value if isinstance(value, kind) else make(value)
-    except Exception:  # noqa: BLE001 - makes of a user's class raise anything
-        raise _unfit(value, kind.__name__) from None
+        return make(value)
+    except Exception:  # noqa: BLE001 - a user's class may raise anything
+        raise _unfit(value, what) from None
 
 
 def _unfit(value: Any, what: str) -> _Unfit:
@@ -469,27 +447,11 @@ def _fields_of(kind: Any) -> list[_Field] | None:
 
 
 def _hints(kind: type) -> dict[str, Any]:
-    """Return the annotations of a class, without those that name what is not defined where the class is."""
+    """Return the annotations of a class, or none if one of them names what is not defined where the class is."""
     try:
         return typing.get_type_hints(kind, include_extras=True)
     except Exception:  # noqa: BLE001 - evaluating annotations runs users' code
-        made: dict[str, Any] = {}
-    for base in reversed(kind.__mro__):
-        for name, said in base.__dict__.get("__annotations__", {}).items():  # noqa: RUF063
-            only: Any = types.SimpleNamespace(__annotations__={name: said})
-            try:
-                made |= typing.get_type_hints(only, vars(sys.modules[base.__module__]), include_extras=True)
-            except Exception:  # noqa: BLE001, S112 - this one has no type
-                continue
-    return made
-
-
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - a user's class may raise anything
-        raise _Unfit(f"{what} refused it ({type(error).__name__}: {error})") from None
+        return {}
 
 
 def _validated(validate: Callable[[Any], Any], answer: Any) -> Any:
@@ -505,17 +467,12 @@ def _validated(validate: Callable[[Any], Any], answer: Any) -> Any:
         raise _Unfit(f"{first['msg']}{also}", *map(str, reversed(first["loc"]))) from None
 
 
-_STATE = {"__pydantic_extra__": None, "__pydantic_private__": None}
-"""What the pickle of a Pydantic model has besides its fields."""
-
-
 class _Record:
     """Makes rows of the objects of one class, and objects of the rows."""
 
     def __init__(self, kind: Any, fields: list[_Field], forms: list[_Form]) -> None:
         self._kind, self._is_pydantic, self._is_dict = kind, is_pydantic(kind), issubclass(kind, dict)
         self._extra = self._is_pydantic and kind.model_config.get("extra") == "allow"
-        self._constructs = self._is_pydantic and (self._extra or bool(kind.__private_attributes__))
         self._names = [field.name for field in fields]
         # `attrgetter` returns a tuple for several names only.
         self._get = attrgetter(*self._names, "__class__")
@@ -529,12 +486,13 @@ class _Record:
             row = dict(each)
         elif type(each) is not self._kind:  # of a derived class, with fields of its own
             return deep(each)
-        elif self._is_pydantic and not self._extra and len(each.__dict__) == len(self._names):
+        elif self._is_pydantic:
             row = each.__dict__.copy()
+            if len(row) != len(self._names):  # it has cached properties, or was made without some fields
+                row = {name: row[name] for name in self._names if name in row}
+            row |= each.__pydantic_extra__ or {}
         else:
             row = dict(zip(self._names, self._get(each), strict=False))
-            if self._extra:
-                row |= each.__pydantic_extra__
         for name, make in self._rows:
             if name in row:
                 try:
@@ -556,11 +514,7 @@ class _Record:
         if self._is_pydantic:
             if self._extra:
                 made |= {name: each for name, each in row.items() if name not in made and each is not None}
-            if self._constructs or len(made) < len(self._names):
-                return self._kind.model_construct(**made)
-            value = self._kind.__new__(self._kind)
-            value.__setstate__({**_STATE, "__dict__": made, "__pydantic_fields_set__": set(made)})
-            return value
+            return self._kind.model_construct(**made)
         if self._is_dict:
             absent = [f.name for f, _ in self._fields if not f.required and made.get(f.name, 0) is None]
             return {name: each for name, each in made.items() if name not in absent}
@@ -589,5 +543,7 @@ class _Record:
                 raise _Unfit("it is missing", field.name)
         if unknown := next((name for name in answer if name not in self._names), None):
             raise _Unfit(f"{self._kind.__name__} has no such field", str(unknown))
-        with _explained(self._kind.__name__):
+        try:
             return self._kind(**given)
+        except Exception as error:  # noqa: BLE001 - a user's class may raise anything
+            raise _Unfit(f"{self._kind.__name__} refused it ({type(error).__name__}: {error})") from None

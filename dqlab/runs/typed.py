@@ -62,7 +62,8 @@ def _opened(sealed: bytes) -> Typed | None:
     """Return a class of fields, that of the notebook if it has one with equal columns, or None if it is not here."""
     try:
         typed: Typed = open_here(sealed)["returns"]
-        mine = getattr(sys.modules.get("__main__"), typed.name, None) if typed.module == "__main__" else None
+        kind = typed.kind
+        mine = getattr(sys.modules.get("__main__"), kind.__qualname__, None) if kind.__module__ == "__main__" else None
         other = Typed(mine) if isinstance(mine, type) else typed
     except Exception:  # noqa: BLE001 - opening a class imports users' modules
         return None

@@ -108,6 +108,15 @@ class Unknown:
     other: Undefined = None  # type: ignore[name-defined]  # noqa: F821
 
 
+@dataclasses.dataclass
+class Strict:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number < 0:
+            raise ValueError("below 0")
+
+
 NOON = datetime.datetime(2026, 7, 1, 12, 30, 1, 234567)  # noqa: DTZ001
 LINE = {"text": "string", "price": "decimal(38,9)"}
 KINDS: list[tuple[Any, Any, Any]] = [
@@ -153,7 +162,7 @@ KINDS: list[tuple[Any, Any, Any]] = [
     (Box[int], {"items": ["int64"]}, Box([1])),
     (Box[Line], {"items": [LINE]}, Box([Line("x")])),
     (Box, {"items": [None]}, Box([1])),
-    (Unknown, {"number": "int64", "other": None}, Unknown(1)),
+    (Unknown, {"number": None, "other": None}, Unknown(1)),
     (Any, None, 1.5),
     ("Line", LINE, Line("x")),
 ]
@@ -360,6 +369,7 @@ def test_a_dict_or_json_text_becomes_an_object_of_the_class(said: Any, answer: A
         (Movie, {"title": "a", "year": "x"}, "year", "is no int"),
         (Box[Literal["a", "b"]], {"items": ["c"]}, "items.0", "one of 'a', 'b'"),
         (Box[Colour], {"items": ["green"]}, "items.0", "is no Colour"),
+        (Strict, {"number": -1}, "", "Strict refused it .ValueError: below 0"),
     ],
 )
 def test_an_answer_that_does_not_fit_names_the_field_and_keeps_what_it_was(

@@ -175,7 +175,7 @@ def test_new_code_keeps_the_class_unless_it_names_its_own() -> None:
         hash, blob, version = sealed_function(fn, newest=newest)
         plan, record = opened_plan(blob), code_record(version, hash)
         assert plan is not None
-        assert plan.returns.name == name
+        assert plan.returns.kind.__name__ == name
         assert unpack(blob)[0]["plan"]["columns"] == record["returns"]["columns"] == plan.returns.fields
 
 
