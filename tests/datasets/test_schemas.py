@@ -13,7 +13,7 @@ import pathlib
 import pickle
 import typing
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
@@ -418,6 +418,15 @@ def text(doc: Any) -> str: ...
 def table(doc: Any) -> dict[str, Any]: ...
 def several(docs: Any) -> list[Invoice]: ...
 def nowhere(doc: Any) -> Undefined: ...  # type: ignore[name-defined]  # noqa: F821
+def yields(doc: Any) -> Iterator[Invoice]:
+    yield Invoice(1, [])
+
+
+async def yields_later(doc: Any) -> AsyncIterator[Invoice]:
+    yield Invoice(1, [])
+
+
+def iterates(doc: Any) -> Iterator[Invoice]: ...
 def silent(doc): ...  # type: ignore[no-untyped-def]
 
 
@@ -433,6 +442,9 @@ def silent(doc): ...  # type: ignore[no-untyped-def]
         (functools.partial(functools.partial(ask), 1), False, True),
         (several, True, True),
         (several, False, False),
+        (yields, False, True),
+        (yields_later, False, True),
+        (iterates, False, False),
         (text, False, False),
         (table, False, False),
         (nowhere, False, False),

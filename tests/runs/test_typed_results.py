@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import enum
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -150,6 +151,28 @@ def test_a_run_without_documents_has_the_declared_columns(queue: dq.QueuePool) -
     frame = run.results().to_frame()
     assert list(frame.dtypes.items()) == [("number", "int64"), *((name, object) for name in list(TYPES)[1:])]
     assert list(run.results().to_frame(columns=["number", "_code"]).columns) == ["number", "_code"]
+
+
+@of_a_cell
+def pages(number: int) -> Iterator[Later]:
+    for page in range(number):
+        yield {"number": "x"} if page == 2 else Later(page)  # type: ignore[misc]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("sink", [False, True])
+def test_what_a_generator_yields_has_the_class_that_it_is_annotated_to_yield(
+    queue: dq.QueuePool, sink: bool, tmp_path: Path
+) -> None:
+    run = queue.map(pages, range(4), sink=tmp_path / "out" if sink else None)
+
+    with pytest.warns(dq.errors.DqlabWarning, match="1 of 4"):
+        run.wait(timeout=60)
+    assert list(run.results(errors="skip")) == [[], [Later(0)], [Later(0), Later(1)]]
+    table = run.table().to_arrow()
+    assert types_of(table.schema, ["number", "pages"]) == {"number": pa.int64(), "pages": pa.float64()}
+    assert table.column("number").to_pylist() == [0, 0, 1]
+    assert "field 'number': 'x' is no int" in next(iter(run.failures())).message
 
 
 @pytest.mark.cluster
