@@ -154,6 +154,22 @@ def test_a_run_without_documents_has_the_declared_columns(queue: dq.QueuePool) -
 
 
 @of_a_cell
+def several(numbers: list[int]) -> list[Later]:
+    return [{"number": "x"} if number == 2 else Later(number) for number in numbers]  # type: ignore[misc]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("fn", [several, lambda numbers: [{"number": n if n != 2 else "x"} for n in numbers]])
+def test_of_a_batch_each_result_has_the_class_and_an_invalid_one_costs_itself(queue: dq.QueuePool, fn: Any) -> None:
+    run = queue.map(fn, range(5), batch=3, returns=None if fn is several else list[Later])
+
+    with pytest.warns(dq.errors.DqlabWarning, match="1 of 5"):
+        run.wait(timeout=60)
+    assert list(run.results(errors="skip")) == [Later(0), Later(1), Later(3), Later(4)]
+    assert run.retry(fn=several) == 1
+
+
+@of_a_cell
 def pages(number: int) -> Iterator[Later]:
     for page in range(number):
         yield {"number": "x"} if page == 2 else Later(page)  # type: ignore[misc]

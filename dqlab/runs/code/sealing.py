@@ -19,6 +19,7 @@ from dqlab.cluster.transport.sealed import (
     with_options,
     with_plan_of,
 )
+from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.schemas import Typed, annotated
 from dqlab.errors import BadOption, DqlabWarning, FunctionTooLarge
 from dqlab.numbers import size as size_text
@@ -69,7 +70,8 @@ def sealed_function(
     plan = plan or Plan()
     version = version.with_given(digests(plan.given))  # a class in the function's annotation is in its version already
     if plan.returns is None:
-        plan = replace(plan, returns=annotated(fn, batch=plan.batch is not None))
+        settings = plan.settings if newest is None else unpack(newest.blob)[0].get("plan", {})
+        plan = replace(plan, returns=annotated(fn, batch="batch" in settings))
     if plan:
         objects = _given_bytes(plan.given) if plan.given else b""
         blob = pack_function(sealed, code=version.short, plan=plan, given=objects)
