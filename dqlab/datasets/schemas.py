@@ -16,6 +16,7 @@ import functools
 import inspect
 import itertools
 import json
+import sys
 import types
 import typing
 import uuid
@@ -447,11 +448,15 @@ def _fields_of(kind: Any) -> list[_Field] | None:
 
 
 def _hints(kind: type) -> dict[str, Any]:
-    """Return the annotations of a class, or none if one of them names what is not defined where the class is."""
-    try:
-        return typing.get_type_hints(kind, include_extras=True)
-    except Exception:  # noqa: BLE001 - evaluating annotations runs users' code
-        return {}
+    """Return the annotations of a class, without those that name what is not defined where the class is."""
+    made: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        names = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
+        for name, said in inspect.get_annotations(base).items():
+            only: Any = types.SimpleNamespace(__annotations__={name: said})
+            with suppress(Exception):  # evaluating annotations runs users' code
+                made |= typing.get_type_hints(only, names, include_extras=True)
+    return made
 
 
 def _validated(validate: Callable[[Any], Any], answer: Any) -> Any:

@@ -162,7 +162,7 @@ KINDS: list[tuple[Any, Any, Any]] = [
     (Box[int], {"items": ["int64"]}, Box([1])),
     (Box[Line], {"items": [LINE]}, Box([Line("x")])),
     (Box, {"items": [None]}, Box([1])),
-    (Unknown, {"number": None, "other": None}, Unknown(1)),
+    (Unknown, {"number": "int64", "other": None}, Unknown(1)),
     (Any, None, 1.5),
     ("Line", LINE, Line("x")),
 ]
