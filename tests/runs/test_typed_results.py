@@ -22,6 +22,7 @@ from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.lineage_columns import Lineage
 from dqlab.errors import BadOption
 from dqlab.runs.code.sealing import code_record, sealed_function
+from dqlab.runs.code.versions import code_version
 from dqlab.runs.results import OpenedStretch
 from dqlab.runs.typed import TypedCodes
 from tests.kit.cells import of_a_cell
@@ -252,3 +253,21 @@ def test_a_class_of_the_notebook_is_the_one_that_its_cell_made_last(monkeypatch:
     exec(cell.replace("n: int", "n: int\n    m: int = 0"), vars(notebook))
     (found,) = TypedCodes().note([record]).objects(rows).values
     assert type(found) is earlier
+
+
+@pytest.mark.parametrize("changed", ["0.5", "Field(1.5, gt=0)", "Field(default_factory=float)"])
+def test_the_version_of_a_function_has_the_fields_of_its_pydantic_model(
+    monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    """What Pydantic adds to a class cannot be compared, and the fields are not in the class any more."""
+    pytest.importorskip("pydantic")
+    notebook = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", notebook)
+    cell = "from pydantic import BaseModel, Field\nclass Row(BaseModel):\n    n: float = 1.5\ndef made(n) -> Row: return n\n"
+    made = []
+    for text in (cell, cell, cell.replace("= 1.5", f"= {changed}")):
+        exec(text, vars(notebook))
+        made.append(code_version(notebook.made))
+
+    assert {version.uncertain for version in made} == {()}
+    assert made[0].hash == made[1].hash != made[2].hash
