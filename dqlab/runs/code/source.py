@@ -218,7 +218,7 @@ def written(kind: type) -> dict[str, Any]:
         return own
     # Pydantic moves defaults and constraints out of the class; all else that it adds is made of them.
     said = {
-        name: [field.default_factory, field.alias, field.metadata, field.is_required() or field.default]
+        name: [field.alias, field.metadata, field.is_required() or field.default_factory or field.default]
         for name, field in fields.items()
     }
     return {name: value for name, value in own.items() if not name.startswith("__pydantic_")} | {"fields": said}
