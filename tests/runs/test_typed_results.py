@@ -263,7 +263,13 @@ def test_the_version_of_a_function_has_the_fields_of_its_pydantic_model(
     pytest.importorskip("pydantic")
     notebook = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", notebook)
-    cell = "from pydantic import BaseModel, Field\nclass Row(BaseModel):\n    n: float = 1.5\ndef made(n) -> Row: return n\n"
+    lines = (
+        "from pydantic import BaseModel, Field",
+        "class Row(BaseModel):",
+        " n: float = 1.5",
+        "def made(n) -> Row: ...",
+    )
+    cell = "\n".join(lines)
     made = []
     for text in (cell, cell, cell.replace("= 1.5", f"= {changed}")):
         exec(text, vars(notebook))
