@@ -430,6 +430,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         setup: Mapping[str, Callable[[], Any]] | None = None,
         returns: Any = None,
         batch: int | Literal["auto"] | Batch | None = None,
+        logs: Literal["failed", "all", "none"] = "failed",
     ) -> Run:
         """Map a function over documents on the queue "default"; returns at once."""
         return self.queue().map(
@@ -456,6 +457,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             setup=setup,
             returns=returns,
             batch=batch,
+            logs=logs,
         )
 
     def attach(self, name: str) -> Run:

@@ -20,6 +20,9 @@ GIVEN = ("init", "setup", "returns")
 """Fields that hold users' objects: they travel as a pickle, and are part of the code version. All others are settings,
 which travel as plain data, and are no part of it."""
 
+LOGS = ("failed", "all", "none")
+"""Of which documents output is kept: of those that failed or were slow, which is the default, of all, or of none."""
+
 
 AUTO: Literal["auto"] = "auto"
 _LONGEST = 3600.0
@@ -94,7 +97,8 @@ class Plan:
     """The `datasets.schemas.Typed` of its results."""
     batch: Batch | None = None
     """The function takes a list of documents."""
-
+    logs: str | None = None
+    """Of which documents output is kept: "all" or "none"; None: of those that failed or were slow."""
     threads: bool | None = None
     """Several calls of a plain function run at once, each in a thread of its consumer's process."""
 
@@ -157,8 +161,11 @@ def planned(
     returns: Any = None,
     batch: Any = None,
     threads: bool = False,
+    logs: Any = "failed",
 ) -> Plan:
     """Return the plan that the keywords of `map` ask for, or raise BadOption; nothing was submitted then."""
+    if logs not in LOGS:
+        raise BadOption(option="logs", value=logs, problem="is 'failed', 'all' or 'none'. Nothing was submitted.")
     for option, value in (("init", init), ("setup", setup)):
         if value is not None and not (isinstance(value, Mapping) and all(map(_is_name, value))):
             raise BadOption(
@@ -189,7 +196,8 @@ def planned(
         )
         raise BadOption(option="concurrency", value=fn, problem=problem)
     init, setup = dict(init or {}) if is_model(fn) else None, dict(setup) if setup else None
-    return Plan(init=init, setup=setup, returns=returns, batch=batch, threads=threads or None)
+    kept = None if logs == "failed" else logs
+    return Plan(init=init, setup=setup, returns=returns, batch=batch, threads=threads or None, logs=kept)
 
 
 def _is_name(key: object) -> bool:

@@ -67,7 +67,40 @@ def settlements(draw: st.DrawFn) -> tuple[tuple[list[Piece], bytes, list[bytes]]
     entries = draw(st.lists(st.binary(max_size=40), min_size=n, max_size=n))
     keys = draw(st.none() | st.lists(st.text(max_size=10), min_size=n, max_size=n))
     header = {"run": draw(ids), "epoch": draw(u32), "lease": draw(u64), "busy_s": draw(st.floats(0, 1e6)), "keys": keys}
-    return (pieces, outcomes, entries), header | {"made": draw(st.none() | makings(n))}
+    return (pieces, outcomes, entries), header | {"made": draw(st.none() | makings(n)), "riders": draw(riders(n))}
+
+
+def riders(n: int) -> st.SearchStrategy[dict[str, dict[int, bytes]]]:
+    """Side columns of `n` messages: none, of a few messages, and of all."""
+    entries = st.dictionaries(st.integers(0, n - 1), st.binary(max_size=9))
+    dense = st.lists(st.binary(max_size=9), min_size=n, max_size=n).map(lambda each: dict(enumerate(each)))
+    return st.dictionaries(st.text(max_size=5), entries | dense, max_size=2)
+
+
+@given(settlements())
+@settings(max_examples=examples(200))
+def test_side_columns_are_read_by_name_and_position(
+    packed: tuple[tuple[list[Piece], bytes, list[bytes]], dict[str, Any]],
+) -> None:
+    """And the rest of the settlement is as without them, so that results are read as ever."""
+    columns, header = packed
+    found, bare = (
+        Settlement.decode(Settlement.encode(*columns, **(header | {"riders": riders})))
+        for riders in (header["riders"], None)
+    )
+
+    n = found.count
+    read = {
+        name: {at: bytes(entry) for at in range(n) if (entry := rider.get(at)) is not None}
+        for name, rider in found.riders.items()
+    }
+    assert read == header["riders"]
+    assert (found.entries(), [found.key(at) for at in range(n)]) == (bare.entries(), [bare.key(at) for at in range(n)])
+    for key in {found.key(at) for at in range(n)} - {None, ""}:
+        assert found.place_of(key) == next(at for at in range(n) if found.key(at) == key)
+    assert found.place_of("no key") is None
+    first = found.pieces[0]
+    assert found.cut(first, 0) == bare.cut(first, 0)
 
 
 @st.composite

@@ -123,6 +123,7 @@ def submit(line: Line, options: Namespace) -> Run:
                 budget=options.budget,
                 stop_if=options.stop_if,
                 sink=None if options.sink is None else sink_named(options.sink),
+                logs=options.logs,
                 cell=line.cell,
             )
         if options.out is not None:

@@ -289,6 +289,8 @@ def _submit() -> Command:
     command.add("--stop-if", type=_stop_if, metavar="N|N%|never", default="auto", help=failing)
     written = "write results there: a folder or URL for Parquet, or txt/{key}.txt for files"
     command.add("--sink", metavar="PATH", names=Names.NEW, help=written)
+    printed = "of which documents to keep what they print; default: failed, those that failed or were slow"
+    command.add("--logs", choices=["failed", "all", "none"], default="failed", help=printed)
     there = "when a run of that name exists: the same if code and documents are, start over, or retry what is dead"
     command.add("--on-existing", choices=["attach", "new", "retry-failed"], default="attach", help=there)
     command.add("--watch", action="store_true", help="show it while it runs")

@@ -12,7 +12,9 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport import calls
+from dqlab.cluster.transport.queue_calls import newest_code
 from dqlab.cluster.transport.ref import Ref
+from dqlab.cluster.transport.sealed import open_here, opened_blob, opened_plan
 from dqlab.config import check_count
 from dqlab.documents import Labelled, key_text, label_of
 from dqlab.errors import ActorGone, BadOption, CallTimeout
@@ -20,9 +22,11 @@ from dqlab.failures.failure import users_part
 from dqlab.frame import Kind
 from dqlab.notebook import shell
 from dqlab.numbers import duration
+from dqlab.plan import Plan, is_model
 from dqlab.printed import Logs
 from dqlab.runs.failures import letter_named
 from dqlab.runs.lost import key_of, repeats
+from dqlab.stats import short_name
 from dqlab.texts import as_name, one_line
 
 if TYPE_CHECKING:
@@ -61,7 +65,7 @@ class Slowest(list[SlowDocument]):
     def __repr__(self) -> str:
         if not self:
             return "no document has a result whose seconds were recorded"
-        rows = [(duration(each.seconds), one_line(each.key), each.consumer) for each in self]
+        rows = [(duration(each.seconds), one_line(each.key), short_name(each.consumer)) for each in self]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(f"{took:>{widths[0]}}  {key:<{widths[1]}}  on {consumer}" for took, key, consumer in rows)
 
@@ -71,9 +75,7 @@ def logs_of(run: Run, key: str | int) -> Logs:
     if type(key) not in (str, int):
         problem = "is no key: a text or a number, or a position as '#17'. Nothing was read."
         raise BadOption(option="key", value=key, problem=problem)
-    record = run.record()
-    by_key = _beside(run, key_text(key), None) if record["keyed"] else None
-    if by_key is not None:
+    if (by_key := _beside(run, key_text(key), None)) is not None:
         return by_key
     if (letter := letter_named(run.failures(), str(key))) is not None:
         return letter.logs
@@ -134,8 +136,13 @@ def slowest(run: Run, n: int) -> Slowest:
 
 def debug(run: Run, key: str | int) -> Any:
     """Run a document here, and open a debugger where its function raises."""
-    arguments, named, function = (*_arguments(run, key), run.function())
+    arguments, named = _arguments(run, key)
+    blob = run.handle.link.sync(newest_code(run.handle, run.id)).blob
     try:
+        function, plan = open_here(opened_blob(blob)), opened_plan(blob) or Plan()
+        if is_model(function):
+            function = function(**(plan.init or {}))
+        named |= {name: make() for name, make in (plan.setup or {}).items()}
         return _called(function, arguments, named)
     except Exception as error:  # noqa: BLE001 - it is shown, and the debugger stands where it was raised
         trace = users_part(error.__traceback__, None)

@@ -245,6 +245,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         setup: Mapping[str, Callable[[], Any]] | None = None,
         returns: Any = None,
         batch: int | Literal["auto"] | Batch | None = None,
+        logs: Literal["failed", "all", "none"] = "failed",
     ) -> Run:
         """Map a function over documents; return at once, while the work continues in the background.
 
@@ -333,6 +334,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             ``batch=dq.Batch(256, max_bytes="8MB")``. "auto" finds the size by documents per second. Each document keeps
             its own result and failure: a batch that raises is halved until the document to blame is found. `timeout`
             and `memory` count per call.
+        logs : {"failed", "all", "none"}
+            Of which documents `Run.logs` has what they printed: those that failed or were slow, all, or none. The logs
+            of workers have it in any case.
 
         Returns
         -------
@@ -426,6 +430,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                 returns=None if returns is None else declared(returns, batch=batch is not None),
                 batch=batch,
                 threads=threads,
+                logs=logs,
             ),
         )
 

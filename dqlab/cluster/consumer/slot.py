@@ -43,6 +43,7 @@ from dqlab.cluster.consumer.running.execution import (
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost, batch_in, makes_objects
 from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halt_all
 from dqlab.cluster.consumer.running.one_batch import one_by_one
+from dqlab.cluster.consumer.running.output import logs_in
 from dqlab.cluster.consumer.running.sink_rows import code_in, columns_in
 from dqlab.cluster.consumer.running.suspects import needs_worker, turn_of_suspects
 from dqlab.cluster.consumer.running.thread import SlotThread
@@ -663,7 +664,7 @@ class Slot:
         streams.install()  # for each chunk: a library may have put its own in their place
         frame = chunk.frames[0]
         try:
-            chunk.code = code_in(blobs.get(frame.function))
+            chunk.code, chunk.logs = code_in(blobs.get(frame.function)), logs_in(blobs.get(frame.function))
             chunk.columns = columns_in(blobs.get(frame.function)) if chunk.lease.sink else None
             self._refusals.begin(chunk.run)
             if self.options.prepare is not None:

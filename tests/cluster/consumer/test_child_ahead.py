@@ -23,6 +23,7 @@ from dqlab.documents import ahead
 from dqlab.documents.ahead import ReadAhead, taken
 from dqlab.documents.document import sealed_document
 from dqlab.frame import Frame, Kind, Outcome
+from dqlab.platforms import unnamed_file
 from tests.kit.waiting import until
 
 RUN, OTHER = b"r" * 16, b"o" * 16
@@ -41,9 +42,10 @@ class Slot:
         self._outcomes, outcomes = os.pipe()
         os.set_blocking(self._turns_read, False)
         os.set_blocking(self._outcomes, False)
-        self._ends = (self._turns_read, self._turns, orders, self._orders, self._outcomes, outcomes)
         words: Any = None
-        self.process = Turns(self._turns_read, orders, outcomes, words)
+        printed = unnamed_file("test-printed")
+        self._ends = (self._turns_read, self._turns, orders, self._orders, self._outcomes, outcomes, printed)
+        self.process = Turns(self._turns_read, orders, outcomes, printed, words)
         self._records, self._turn = Records(), 0
 
     def announce(self, coming: list[int] | None, run: bytes = RUN) -> None:

@@ -507,7 +507,10 @@ class Late(Turns):
 
     def __init__(self, each: list[float]) -> None:
         self.coming, self.said = [Record(Say.MESSAGE, n, seal_value(n), 0, None) for n in each], list[Record]()
-        super().__init__(0, 0, 0, cast(LastWords, None))
+        super().__init__(0, 0, 0, 0, cast(LastWords, None))
+
+    def _position(self) -> int:
+        return 0
 
     def _next_message(self) -> Record:
         NOW[0] += 60

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dqlab.cluster.transport.wire import unpack
 from dqlab.failures.failure import Failure
 from dqlab.frame import Outcome
 from dqlab.printed import Ring
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from dqlab.cluster.consumer.running.chunk import Chunk
     from dqlab.cluster.consumer.running.outcomes import Columns
 
-__all__ = ["LOGS", "kept_beside", "kept_in_failures", "ring_of"]
+__all__ = ["LOGS", "kept_beside", "kept_in_failures", "logs_in", "ring_of"]
 
 LOGS = "logs"
 """The name of the rider."""
@@ -30,6 +31,11 @@ _MOST = 256
 _RUNS = 64
 _paces: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
 """Results of the latest runs on this worker, and the seconds that they took."""
+
+
+def logs_in(blob: bytes | None) -> str:
+    """Return of which messages the output is kept, as a packed function has it."""
+    return "failed" if blob is None else unpack(blob)[0].get("plan", {}).get("logs", "failed")
 
 
 def ring_of(chunk: Chunk, position: int) -> Ring | None:
