@@ -34,6 +34,7 @@ __all__ = [
     "die_with",
     "exchange",
     "forks",
+    "free_until",
     "is_locked",
     "kill_group",
     "mount_table",
@@ -59,6 +60,8 @@ LOST_PARENT = 255
 """Exit status of a process whose parent ended first."""
 
 _BLOCK = bytes(1 << 20)
+_PUNCH_HOLE = 3
+"""`FALLOC_FL_PUNCH_HOLE` of Linux, with `FALLOC_FL_KEEP_SIZE`."""
 _UNBUFFERED = 2
 """`_IONBF` of C."""
 _PR_SET_PDEATHSIG = 1
@@ -128,6 +131,13 @@ def unnamed_file(name: str) -> int:
     descriptor, path = tempfile.mkstemp(prefix=f"{name}-")
     os.unlink(path)  # noqa: PTH108 - the string that `mkstemp` returns
     return descriptor
+
+
+def free_until(descriptor: int, position: int) -> None:
+    """Free the memory of the beginning of a file where the system can, and leave all positions in it as they are."""
+    with suppress(AttributeError):
+        size = ctypes.c_int64
+        ctypes.CDLL(None).fallocate64(descriptor, _PUNCH_HOLE, size(0), size(position))
 
 
 def read_descriptors() -> list[str] | None:

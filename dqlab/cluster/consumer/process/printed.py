@@ -37,10 +37,8 @@ class PrintedFile:
             if ring is not None:
                 ring.write(data)
         if self._read - self._freed > _FREED:
-            # The position of the writers stays: what comes next stands behind a hole. What is written between the last
-            # read and this line is lost, which only a process meets that prints megabytes in one message.
+            platforms.free_until(self.fd, self._read)
             self._freed = self._read
-            os.ftruncate(self.fd, 0)
 
     def more(self, upto: int) -> bool:
         """Return whether something was printed up to a position that was not read."""
