@@ -163,6 +163,9 @@ class Turns:
         if self._reads is not None:
             self._reads.clear()
 
+    def ring_at(self, index: int) -> None:
+        """Return nothing: the slot reads what this process prints."""
+
     def note_step(self, index: int, number: int, total: int) -> None:
         """Note how far the function is in its document, for the slot."""
         self._words.note_step(index, number % (1 << 32), total % (1 << 32))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from dqlab.cluster.consumer.devices import Equipment
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
@@ -36,7 +37,7 @@ class BatchProcess:
         parcel = _Parcel(one, chunk)
         self.process.renewed = self.renewed()
         self.process.run(parcel, blob)  # type: ignore[arg-type]
-        places, one.output = list(range(len(one.messages()))), parcel.output.get(0)
+        places = list(range(len(one.messages())))
         if not len(parcel.done):
             one.again = places
             return
@@ -73,12 +74,19 @@ class _Parcel:
         self.running: int | None = None
         self.took: dict[int, float] = {}
         self.ended, self.versions = [0.0], dict[int, str]()
-        self.logs, self.output = chunk.logs, dict[int, Ring]()
+        self.output = dict[int, Any]()
         self._one = one
 
     def messages(self) -> list[bytes]:
         """Return the bytes of the parcel."""
         return [pickle.dumps((list(self._one.messages()), tuple(self._one.row)), 5)]
+
+    def ring_at(self, index: int) -> Ring | None:
+        """Return where to write what the batch prints, or None where nothing is kept."""
+        return self._one.ring_at(index)
+
+    def note_step(self, index: int, number: int, total: int) -> None:
+        """Note nothing: a call has many documents."""
 
     @property
     def cancelled(self) -> tuple[int, ...]:
@@ -88,9 +96,6 @@ class _Parcel:
     def upcoming(self, most: int) -> list[bytes]:
         """Return nothing: batches are not read ahead."""
         return []
-
-    def note_step(self, index: int, number: int, total: int) -> None:
-        """Do nothing: a batch is at no place in one document."""
 
     def begin(self) -> None:
         """Do nothing: `Batches` keeps the time."""

@@ -23,7 +23,6 @@ from dqlab.cluster.consumer.running.execution import HALT, Origin
 from dqlab.cluster.consumer.running.functions import makes_objects
 from dqlab.cluster.consumer.running.models import SetupFailed, halted
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done, Undecided
-from dqlab.cluster.consumer.running.output import ring_of
 from dqlab.cluster.transport.isolation import Isolation, size
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents.ahead import MOST
@@ -319,7 +318,7 @@ class _Passage:
     def _note_printed(self, child: Child, index: int, upto: int) -> None:
         """Note what a message has printed, up to a position in all that its process has."""
         if child.printed.more(upto):
-            child.printed.read(ring_of(self._chunk, index), upto)
+            child.printed.read(self._chunk.ring_at(index), upto)
 
     def _look(self, child: Child, now: float) -> None:
         """End a process whose message is cancelled or over a limit, and take back the messages behind a long one."""

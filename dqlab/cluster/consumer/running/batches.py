@@ -299,7 +299,7 @@ class Batches:
         flight, places, began = batch.flight, batch.places, time.perf_counter()
         messages = [each.messages[index] for each, index in places]
         one = OneBatch(messages, self._origin, self._rows.get(flight.function, InARow()))
-        one.here = lambda place: (places[place][0].chunk, places[place][1])
+        one.logs = flight.chunk.logs
         one.cancelled_places = lambda: [at for at, (f, index) in enumerate(places) if index in f.chunk.cancelled]
         try:
             if flight.remote:
@@ -337,12 +337,11 @@ class Batches:
             filled.calls, filled.documents = filled.calls + 1, filled.documents + documents
             size.ran(documents, each)
         filled.size = size.now
-        if one.output is not None:  # of those that failed, or of all
-            blamed = next((place for place, outcome, _, _ in one.done if outcome is not Outcome.ACK), 0)
-            batch.places[blamed][0].chunk.output[batch.places[blamed][1]] = one.output
         for place, outcome, payload, key in one.done:
             flight, index = batch.places[place]
             flight.chunk.took[index], flight.chunk.ended[index] = one.took.get(place, 0.0), now
+            if one.printed is not None:
+                flight.chunk.output[index] = one.printed
             if version := one.versions.get(place):
                 flight.chunk.versions[index] = version
             flight.finish((index, outcome, payload, key))

@@ -316,6 +316,10 @@ class Chunk:
             return document[1]
         return f"#{self.ordinal_at(index)}"
 
+    def ring_at(self, index: int) -> Ring | None:
+        """Return where to write what a message prints, or None where nothing is kept."""
+        return output.ring_of(self, index)
+
     def note_step(self, index: int, number: int, total: int) -> None:
         """Note how far a message's function is in its document, 0 for nowhere; a `total` of 0 is not known."""
         if number:

@@ -32,6 +32,7 @@ from dqlab.errors import NotACall, NotAwaited, NotCalled, ResultNotPicklable, Re
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
 from dqlab.plan import Plan
+from dqlab.printed import Ring
 from dqlab.rules.deliveries import ONLY
 from dqlab.rules.retry import Later
 from dqlab.stats.counts import StopReason
@@ -169,6 +170,9 @@ class Queued(Protocol):
 
     def rest(self) -> None:
         """Note that no message is left."""
+
+    def ring_at(self, index: int) -> Ring | None:
+        """Return where to write what a message prints, or None where nothing is kept."""
 
     def note_step(self, index: int, number: int, total: int) -> None:
         """Note how far a message's function is in its document, 0 for nowhere; a `total` of 0 is not known."""

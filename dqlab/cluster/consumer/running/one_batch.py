@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
-from dqlab.cluster.consumer.running.execution import Origin, Queued, Work, end_if_forked, failed, running, seal_result
+from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, failed, running, seal_result
 from dqlab.cluster.consumer.running.halving import SMALLER, WHOLE, Call, Halving, InARow, shares
 from dqlab.cluster.consumer.running.outcomes import Done
 from dqlab.cluster.transport.sealed import open_value
@@ -38,12 +38,11 @@ class OneBatch:
         self.versions: dict[int, str] = {}
         self.calls: list[tuple[int, float]] = []
         """Documents and seconds of each call that succeeded."""
+        self.logs = "failed"
+        self.printed: Ring | None = None
+        """What the calls printed, as nobody knows for which document: that of all."""
         self.too_many = 0
         """Documents of the smallest call that was too large, 0 for none."""
-        self.output: Ring | None = None
-        """What its process printed meanwhile."""
-        self.here: Callable[[int], tuple[Queued, int]] = lambda place: (cast("Queued", self), place)
-        """Returns the chunk and the position of the message at a place, to which a call belongs that begins with it."""
         self.cancelled_places: Callable[[], list[int]] = list
         self.before_call: Callable[[list[int]], object] = lambda places: None
 
@@ -56,8 +55,14 @@ class OneBatch:
         """Return the bytes of each message."""
         return self._messages
 
+    def ring_at(self, index: int) -> Ring | None:
+        """Return where to write what the calls print, or None where nothing is kept."""
+        if self.printed is None and self.logs != "none":
+            self.printed = Ring()
+        return self.printed
+
     def note_step(self, index: int, number: int, total: int) -> None:
-        """Do nothing: a batch is at no place in one document."""
+        """Note nothing: a call has many documents."""
 
     def run(self, work: Work) -> None:
         """Run the batch here."""
@@ -96,7 +101,7 @@ class OneBatch:
                 some = [opened[place] for place in step.places]
                 if type(step) is Call:
                     places = [place for place, _, _ in some]
-                    running.set(self.here(places[0]))
+                    running.set((self, places[0]))  # type: ignore[arg-type]
                     self.before_call(places)
                     began = time.perf_counter()
                     result, error = yield [value for _, _, value in some]

@@ -7,9 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import alone, message_here
-from dqlab.cluster.consumer.running.output import ring_of
 
 __all__ = ["install"]
 
@@ -79,6 +77,6 @@ def _note(data: bytes) -> None:
     if here is None or not data:
         return
     chunk, position = here
-    ring = ring_of(chunk, position) if isinstance(chunk, Chunk) and position is not None else None
+    ring = None if position is None else chunk.ring_at(position)
     if ring is not None:
         ring.write(data)
