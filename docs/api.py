@@ -75,7 +75,7 @@ GROUPS = [
     Group(
         "Functions, retries and rules",
         "Exceptions and calls for a running function, and settings and checks before it runs.",
-        [("dq", [dq.Retry, dq.Later, dq.Reject, dq.cancelled, dq.explain])],
+        [("dq", [dq.Retry, dq.Later, dq.Reject, dq.cancelled, dq.track, dq.explain])],
     ),
     Group(
         "Batch systems",

@@ -357,12 +357,16 @@ def test_the_examples_of_queues_on_disk_run(tmp_path: Path, monkeypatch: pytest.
         names["lab"].close()
 
 
-def test_the_examples_of_a_history_and_of_a_script_run(lab: dq.Lab) -> None:
-    block, script = examples("watch-what-happens.md")
+def test_the_examples_of_logs_of_a_history_and_of_a_script_run(lab: dq.Lab) -> None:
+    logs, track, block, script = examples("watch-what-happens.md")
     pool = lab.queue("pages")
     pool.map(abs, range(1_000)).wait(timeout=60)
-    names: dict[str, Any] = {"lab": lab, "work": abs, "documents": range(3)}
+    names: dict[str, Any] = {"lab": lab, "work": abs, "documents": range(3), "dq": dq}
 
+    logs.run(names)
+    assert names["run"].logs(3) == "parsing 3\n"
+    names["run"].drop()
+    track.run(names)
     block.run(names)
     script.run(names)
 
