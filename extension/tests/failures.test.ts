@@ -84,6 +84,18 @@ test('documents of one class never stand under another', async () => {
   expect(model.page!.rows[0]!.key).toBe('7b0f44a1/0');
 });
 
+test('what the document printed stands below its traceback, where it printed anything', async () => {
+  open({ queue: 'pages', run: 'parse-invoices' });
+  const pane = classPane(model, { insert: () => undefined, cells: () => [] });
+  await vi.advanceTimersByTimeAsync(200);
+  pane.draw();
+  const printed = pane.element.querySelector<HTMLElement>('[aria-label="What it printed"]')!;
+  expect(printed.hidden).toBe(true);
+  model.page!.rows[0]!.logs = 'page 12\n<b>done</b>';
+  pane.draw();
+  expect([printed.hidden, printed.textContent]).toEqual([false, 'page 12\n<b>done</b>']);
+});
+
 test('a class whose documents were retried and failed again is looked at again by itself', async () => {
   const shown = make('div');
   open({ queue: 'pages', run: 'parse-invoices' });

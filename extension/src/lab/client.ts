@@ -55,6 +55,8 @@ export interface Failure {
   consumer: string;
   when: number;
   reason: string;
+  /** What it printed; "" for nothing. */
+  logs?: string;
 }
 
 export interface FailurePage {

@@ -28,6 +28,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
   const title = make('h2', { class: 'dq-ell' });
   const when = text('span', 'dq-quiet dq-small', '');
   const trace = make('pre', { class: 'dq-trace', tabindex: 0, role: 'region', 'aria-label': 'Traceback' });
+  const printed = make('pre', { class: 'dq-trace', tabindex: 0, role: 'region', 'aria-label': 'What it printed' });
   const reason = text('div', 'dq-quiet dq-small', '');
   const versions = text('div', 'dq-quiet dq-small', '');
   const caption = text('div', 'dq-caption', '');
@@ -89,7 +90,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
     keys: { Enter: (line) => choose(line.dataset.row!) }
   });
   documents.element.classList.add('dq-documents');
-  element.append(make('div', { class: 'dq-title' }, title, when), trace, reason, tools, versions, caption, documents.element, pager);
+  element.append(make('div', { class: 'dq-title' }, title, when), trace, printed, reason, tools, versions, caption, documents.element, pager);
 
   const draw = (): void => {
     const all = model.looked === ALL;
@@ -110,6 +111,8 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
     const instead = page ? '' : 'Asking for the documents…';
     drawTrace(trace, raised ?? (model.pageError || instead));
     show(trace, trace.textContent !== '');
+    say(printed, row?.logs ?? '');
+    show(printed, Boolean(row?.logs));
     say(reason, [row?.reason, row && consumerDied(row) ? WAY_OUT : ''].filter(Boolean).join('. '));
     show(reason, Boolean(row?.reason));
     show(tools, row !== null);
