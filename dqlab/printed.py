@@ -8,7 +8,7 @@ from codecs import getincrementaldecoder
 from threading import Lock
 from typing import Self
 
-from dqlab.texts import kept, restored
+from dqlab.texts import SHOWN, kept, restored
 
 __all__ = ["HALF", "Logs", "Ring"]
 
@@ -59,9 +59,12 @@ class Logs(str):
 class Ring:
     """The first and the last 8 KiB that were written, where each line has the state that a terminal shows last."""
 
-    __slots__ = ("_head", "_line", "_lock", "_tail", "_total")
+    __slots__ = ("_head", "_line", "_lock", "_new", "_size", "_tail", "_total")
 
     def __init__(self) -> None:
+        self._new: list[bytes | str] = []
+        """What was written since it was last looked at: a print writes each of its parts and its end."""
+        self._size = 0
         self._head, self._tail, self._total = bytearray(), bytearray(), 0
         self._line = b""
         """The last line without its end, which a carriage return may still replace."""
@@ -69,12 +72,22 @@ class Ring:
 
     def __len__(self) -> int:
         """Return at least as many bytes as are kept."""
-        return min(self._total + len(self._line), 2 * HALF)
+        return min(self._total + len(self._line) + 4 * self._size, 2 * HALF)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | str) -> None:
         """Add what was written."""
+        self._new.append(data)
+        self._size += len(data)
+        if self._size > HALF:
+            self._look()
+
+    def _look(self) -> None:
         with self._lock:
-            data = self._line + data
+            new, self._size = self._new[:], 0
+            del self._new[: len(new)]  # not another list: a thread may be about to add to this one
+            data = b"".join(
+                each if isinstance(each, bytes) else each.encode("utf-8", SHOWN) for each in (self._line, *new)
+            )
             stop = data.rfind(b"\n") + 1
             lines, line = data[:stop], _last_state(data[stop:])
             if b"\r" in lines:
@@ -92,6 +105,7 @@ class Ring:
 
     def logs(self) -> Logs:
         """Return what was written so far as text."""
+        self._look()
         with self._lock:
             line = self._line.rstrip(b"\r")
             head, tail = bytes(self._head), (bytes(self._tail) + line)[-HALF:]

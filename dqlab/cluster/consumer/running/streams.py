@@ -28,7 +28,7 @@ class Stream:
     def write(self, text: str) -> int:
         """Write text."""
         written: int = self._stream.write(text)
-        _note(text.encode("utf-8", "backslashreplace"))
+        _note(text)
         return written
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -69,14 +69,14 @@ def install() -> None:
                     handler.setStream(noting)
 
 
-def _note(data: bytes) -> None:
+def _note(data: bytes | str) -> None:
     """Add what was written to the output of the message that runs here."""
     # A thread that the function has started has no message of its own. Where one message runs in this process, it is
     # that one's; where several run, nobody can say whose it is.
     here = message_here() or alone()
-    if here is None or not data:
+    if here is None:
         return
     chunk, position = here
-    ring = None if position is None else chunk.ring_at(position)
+    ring = None if position is None or not data else chunk.ring_at(position)
     if ring is not None:
         ring.write(data)
