@@ -467,11 +467,7 @@ class Chunk:
         indexes, n = done.positions, len(done.positions)
         if tuple(indexes) != self._positions[indexes[0] : indexes[0] + n]:
             done = Columns.of(sorted(zip(*done, strict=True), key=_POSITION))
-        riders = {
-            name: entries
-            for name, make in RIDERS.items()
-            if self.run != NO_ID and (acked or name != output.LOGS) and (entries := make(self, done))
-        }
+        riders = {name: entries for name, make in RIDERS.items() if self.run != NO_ID and (entries := make(self, done))}
         return Settlement.encode(
             self._pieces(tuple(done.positions)),
             bytes(n) if acked == n else bytes(done.outcomes),  # ACK is 0

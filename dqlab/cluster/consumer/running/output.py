@@ -63,15 +63,15 @@ def kept_in_failures(chunk: Chunk, start: int, stop: int) -> None:
 
 def kept_beside(chunk: Chunk, done: Columns) -> Mapping[int, bytes]:
     """Return the output to keep of messages that are settled, by their places among them, and let go of the rest."""
-    positions = done.positions
-    positions = done.positions
-    results, seconds = _pace(chunk, positions)
+    if Outcome.ACK not in done.outcomes:  # what was given back, or has failed and keeps it in its record
+        return {}
+    results, seconds = _pace(chunk, done.positions)
     if not chunk.output:
         return {}
     kept = dict[int, bytes]()
-    for place, position in enumerate(positions):
+    for place, position in enumerate(done.positions):
         ring = chunk.output.pop(position, None)
-        if ring is not None and _is_kept(chunk, position, results, seconds):
+        if ring is not None and done.outcomes[place] is Outcome.ACK and _is_kept(chunk, position, results, seconds):
             kept[place] = ring.logs().to_bytes()
     return kept
 
