@@ -41,7 +41,7 @@ class Logs(str):
         return logs
 
     def __repr__(self) -> str:
-        return str(self)  # a prompt shows the lines
+        return str(self).rstrip("\n")  # a prompt shows the lines
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self).of, (str(self), self.cut)

@@ -338,7 +338,7 @@ def _missing_extra(error: ModuleNotFoundError) -> int:
 
 OF_NOTEBOOKS = (
     *("status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"),
-    *("purge", "history", "runs", "drop"),
+    *("purge", "history", "runs", "drop", "logs", "slowest"),
 )
 """Commands that `%dq` has too, repeated from `dqlab.cli.shell`, whose import is slow."""
 COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {

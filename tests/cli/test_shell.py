@@ -192,3 +192,14 @@ def test_advice_in_a_shell_names_commands_of_a_shell(
 
     assert main(["drain", queue.name, *at]) == 0
     assert f"dqlab resume {queue.name} ends that" in capsys.readouterr().out
+
+
+def test_logs_and_slowest_from_a_shell(lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
+    run = queue.map(print, ["said"], name=f"run-{queue.name}", logs="all").wait(timeout=30)
+    capsys.readouterr()
+
+    assert main(["logs", "#0", run.name, *at]) == 0
+    assert capsys.readouterr().out == "said\n"
+    assert main(["slowest", run.name, "-n", "1", *at]) == 0
+    assert "0  on c" in capsys.readouterr().out
