@@ -84,10 +84,8 @@ def logs_of(run: Run, key: str | int) -> Logs:
         return found
     if (running := _running(run, str(key), position)) is not None:
         return running
-    problem = (
-        f"names no document of run {run.name!r} that has ended or runs now. Keys are those of run.results().keys()"
-    )
-    raise BadOption(option="key", value=key, problem=f"{problem} and of run.failures(); '#17' is a position.")
+    problem = f"names no document of run {run.name!r} that has ended or runs now. '#17' is a position in the input."
+    raise BadOption(option="key", value=key, problem=problem)
 
 
 def _beside(run: Run, key: str, ordinal: int | None) -> Logs | None:
