@@ -69,7 +69,8 @@ class ConsumerActor:
     async def start(self, body: bytes) -> bytes:
         """Begin to lease, or raise NoSuchActor if the actor was closed before."""
         # Not in the constructor, which Dask calls in a thread without the event loop.
-        if self.closed:  # its worker leaves
+        devices = await devices_here()
+        if self.closed:  # its worker leaves; no await from here on, or it would begin after its end
             raise NoSuchActor(self.name)
         worker = get_worker()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -96,8 +97,8 @@ class ConsumerActor:
             index: Ref(f"queue/{self.queue}/{index}", worker, introduce=partial(self._introduction, index))
             for index in range(self._shards)
         }
-        # A consumer's own functions run in its worker's process, which has chosen its devices.
-        devices = await devices_here() if slot_options.calls is None else []
+        if slot_options.calls is not None:  # its own functions run in its worker's process, which has its devices
+            devices = []
         self._numbers = Numbers(slots if devices else 0, self.queue, worker.scheduler.address)
         numbers = self._numbers.taken or range(slots)
         self._slots = [

@@ -89,6 +89,8 @@ class Ticket:
     """Whether its caller has asked for the result, so that `flush` need not raise a refusal."""
     page: list[memoryview] | None = None
     """The first page of its results, if that came with the confirmation."""
+    waiting: set[Ticket] = field(default_factory=set)
+    """The tickets of its sender whose callers wait for their results."""
     handed: float = field(default_factory=time.monotonic)
     """When the caller made it, on the monotonic clock."""
     refused: bool = False
@@ -469,14 +471,15 @@ class Sender:
         ]
         # Both are sent again until a frame is confirmed: a call that is lost may not have arrived.
         opens = self.opening is not None and not self._opened[shard]
-        read = [ticket.read and ticket.count == len(parcel[0].payloads) for ticket in parcel[0].tickets[:1]]
+        first = parcel[0].tickets[0] if parcel[0].tickets else None
         brings = bool(entry.blob) and entry.function not in self._functions[shard]
         put = calls.PutCall(
             frames=len(parts),
             wait=ROOM_WAIT,
             open=self.opening.spec if self.opening is not None and opens else None,
             function=entry.function if brings else None,
-            reads=read == [True] and not self.buffer,
+            # Only where no other caller waits: its next put would wait for this one's results.
+            reads=first is not None and first.waiting == {first} and first.count == len(parcel[0].payloads),
         )
         return put, [*parts, entry.blob] if brings else parts
 
