@@ -13,7 +13,8 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -36,6 +37,28 @@ _NONE = re.compile(r"-\d+|NoDevFiles|none|void", re.IGNORECASE)
 _LISTED = re.compile(r"^GPU (\d+):", re.MULTILINE)
 
 
+class Turn:
+    """The right to a slot's devices, for one of its processes at a time: single messages have one, and batches."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._close: Callable[[], None] | None = None
+
+    def __enter__(self) -> Turn:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def take(self, close: Callable[[], None]) -> None:
+        """End the process that had the devices last, unless `close` ends the same."""
+        # From the thread of another process, which does nothing with its own meanwhile: it waits for its turn.
+        if self._close is not None and self._close != close:
+            self._close()
+        self._close = close
+
+
 @dataclass(frozen=True)
 class Equipment:
     """What one slot may use of its machine."""
@@ -46,6 +69,7 @@ class Equipment:
     """Its number among all slots that share these devices."""
     has: Mapping[str, float] = field(default_factory=dict)
     """The most that one message may need of each resource, and of devices as `GPUS`."""
+    turn: Turn = field(default_factory=Turn)
 
     @classmethod
     def of(cls, devices: Sequence[str], number: int, resources: Mapping[str, float], place: int) -> Equipment:

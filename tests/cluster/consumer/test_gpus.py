@@ -88,6 +88,14 @@ def test_another_run_gets_the_device_once_the_process_of_the_first_has_ended(slo
     assert mask == os.environ.get(MASK)
 
 
+def test_the_processes_of_a_slot_have_its_device_one_at_a_time(slot: SlotProcess) -> None:
+    """One runs single messages and the other batches, perhaps of the same run."""
+    _, first = seen(slot, gpus=1)
+    for_batches = SlotProcess(slot.origin, slot._equipment)
+    assert seen(for_batches, function=lambda _: is_alive(first), gpus=1) is False
+    for_batches.close()
+
+
 def test_a_process_that_idles_frees_its_device(slot: SlotProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """A notebook that goes on with other things needs the memory; the next message starts another process."""
     monkeypatch.setattr(child_handle, "IDLE_S", 0.1)

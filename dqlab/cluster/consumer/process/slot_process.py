@@ -79,9 +79,15 @@ class SlotProcess:
     def run(self, chunk: Chunk, blob: bytes) -> None:
         """Run the messages left in a chunk with a function that `pack_function` has packed."""
         limits = Isolation.of(chunk.lease.process) or Isolation()
-        child, holds = self.child, None
-        if limits.gpus is not None:
-            holds = chunk.run, self._equipment.mask(limits.gpus)
+        if limits.gpus is None:
+            self._pass(chunk, blob, limits, None)
+            return
+        with self._equipment.turn as turn:
+            turn.take(self.close)
+            self._pass(chunk, blob, limits, (chunk.run, self._equipment.mask(limits.gpus)))
+
+    def _pass(self, chunk: Chunk, blob: bytes, limits: Isolation, holds: tuple[bytes, str] | None) -> None:
+        child = self.child
         if holds != self._holds:  # what another run has put there is gone before the devices are used again
             self.close()
             child, self._holds, self.mask = None, holds, None if holds is None else holds[1]
