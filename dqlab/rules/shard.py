@@ -133,6 +133,7 @@ class Shard:
         budget: float | None = None,
         at_least: int = 1,
         has: Mapping[str, float] = _NOTHING,
+        stays: bytes | None = None,
     ) -> Lease | None:
         """Lease up to `n` messages of one lane, or one suspect alone, or return None when there is nothing to lease."""
         self.tick()
@@ -149,7 +150,9 @@ class Shard:
         # In the order of opening: `activity` has them in the order in which they became alive, and fairness needs a
         # fixed one.
         ready.sort(key=_number)
-        run = self.fairness.choose([lane.run for lane in ready])
+        # What a slot has loaded for a run is gone when it turns to another one. Fairness makes up for it afterwards.
+        runs = [lane.run for lane in ready]
+        run = stays if stays is not None and stays in runs else self.fairness.choose(runs)
         lane = self.lanes[run]
         if budget is not None:
             # `budget` is in seconds. `at_least` beats it, because coroutines wait concurrently.

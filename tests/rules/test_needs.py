@@ -9,11 +9,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dqlab.frame import Outcome
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.picking import serves
 from dqlab.rules.shard import Shard
 from dqlab.testing import FakeClock
-from tests.rules.conftest import Desk
+from tests.rules.conftest import RUN, Desk
 from tests.rules.memory_journal import MemoryJournal
 
 AMOUNTS = st.dictionaries(st.sampled_from(["gpus", "GPU", "licence"]), st.sampled_from([0.25, 0.5, 1.0, 2.0]))
@@ -50,6 +51,21 @@ def test_each_message_goes_to_a_slot_that_can_run_it_or_waits(
 
     can = [any(serves(has, each) for has in slots) for each in needs]
     assert leased == Counter({run: n for run, n, one in zip(runs, sizes, can, strict=False) if one})
+
+
+def test_a_slot_stays_with_its_run_while_that_has_messages(desk: Any) -> None:
+    """What it has loaded for the run is gone once it turns to another one."""
+    other = b"another-run-----"
+    desk.shard.open_lane(other)
+    for run in (RUN, other):
+        desk.put(40, run=run)
+
+    leased = [desk.lease(8, stays=other) for _ in range(6)]
+    assert [lease.run for lease in leased] == [other] * 5 + [RUN]
+    for lease in leased[:5]:
+        desk.settle(lease, *[Outcome.ACK] * 8, busy_s=6.0)
+    desk.put(40, run=other)
+    assert {desk.lease(8).run for _ in range(4)} == {RUN}  # the others have their share then
 
 
 def test_a_run_without_needs_goes_to_everybody(desk: Any) -> None:

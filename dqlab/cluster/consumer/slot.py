@@ -139,6 +139,8 @@ logger = logging.getLogger("dqlab.consumer")
 
 SETTLE_EVERY = 0.1
 """Seconds after which finished messages of a running chunk are settled."""
+STAY_S = 30.0
+"""Seconds in which a slot with devices takes messages of one run before those of others: each may load a model."""
 IN_HAND = 2
 """Leases in hand above which only a shard that has none of them is asked for more."""
 PARK_AGAIN = 1.0
@@ -217,6 +219,8 @@ class Slot:
         """Fewest messages to ask a shard for, whatever their cost; the slot's thread sets it."""
         self._credits = count(1)
         self.begun = Begun()
+        self._stays: tuple[bytes | None, float] = None, 0.0
+        """The last leased run that needs a process, and until when it goes before others on a slot with devices."""
         self._told: dict[int, tuple[int, int]] = {}
         """The last credit that each shard has answered: its number, and how many messages it asks for."""
         self._stopping = False
@@ -330,7 +334,9 @@ class Slot:
             # Made again at each try: a recreated shard knows no earlier credit.
             credit = self._credit(shard)
             self._note_told(shard, credit)
-            return calls.LeaseCall(self.name, self._session, credit, dict(self._equipment.has) or None)
+            stays, until = self._stays
+            stays = stays if self._equipment.devices and time.monotonic() < until else None
+            return calls.LeaseCall(self.name, self._session, credit, dict(self._equipment.has) or None, stays)
 
         while not (self._stopping and self._tasks[-1].done()):
             try:
@@ -381,6 +387,8 @@ class Slot:
         for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
             firsts, cuts = zip(*group, strict=True)
             self.chunk = sum(frame.count for frame in cuts)
+            if lease.process is not None and self._stays[0] != cuts[0].run:
+                self._stays = cuts[0].run, time.monotonic() + STAY_S
             portions = portions_of(firsts, cuts, self._sinks.piece(cuts[0].run)) if lease.sink else [(firsts, cuts)]
             self._inbox += [Chunk(held, ids, portion) for ids, portion in portions]
         self._look_ahead()

@@ -285,7 +285,7 @@ class QueueActor:
         asked, _ = calls.LeaseCall.unpack(body)
         loop = asyncio.get_running_loop()
         call = ParkedLease(
-            asked.consumer, asked.session, asked.credit, loop.create_future(), loop.time(), asked.has or {}
+            asked.consumer, asked.session, asked.credit, loop.create_future(), loop.time(), asked.has or {}, asked.stays
         )
         self._returning.discard(call.consumer.split("#")[0])  # it has reported what it held, or is new
         self._recalls.answered(call.consumer)  # it has carried out every order, even if it returned nothing
@@ -909,7 +909,9 @@ class QueueActor:
             if self._beside and call.consumer.split("#")[0] in self._beside:
                 continue
             _, want, at_least = call.credit
-            lease = self.shard.lease(call.consumer, want, budget=CHUNK_S, at_least=at_least, has=call.has)
+            lease = self.shard.lease(
+                call.consumer, want, budget=CHUNK_S, at_least=at_least, has=call.has, stays=call.stays
+            )
             if lease is not None:
                 self._lot.serve(call, lease)
             elif not any(lane.suspects or lane.needs for lane in self.shard.activity.alive()):

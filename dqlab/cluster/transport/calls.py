@@ -174,6 +174,8 @@ class LeaseCall(Call[LeaseAnswer]):
     credit: Credit
     has: dict[str, float] | None = None
     """The most that the slot has of each resource."""
+    stays: bytes | None = None
+    """The run that it wants messages of where there are any."""
 
 
 @dataclass(slots=True)

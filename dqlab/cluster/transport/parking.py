@@ -124,6 +124,7 @@ class ParkedLease:
     since: float = 0.0
     has: Mapping[str, float] = field(default_factory=dict)
     """The most that it has of each resource."""
+    stays: bytes | None = None
 
 
 @dataclass
