@@ -6,7 +6,6 @@ import pickle
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Any, Protocol
 
 from dqlab.documents.document import Document, RowAt, made_rows
@@ -83,8 +82,8 @@ class Rows:
             return messages
         # Pickles of a key alone, without what begins and ends a pickle, in place of that of None.
         sealed = [pickle.dumps(key, 2)[2:-1] for key in self.keys]
-        ends = array("Q", accumulate(map(len, sealed)))
-        return replace(messages, suffix=messages.suffix[1:], column=b"".join(sealed), ends=ends)
+        sizes = array("I", map(len, sealed))
+        return replace(messages, suffix=messages.suffix[1:], column=b"".join(sealed), sizes=sizes)
 
     def digested(self, lo: int, hi: int, seal: Callable[[object], bytes]) -> list[bytes]:
         """Return what the digest of the input has for rows `lo` to `hi`."""

@@ -8,7 +8,7 @@ All integers are little-endian. Decoding checks every length, so malformed bytes
 
     Frame       72 B header | u32 lengths[count] | u32 weights[count]? | payload
                 (numbered: u32 size of the prefix, u32 first number, u32 size of the suffix? | prefix | suffix
-                | column?, for all messages)
+                | column?, for all messages; lengths are those of the column's parts)
     Settlement  48 B header | u64 (first, ordinal, n)[pieces] | u8 outcomes[count], padded to 4
                 | u32 lengths[count] | u32 key lengths[count]? | payload | keys | made? | (riders | u32 their size)?
 

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 
 from dqlab.errors import FrameCorrupt
 from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_lengths, u32
@@ -47,9 +47,9 @@ class Numbered:
     first: int
     count: int
     column: bytes = b""
-    """What stands behind the number in all messages, joined; empty where nothing does."""
-    ends: Sequence[int] = ()
-    """Where each message's part of the column ends."""
+    """What stands behind the number in all messages, joined."""
+    sizes: Sequence[int] = ()
+    """Bytes of each message's part of the column; empty where there is no column."""
 
     def __len__(self) -> int:
         return self.count
@@ -57,38 +57,31 @@ class Numbered:
     def __iter__(self) -> Iterator[bytes]:
         prefix, suffix, pack, column = self.prefix, self.suffix, _NUMBER.pack, self.column
         numbers = range(self.first, self.first + self.count)
-        if not column:
+        if not self.sizes:
             return (prefix + pack(number) + suffix for number in numbers)
-        ends = pairwise(chain((0,), self.ends))
+        ends = pairwise(accumulate(self.sizes, initial=0))
         return (prefix + pack(number) + column[a:b] + suffix for number, (a, b) in zip(numbers, ends, strict=True))
 
     def cut(self, lo: int, n: int) -> Numbered:
         """Return messages `lo` to `lo + n`."""
-        one = self.prefix, self.suffix, self.first + lo, n
-        if not self.column:
-            return Numbered(*one)
-        start = self.ends[lo - 1] if lo else 0
-        return Numbered(
-            *one,
-            self.column[start : self.ends[lo + n - 1]],
-            array("Q", [end - start for end in self.ends[lo : lo + n]]),
-        )
+        start, sizes = sum(self.sizes[:lo]), self.sizes[lo : lo + n]
+        column = self.column[start : start + sum(sizes)]
+        return Numbered(self.prefix, self.suffix, self.first + lo, n, column, sizes)
 
     @property
     def nbytes(self) -> int:
         """Bytes that all messages take together."""
         return len(self.prefix) + len(self.suffix) + len(self.column)
 
-    def lengths(self) -> Sequence[int]:
-        """Return the bytes of each message."""
-        same = len(self.prefix) + _NUMBER.size + len(self.suffix)
-        if not self.column:
-            return array("I", [same]) * self.count
-        return array("I", [same + b - a for a, b in pairwise(chain((0,), self.ends))])
+    def longest(self) -> tuple[int, int]:
+        """Return the position of the longest message, and its bytes."""
+        most = max(self.sizes, default=0)
+        at = list(self.sizes).index(most) if self.sizes else 0
+        return at, len(self.prefix) + _NUMBER.size + len(self.suffix) + most
 
     def packed(self) -> bytes:
         """Return the payload of a frame of these messages."""
-        tail = (_NUMBER.pack(len(self.suffix)),) if self.column else ()
+        tail = (_NUMBER.pack(len(self.suffix)),) if self.sizes else ()
         head = _NUMBERED.pack(len(self.prefix), self.first)
         return b"".join((head, *tail, self.prefix, self.suffix, self.column))
 
@@ -101,13 +94,10 @@ class Numbered:
         cut, first = _NUMBERED.unpack_from(payload)
         rest = bytes(payload[at:])
         stop = cut + _NUMBER.unpack_from(payload, _NUMBERED.size)[0] if column else len(rest)
-        same = stop + _NUMBER.size
-        if not cut <= stop <= len(rest) or min(lengths) < same or first + count > 1 << 32:
+        fits = sum(lengths) == (len(rest) - stop if column else count * (stop + _NUMBER.size))
+        if not cut <= stop <= len(rest) or not fits or first + count > 1 << 32:
             raise ValueError("numbers do not fit the payload")
-        ends = array("Q", accumulate([length - same for length in lengths]))
-        if ends[-1] != len(rest) - stop:
-            raise ValueError("the column does not fit the payload")
-        return cls(rest[:cut], rest[cut:stop], first, count, rest[stop:], ends if column else ())
+        return cls(rest[:cut], rest[cut:stop], first, count, rest[stop:], lengths if column else ())
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +118,7 @@ class Frame:
     ordinal: int
     """Position of the first message in the run's input."""
     lengths: Sequence[int]
-    """Bytes of each message."""
+    """Bytes of each message; of each part of the column, where messages are numbered and have one."""
     weights: Sequence[int] | None
     """Pages or bytes of each message's document, or None where unknown."""
     payload: memoryview
@@ -259,6 +249,6 @@ class Frame:
 def _packed(messages: Sequence[bytes] | Numbered) -> tuple[int, bytes, Sequence[bytes | memoryview]]:
     """Return the flags of some messages, the column of their lengths, and the parts of their payload."""
     if isinstance(messages, Numbered):
-        equal, lengths = lengths_column(messages.lengths())
-        return Flag.NUMBERED | equal | (Flag.COLUMN if messages.column else 0), lengths, (messages.packed(),)
+        equal, lengths = lengths_column(messages.sizes or [messages.longest()[1]])
+        return Flag.NUMBERED | equal | (Flag.COLUMN if messages.sizes else 0), lengths, (messages.packed(),)
     return *lengths_column(map(len, messages)), messages

@@ -15,7 +15,7 @@ from typing import Any
 
 from dqlab.cluster.transport import calls, orders
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
+from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_or_explain
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
 from dqlab.documents.named_rows import sealer_for
@@ -259,9 +259,11 @@ class Submitter:
 
     def _submit_span(self, span: Span, seal: Callable[[object], bytes]) -> None:
         """Put elements that one message stands for."""
-        messages, first = span.messages(seal), next(iter(span))
-        if (size := max(lengths := messages.lengths())) > self._limit:
-            raise MessageTooLarge(position=self.count + lengths.index(size), size=size, limit=self._limit)
+        messages = span.messages(seal)
+        first = open_value(next(iter(messages)))
+        at, size = messages.longest()
+        if size > self._limit:
+            raise MessageTooLarge(position=self.count + at, size=size, limit=self._limit)
         for lo in range(0, len(span), AT_ONCE):
             hi = min(lo + AT_ONCE, len(span))
             self.digest.extend(span.digested(lo, hi, seal))
