@@ -106,8 +106,12 @@ class Settlement:
             columns_n |= {len(column) for column in made.columns}
         if wrong := _disorder(pieces, len(outcomes)) or (len(columns_n) > 1 and "columns of different lengths"):
             raise FrameCorrupt(kind="settlement", reason=wrong, size=sum(map(len, payloads)))
-        encoded = None if keys is None else [kept(key) for key in keys]
-        flags, columns = _columns(pieces, outcomes, map(len, payloads), None if encoded is None else map(len, encoded))
+        encoded: Sequence[bytes] = ()
+        if keys is not None:  # at once where bytes are characters, as nearly always
+            text = "".join(keys)
+            encoded = [kept(text)] if text.isascii() else list(map(kept, keys))
+            sized = keys if text.isascii() else encoded
+        flags, columns = _columns(pieces, outcomes, map(len, payloads), None if keys is None else map(len, sized))
         behind = [] if made is None else [made.encode()]
         flags |= Flag.MADE if behind else 0
         if riders:
@@ -115,7 +119,7 @@ class Settlement:
             behind += beside, _SIZE.pack(len(beside))
             flags |= Flag.RIDERS
         head = b"DS", VERSION, flags, len(outcomes), lease, round(busy_s * 1e6), run, epoch, len(pieces)
-        return joined((_SETTLEMENT.pack(*head), *columns, *payloads, *(encoded or ()), *behind))
+        return joined((_SETTLEMENT.pack(*head), *columns, *payloads, *encoded, *behind))
 
     @classmethod
     def decode(cls, blob: bytes | memoryview) -> Settlement:

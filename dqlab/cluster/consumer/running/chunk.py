@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, repeat
 from operator import itemgetter, sub
 from typing import Any, TypeVar
 
@@ -297,7 +297,7 @@ class Chunk:
     def _versions_at(self, indexes: Sequence[int]) -> list[str] | None:
         """Return the versions of the documents at some positions, or None where no document has one."""
         # Look up each position instead of walking the dict: the slot's thread adds to it meanwhile.
-        return [self.versions.get(index, "") for index in indexes] if self.versions else None
+        return list(map(self.versions.get, indexes, repeat(""))) if self.versions else None
 
     def _weight_at(self, index: int) -> int:
         at = bisect_right(self._starts, index) - 1

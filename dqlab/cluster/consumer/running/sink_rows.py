@@ -65,7 +65,7 @@ def opened_rows(chunk: Chunk, done: Columns, origin: Origin) -> Opened:
         chunk.ordinals_at(indexes),
         labels,
         values,
-        [versions.get(index) for index in indexes] if versions else [None] * n,
+        list(map(versions.get, indexes)),
         [chunk.code] * n,
         chunk.seconds_at(indexes),
         chunk.attempts_at(indexes),
