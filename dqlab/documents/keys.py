@@ -6,7 +6,7 @@ Owns the check for repeated keys, which holds all keys. Knows nothing of files.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -50,13 +50,20 @@ class Keys:
                 raise KeysRepeat(shown=f"{key!r} in {' and '.join(there)}", keys=[key], way=self._way)
         self._seen.add(key)
 
-    def extend(self, keys: Sequence[str | int]) -> None:
-        """Note keys, with the errors of `add`."""
-        new = set(keys)
-        if len(new) < len(keys) or not self._seen.isdisjoint(new):
+    def noted(self, keys: Sequence[str | int]) -> Iterator[Sequence[str | int]]:
+        """Note keys and yield them together, or those before one that `add` refuses, whose error comes then."""
+        new, good = set(keys), list[str | int]()
+        if len(new) == len(keys) and self._seen.isdisjoint(new):
+            self._seen |= new
+            yield keys
+            return
+        try:
             for key in keys:
                 self.add(key)
-        self._seen |= new
+                good.append(key)
+        finally:
+            if good:
+                yield good
 
 
 # --- names of columns ------------------------------------------------------------------------

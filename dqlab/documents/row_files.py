@@ -100,8 +100,8 @@ class ParquetRows:
                 yield rows
             elif self._key is not None:
                 at = 0
-                for keys in self._keys_of_group(file, table, rows.group, rows.before):
-                    known.extend(keys)
+                groups = self._keys_of_group(file, table, rows.group, rows.before)
+                for keys in chain.from_iterable(map(known.noted, groups)):
                     yield replace(rows, count=len(keys), keys=keys, at=at)
                     at += len(keys)
 
