@@ -32,6 +32,7 @@ from dqlab.jupyter.messages import (
     submitted,
     warned,
 )
+from dqlab.jupyter.rehearsal_prompt import asked, hint, sample_for
 from dqlab.jupyter.rerun_prompt import offer
 from dqlab.lab import Lab, crew
 from dqlab.live.display import conclude, ended_in_view, is_watched
@@ -122,6 +123,7 @@ def submit(line: Line, options: Namespace) -> Run:
                 limit=options.limit,
                 budget=options.budget,
                 stop_if=options.stop_if,
+                rehearse=sample_for(options.rehearse, documents, yes=options.yes),
                 sink=None if options.sink is None else sink_named(options.sink),
                 logs=options.logs,
                 cell=line.cell,
@@ -135,9 +137,21 @@ def submit(line: Line, options: Namespace) -> Run:
         line.say(submitted(run, documents, options.over, function=options.function, retries=retries))
         for notice in notices:
             line.say(notice)
+        if run.waits_for_go:
+            _ask(line, options, run, lambda n: pool.map(function, documents, name=run.name, rehearse=n))
+            if not options.yes:
+                return run
+        elif (how := hint(options.rehearse, documents, yes=options.yes)) and not retries:
+            line.say(how)
         if options.watch:
             line.session.show(run)
         return _waited(line, run, stored=options.out is not None) if options.wait else run
+
+
+def _ask(line: Line, options: Namespace, run: Run, again: Callable[[int], Run]) -> None:
+    """Report what the sample of a run says, and go on, or offer to."""
+    asked(run, options.rate, again, line.say, yes=options.yes)
+    line.session.said(run)  # drawn below, it would stand as one that is done
 
 
 def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, documents: Any, **more: Any) -> Run:

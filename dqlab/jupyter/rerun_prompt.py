@@ -1,4 +1,4 @@
-"""Buttons under a cell whose run has other code: retry with this code, use it for the rest, start over.
+"""Buttons under a cell that asks: whose run has other code, or was rehearsed and waits.
 
 Each does what a line or a call does. A report of what was done replaces the buttons and the sentences above them, with
 the run, if no other view shows it. Without widgets, the sentences name the lines to type.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 from dqlab.clock import SystemClock
 from dqlab.errors import DqlabError
@@ -22,7 +22,22 @@ from dqlab.numbers import many, minute
 from dqlab.runs.run import Run
 from dqlab.stats import Counts
 
-__all__ = ["Choice", "offer"]
+__all__ = ["Asks", "Choice", "can_ask", "offer", "offer_choice"]
+
+
+class Asks(Protocol):
+    """A run with the actions that its user may choose from."""
+
+    run: Run
+    place: Callable[[Run], object]
+    """Shows a run that has no view yet."""
+
+    @property
+    def labels(self) -> dict[str, Callable[[], str]]:
+        """The actions, which return a report, by the labels of their buttons."""
+
+    def lost_by(self, act: Callable[[], str]) -> str:
+        """Return the label with which a button that drops something asks for a second press, or "" for the others."""
 
 
 class Choice:
@@ -36,8 +51,7 @@ class Choice:
         place: Callable[[Run], object] | None = None,
     ) -> None:
         self.run, self._function, self._start_over = run, function, start_over
-        self._place = place or watch
-        """Shows a run that has no view yet."""
+        self.place = place or watch
 
     @property
     def labels(self) -> dict[str, Callable[[], str]]:
@@ -74,13 +88,13 @@ class Choice:
     def start_over(self) -> str:
         """Drop the run, and map again."""
         new = self._start_over()
-        self._place(new)
+        self.place(new)
         return f"{new.name} was started over at {minute(SystemClock().wall())}"
 
     def _show(self) -> None:
         """Show a run that goes on, where no view of it can."""
         if not look_again(self.run):  # a second view would leave the first one below it as it was at its end
-            self._place(self.run)
+            self.place(self.run)
 
 
 def _report_of_retry(run: Run, count: int) -> str:
@@ -124,21 +138,31 @@ def offer(
     sentences: Sequence[str],
     say: Callable[[str], None],
 ) -> None:
+    """Show what to do about a run with other code."""
+    offer_choice(Choice(run, function, start_over), sentences, say)
+
+
+def offer_choice(choice: Asks, sentences: Sequence[str], say: Callable[[str], None]) -> None:
     """Show sentences that offer a choice, with buttons where widgets can be drawn, or print them outside Jupyter."""
     if not in_jupyter():
         for sentence in sentences:
             say(sentence)
         return
     shown = _Shown(sentences)
-    if mode() is Mode.LIVE and find_spec("ipywidgets") is not None:
-        _add_buttons(shown, run, function, start_over)
+    if can_ask():
+        _add_buttons(shown, choice)
 
 
-def _add_buttons(shown: _Shown, run: Run, function: Callable[..., Any], start_over: Callable[[], Run]) -> None:
+def can_ask() -> bool:
+    """Return whether buttons can be drawn."""
+    return in_jupyter() and mode() is Mode.LIVE and find_spec("ipywidgets") is not None
+
+
+def _add_buttons(shown: _Shown, choice: Asks) -> None:
     import ipywidgets
 
     runs: list[Run] = []
-    choice = Choice(run, function, start_over, runs.append)
+    choice.place = runs.append
     said = ipywidgets.Output()
     buttons: list[Any] = []
 
@@ -169,7 +193,7 @@ def _add_buttons(shown: _Shown, run: Run, function: Callable[..., Any], start_ov
         button = ipywidgets.Button(description=label, layout=ipywidgets.Layout(width="auto"))
         button.on_click(lambda button, act=act: press_or_ask(act, button))
         buttons.append(button)
-    shown.add(ipywidgets.VBox([ipywidgets.HBox(buttons), said]), run, list(choice.labels))
+    shown.add(ipywidgets.VBox([ipywidgets.HBox(buttons), said]), choice.run, list(choice.labels))
 
 
 def _without_kernel(run: Run, labels: list[str]) -> dict[str, str]:

@@ -198,6 +198,11 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return self
 
     @property
+    def waits_for_go(self) -> bool:
+        """Whether only a sample was submitted from here, and `go` submits the rest."""
+        return isinstance(self.submitter, SampleSubmitter)
+
+    @property
     def rehearsal(self) -> Rehearsal:
         """What the sample of the run says; waits until the sample is settled.
 

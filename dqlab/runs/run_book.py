@@ -425,10 +425,10 @@ class RunBook:
     ) -> Run:
         """Attach to an existing run after checking that code, sink and documents are the same."""
         retries = on_existing == "retry-failed"
-        if run.submitter is not None and run.submitter.error is not None:
-            run.submitter.join(LANDING)  # until it has recorded where the input ended, which `progress` needs
-        elif run.submitter is not None:
-            run.submitter.join(AT_ONCE)  # most submissions are short, and then the inputs are compared at once
+        if run.submitter is not None:
+            # With an error until it has recorded where the input ended, which `progress` needs. Most others are short,
+            # and then the inputs are compared at once.
+            run.submitter.join(AT_ONCE if run.submitter.error is None else LANDING)
         progress = run._progress(covered=True)
         sending = run.submitter is not None and run.submitter.sending
         if not progress.sealed and not sending:
@@ -462,7 +462,7 @@ class RunBook:
             _tell_nothing_failed(run.name, progress, code["hash"])
         cut_off = progress.incomplete is not None and not progress.cancelled
         before = _holding(sender, progress)
-        rest = self._unless_asked(run, elements, sender, before, progress, rehearse, then) if cut_off else elements
+        rest = self._unless_asked(run, elements, sender, before, progress, rehearse, then)
         if rest is None:
             return run
         elements = rest
@@ -508,8 +508,9 @@ class RunBook:
         rehearse: int | None,
         then: Callable[[], object] | None,
     ) -> Iterable[Any] | None:
-        """Return the input of a run that was cut off, or None if its sample alone is submitted, and asks again."""
-        if rehearse == 0 or not (rehearse or progress.rehearsed):
+        """Return the input to go on with, or None if the sample alone of a run was submitted, which asks again."""
+        cut_off = progress.incomplete is not None and not progress.cancelled
+        if not cut_off or rehearse == 0 or not (rehearse or progress.rehearsed):
             return elements
         former = run.submitter
         if isinstance(former, SampleSubmitter) and former.drawn.given is elements and not repeats(elements):

@@ -1,0 +1,86 @@
+"""A cell that rehearses: what it says, that it asks where somebody can answer, and hangs nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import Rehearsed
+from dqlab.jupyter import rehearsal_prompt
+from dqlab.jupyter.rehearsal_prompt import Question, sample_for
+
+CELL = "%%dq submit --over range({n}) {more} -o run\ndef square(x): return x * x"
+
+
+def test_cell_says_what_the_sample_says_and_waits(connected: Any, capsys: Any, queue: dq.QueuePool) -> None:
+    """Without buttons, the lines name the next step; run again with --yes, the cell goes on."""
+    name = f"sq-{queue.name}"
+    connected.run(CELL.format(n=3000, more=f"--name {name} --rehearse 30 --rate 0.04 --wait"))
+
+    said = capsys.readouterr().out
+    assert "rehearsed 30 of 3,000 documents, drawn from the whole input in " in said
+    assert "whole run: " in said
+    assert "at 0.04 a worker-hour" in said
+    assert "--yes" in said
+    with pytest.raises(Rehearsed):
+        connected["run"].wait(timeout=20)
+
+    connected.run(CELL.format(n=3000, more=f"--name {name} --rehearse 30 --yes --wait"))
+    assert list(connected["run"].results(timeout=30)) == [x * x for x in range(3000)]
+
+
+def test_buttons_act_on_the_run(connected: Any, queue: dq.QueuePool) -> None:
+    """Rehearse 100, then go; each reports what it did."""
+
+    def square(x: int) -> int:
+        return x * x
+
+    name = f"sq-{queue.name}"
+    run = queue.map(square, range(3000), name=name, rehearse=30)
+    choice = Question(run, None, lambda n: queue.map(square, range(3000), name=name, rehearse=n), run.rehearsal)
+    placed: list[dq.Run] = []
+    choice.place = placed.append
+    assert list(choice.labels) == ["Go", "Rehearse 100", "Cancel"]
+
+    assert choice.labels["Rehearse 100"]().startswith("rehearsed 100 of 3,000 documents")
+    assert choice.labels["Go"]().startswith(f"{name} went on at ")
+    assert placed == [run]
+    assert len(run.results(timeout=30)) == 3000
+
+    other = queue.map(square, range(3000), rehearse=30)
+    choice = Question(other, None, lambda n: other, other.rehearsal)
+    assert choice.labels["Cancel"]() == f"{other.name}: 30 documents of it are done, and the rest was not submitted"
+    assert other.counts["acked"] == 30
+
+
+def test_a_cell_over_many_rehearses_by_itself_where_somebody_can_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal, and where a notebook is played by a program, it would wait for nobody."""
+    many, few, unknown = range(20_000), range(20), iter(range(20_000))
+    assert sample_for(None, many, yes=False) is None
+
+    monkeypatch.setattr(rehearsal_prompt, "can_ask", lambda: True)
+    monkeypatch.setattr(rehearsal_prompt, "has_a_reader", lambda shell: True)
+    assert sample_for(None, many, yes=False) == 30
+    assert sample_for(None, few, yes=False) is None
+    assert sample_for(None, unknown, yes=False) is None
+    assert sample_for(None, many, yes=True) == 0
+    assert sample_for(0, many, yes=False) == 0
+    assert sample_for(50, few, yes=True) == 50
+
+
+def test_a_cell_that_nobody_answers_says_how_to_rehearse_and_runs(connected: Any, capsys: Any) -> None:
+    """One line, and no more."""
+    connected.run(CELL.format(n=10_001, more="--wait"))
+
+    assert "--rehearse 30 tries 30 documents first" in capsys.readouterr().out
+    assert connected["run"].counts["acked"] == 10_001
+
+
+@pytest.mark.parametrize("rate", ["cheap", "-1", "nan"])
+def test_a_rate_is_a_number(connected: Any, rate: str) -> None:
+    """Before anything is submitted."""
+    error = connected.fails(f"%dq submit abs --over [1] --rehearse 30 --rate={rate}")
+
+    assert f"argument --rate: '{rate}' is no price" in str(error)
