@@ -483,6 +483,8 @@ def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: 
     if face is Face.WAITING:
         waiting = many(stats.counts.left, "document")
         return Notice(why or f"No consumer: {waiting} left, and none is being processed", Tone.WARN)
+    if face is Face.INCOMPLETE and why.startswith("rehearsed "):
+        return Notice(f"{why}; the rest waits for run.go()")
     if face is Face.INCOMPLETE:
         rest = "is settled" if stats.resting else "goes on"
         return Notice(f"{sentence or 'The input ended early'}. What was submitted before {rest}.", Tone.WARN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dqlab import numbers
@@ -15,6 +15,7 @@ from dqlab.config import check_count
 from dqlab.errors import BadOption
 from dqlab.imports import import_whole
 from dqlab.numbers import many
+from dqlab.rules.flow import FlowTerms
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.runs.failures import DeadLetter, Failures
@@ -64,7 +65,9 @@ class Estimate:
     worker_hours : Interval
         Hours in the function, over all slots.
     seconds : Interval
-        From start to end. The slots are what limits it.
+        From start to end.
+    bound : str
+        What limits that: "computing", or a limit of the run, which more slots do not raise.
     price : Interval or None
         Worker-hours times the rate, None without a rate.
     nbytes : Interval or None
@@ -78,6 +81,7 @@ class Estimate:
     price: Interval | None
     nbytes: Interval | None
     rate: float | None = None
+    bound: str = "computing"
 
     def __str__(self) -> str:
         time, parts = self.seconds, []
@@ -86,7 +90,7 @@ class Estimate:
         else:
             took = numbers.duration(time.likely)
             took += f" ({numbers.duration(time.low)} to {numbers.duration(time.high)})"
-        parts.append(f"{took} on {many(self.slots, 'slot')}, bound by computing")
+        parts.append(f"{took} on {many(self.slots, 'slot')}, bound by {self.bound}")
         parts.append(f"{_range(self.worker_hours)} worker-hours")
         if self.price is not None:
             parts.append(f"costs {_range(self.price)} at {self.rate:g} a worker-hour")
@@ -106,8 +110,11 @@ class Rehearsal:
         Documents of the whole input; None for an iterator.
     """
 
-    def __init__(self, run: Run, drawn: Drawn, tried: tuple[Tried, ...], *, slots: int, took: float | None) -> None:
-        self._run, self._drawn, self._slots, self._took = run, drawn, slots, took
+    def __init__(
+        self, run: Run, drawn: Drawn, tried: tuple[Tried, ...], *, slots: int, a_second: float, took: float | None
+    ) -> None:
+        # a_second: the calls that the run's limit allows.
+        self._run, self._drawn, self._slots, self._a_second, self._took = run, drawn, slots, a_second, took
         self.tried, self.total = tried, drawn.sample.total
 
     @classmethod
@@ -124,7 +131,9 @@ class Rehearsal:
             for pick in drawn.sample.picks
         )
         took = run.stats().elapsed if progress.rehearsed else None  # afterwards, it is the time of the whole run
-        return cls(run, drawn, tried, slots=max(1, progress.consumers), took=took)
+        rate = FlowTerms.of(progress.record.flow or {}).rate
+        a_second = math.inf if rate is None else len(progress.shards) * rate.calls / rate.period
+        return cls(run, drawn, tried, slots=max(1, progress.consumers), a_second=a_second, took=took)
 
     @property
     def failures(self) -> Failures:
@@ -187,9 +196,16 @@ class Rehearsal:
             max(work.high / slots + longest * (1 - 1 / slots), longest),
             work.n,
         )
+        least, bound = self.total / self._a_second, "computing"
+        if least > ends.likely:
+            each = numbers.rate(self._a_second * 60)
+            ends, bound = (
+                replace(ends, low=least, likely=least, high=max(least, ends.high)),
+                f"its limit of {each} a minute",
+            )
         hours = work.times(1 / HOUR)
         price = None if rate is None else hours.times(rate)
-        return Estimate(self.total, slots, hours, ends, price, self._sum("nbytes"), rate)
+        return Estimate(self.total, slots, hours, ends, price, self._sum("nbytes"), rate, bound)
 
     def text(self, rate: float | None = None) -> str:
         """Return in two lines what became of the sample, and what the whole run takes."""

@@ -222,6 +222,17 @@ def test_failures_of_a_sample_are_named_and_the_others_estimated(queue: dq.Queue
     run.cancel()
 
 
+def test_estimate_names_the_limit_that_binds(queue: dq.QueuePool) -> None:
+    """More slots do not help there."""
+    run = queue.map(double, range(30_000), rehearse=12, limit="6000/min")
+    found = run.rehearsal.estimate(slots=64)
+
+    assert found is not None
+    assert found.seconds.likely == pytest.approx(300)
+    assert "bound by its limit of 6,000 a minute" in str(found)
+    run.cancel()
+
+
 def test_cancel_ends_the_question(queue: dq.QueuePool, queue_name: str) -> None:
     """And a cancelled run does not go on."""
     run = queue.map(double, range(1000), name=queue_name, rehearse=30)
