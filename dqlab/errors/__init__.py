@@ -884,6 +884,9 @@ class Rehearsed(SubmissionIncomplete):
         "submits the rest, run.cancel() gives it up. Results of the sample: run.results(errors='skip')."
     )
 
+    def __init__(self, *, run: str, reason: str) -> None:
+        RunError.__init__(self, run=run, reason=reason)
+
 
 class DocumentsNotPut(RunError):
     """The input of a run was read to its end, and its queue did not confirm all of it."""

@@ -231,7 +231,7 @@ class Progress:
         if incomplete is None or self.cancelled:
             return None
         if self.rehearsed:
-            return Rehearsed(run=name, position=self.counts.all, reason=incomplete)
+            return Rehearsed(run=name, reason=incomplete)
         if incomplete == CUT_OFF:
             reason = f"{CUT_OFF}; map the same documents under this name again to go on"
             return SubmissionIncomplete(run=name, position=self.counts.all, reason=reason)
