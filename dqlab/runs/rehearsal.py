@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["Estimate", "Rehearsal", "Tried"]
 
 HOUR = 3600.0
+START = 1.0
+"""Seconds that submitting and settling may add to a run."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ class Rehearsal:
         ends = Interval(
             max(work.low / slots, longest),
             max(work.likely / slots, longest),
-            max(work.high / slots + longest * (1 - 1 / slots), longest),
+            work.high / slots + longest * (1 - 1 / slots) + START,
             work.n,
         )
         least, bound = self.total / self._a_second, "computing"
