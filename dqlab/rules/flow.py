@@ -205,6 +205,8 @@ class Outage:
     """What failed in the last ones, "" for an answer."""
     why: str = ""
     """What fails; "" while nothing does."""
+    proven: bool = False
+    """A call was answered before: else its address may be wrong, which time does not mend, and `stop_if` judges it."""
     since: float = 0.0
     probe_at: float = 0.0
     _wait: float = PROBE_FIRST
@@ -216,13 +218,14 @@ class Outage:
             if now >= self.probe_at:  # the probe failed; earlier calls are only late
                 self._wait = min(PROBE_MOST, self._wait * PROBE_MORE)
                 self.probe_at = now + self._wait
-        elif len(self.outcomes) >= ENOUGH and self.outcomes.count(what) >= MOST * len(self.outcomes):
+        elif self.proven and len(self.outcomes) >= ENOUGH and self.outcomes.count(what) >= MOST * len(self.outcomes):
             self.why, self.since, self._wait = what, now, PROBE_FIRST
             self.probe_at = now + self._wait
         return bool(self.why)
 
     def answers(self, n: int = 1) -> None:
         """Note calls that were answered, however."""
+        self.proven = True
         if self.why or (self.outcomes and any(self.outcomes)):
             if self.why:
                 self.outcomes.clear()
@@ -233,13 +236,13 @@ class Outage:
 class Flow:
     """What holds back the messages of one lane."""
 
-    def __init__(self, terms: FlowTerms, rate: Rate | None = None) -> None:
+    def __init__(self, terms: FlowTerms, rate: Rate | None = None, *, proven: bool = False) -> None:
         self.terms = terms
         self.level = None if terms.adaptive is None else Level(terms.adaptive)
         self.rate = rate
         """The bucket of `terms.rate`, which other lanes may share."""
         self.purse = None if terms.budget is None else Purse(terms.budget)
-        self.outage = Outage()
+        self.outage = Outage(proven=proven)
         self.until = 0.0
         """Nothing is leased before that, since a server asked for it."""
         self.asked = ""

@@ -211,7 +211,7 @@ class Lane:
     def flowing(self) -> Flow:
         """Return its flow, after making one without terms for a lane that had none."""
         if self.flow is None:
-            self.flow = Flow(FlowTerms())
+            self.flow = Flow(FlowTerms(), proven=self.counts[State.ACKED] > 0)
         return self.flow
 
     def put(self, frame: Frame, first: int, now: float, place: int) -> None:

@@ -370,7 +370,8 @@ class Shard:
                 rate.tune(limit, now)
             if limit.name:
                 self._rates[limit.name] = rate
-        self.lane(run).flow = Flow(terms, rate)
+        lane = self.lane(run)
+        lane.flow = Flow(terms, rate, proven=lane.counts[State.ACKED] > 0)
         self.activity.touch(run)
 
     def seal_lane(self, run: bytes, total: int) -> None:

@@ -218,7 +218,8 @@ def test_what_a_dead_consumer_held_makes_room_again(desk: Any) -> None:
 
 def test_failures_in_an_outage_are_nobodys_attempt_and_one_call_probes(desk: Any) -> None:
     """Until the service answers; and then all goes on."""
-    queue = desk(200)
+    queue = desk(201)
+    queue.ack(queue.lease(1))
     for lease in [queue.lease(24), queue.lease(24)]:
         queue.settle(lease, *[FAIL] * 24, payloads=[AWAY] * 24)
     tried = len(queue.shard.lanes[RUN].trouble)
@@ -232,6 +233,15 @@ def test_failures_in_an_outage_are_nobodys_attempt_and_one_call_probes(desk: Any
     queue.ack(probe)
     assert leased(queue) > 100
     assert len(queue.shard.lanes[RUN].trouble) in (tried, tried - 1), "the probe may have been one of them"
+
+
+def test_a_service_that_never_answered_is_no_outage(desk: Any) -> None:
+    """Its address may be wrong: the run would wait for ever, where `stop_if` says what fails."""
+    queue = desk(100)
+    settle(queue, 50, FAIL, AWAY)
+
+    assert leased(queue) == 50
+    assert len(queue.shard.lanes[RUN].trouble) == 50
 
 
 def test_documents_that_fail_in_other_ways_make_no_outage(desk: Any) -> None:
