@@ -69,7 +69,7 @@ class Estimate:
     seconds : Interval
         From start to end.
     bound : str
-        What limits that: "computing", or a limit of the run, which more slots do not raise.
+        What limits that: "computing", what a service allows, or a limit of the run, which more slots do not raise.
     price : Interval or None
         Worker-hours times the rate, None without a rate.
     nbytes : Interval or None
@@ -117,6 +117,7 @@ class Rehearsal:
     ) -> None:
         # a_second: the calls that the run's limit allows.
         self._run, self._drawn, self._slots, self._a_second, self._took = run, drawn, slots, a_second, took
+        self._bound = "computing"
         self.tried, self.total = tried, drawn.sample.total
 
     @classmethod
@@ -124,18 +125,23 @@ class Rehearsal:
         """Gather what became of the sample of a run, given the progress with what its shards cover."""
         covered = Ranges(span for shard in progress.shards for span in shard.covered)
         results = run.results_at([(pick.at, pick.at + 1) for pick in drawn.sample.picks if pick.at in covered])
-        made = {ordinal: rest for ordinal, *rest in results.made()}
+        values = {ordinal: rest for ordinal, *rest in results.made()}
         ids = [id for ordinal, id in run.failures().places() if ordinal in drawn.ordinals]
         letters = {letter.ordinal: letter for letter in run.failures().named(ids)}
         sized = None if results.in_sink else make_sealer()
         tried = tuple(
-            _tried(pick, drawn.sample.strata[pick.stratum].name, made.get(pick.at), letters.get(pick.at), sized)
+            _tried(pick, drawn.sample.strata[pick.stratum].name, values.get(pick.at), letters.get(pick.at), sized)
             for pick in drawn.sample.picks
         )
         took = run.stats().elapsed if progress.rehearsed else None  # afterwards, it is the time of the whole run
-        rate = FlowTerms.of(progress.record.flow or {}).rate
+        flow = FlowTerms.of(progress.record.flow or {})
+        rate, slots = flow.rate, max(1, progress.consumers)
+        if flow.adaptive is not None:  # how many calls a service takes is not seen in a few
+            slots = flow.adaptive.max * len(progress.shards)
         a_second = math.inf if rate is None else len(progress.shards) * rate.calls / rate.period
-        return cls(run, drawn, tried, slots=max(1, progress.consumers), a_second=a_second, took=took)
+        made = cls(run, drawn, tried, slots=slots, a_second=a_second, took=took)
+        made._bound = "computing" if flow.adaptive is None else "what its service allows"
+        return made
 
     @property
     def failures(self) -> Failures:
@@ -161,8 +167,8 @@ class Rehearsal:
         Parameters
         ----------
         slots : int, optional
-            Documents that run at once. Default: the slots that serve the queue now. For a coroutine function, multiply
-            them by the queue's `concurrency`.
+            Documents that run at once. Default: the slots that serve the queue now; for a coroutine function that finds
+            out what its service allows, the most calls that it makes at once.
         rate : float, optional
             What a worker-hour costs, in any currency.
 
@@ -198,7 +204,7 @@ class Rehearsal:
             work.high / slots + longest * (1 - 1 / slots) + START,
             work.n,
         )
-        least, bound = self.total / self._a_second, "computing"
+        least, bound = self.total / self._a_second, self._bound
         if least > ends.likely:
             each = numbers.rate(self._a_second * 60)
             ends, bound = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -230,6 +231,22 @@ def test_estimate_names_the_limit_that_binds(queue: dq.QueuePool) -> None:
     assert found is not None
     assert found.seconds.likely == pytest.approx(300)
     assert "bound by its limit of 6,000 a minute" in str(found)
+    run.cancel()
+
+
+async def call(x: int) -> int:
+    await asyncio.sleep(0.01)
+    return x
+
+
+def test_estimate_of_coroutines_is_that_of_what_their_service_allows(queue: dq.QueuePool) -> None:
+    """Two consumers make two hundred calls at once: as two slots, they would take a hundred times as long."""
+    run = queue.map(call, range(100_000), rehearse=12)
+    found = run.rehearsal.estimate()
+
+    assert found is not None
+    assert found.slots == 200
+    assert found.bound == "what its service allows"
     run.cancel()
 
 
