@@ -7,6 +7,7 @@ Arrow nor a cluster, and needs neither Pydantic nor attrs.
 
 from __future__ import annotations
 
+import base64
 import collections
 import dataclasses
 import datetime
@@ -16,6 +17,7 @@ import functools
 import inspect
 import itertools
 import json
+import re
 import sys
 import types
 import typing
@@ -45,9 +47,22 @@ _SCALARS: dict[Any, str] = {
     datetime.timedelta: "duration[us]",
     decimal.Decimal: "decimal(38,9)",
 }
+_DURATION = re.compile(r"(?:(-?\d+) days?, )?(\d+):(\d+):(\d+(?:\.\d+)?)")
+
+
+def _duration(text: str) -> datetime.timedelta:
+    """Return what Python writes as "1 day, 2:03:04.5"."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
+    return datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     **{kind: kind.fromisoformat for kind in (datetime.date, datetime.datetime, datetime.time)},
     decimal.Decimal: decimal.Decimal,
+    datetime.timedelta: _duration,
 }
 """How texts of JSON become values that JSON has no form for."""
 _LISTS = (list, tuple, set, frozenset, collections.deque)
@@ -303,6 +318,10 @@ def _scalar(kind: Any, told: Iterable[Any]) -> _Form:
             return _tried(parse, value, kind.__name__)
         raise _unfit(given, kind.__name__)
 
+    if kind is bytes:  # as JSON has them in the rest of a row
+        return _Form(
+            column, _same, lambda each: base64.b64decode(each["base64"]) if type(each) is dict else each, check
+        )
     back = _same if parse is None else lambda each: _PARSERS[kind](each) if type(each) is str else each
     return _Form(column, _same, back, check)
 

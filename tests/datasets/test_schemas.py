@@ -103,6 +103,20 @@ class Box(Generic[T]):
 
 
 @dataclasses.dataclass
+class Rare:
+    """Its number fits no column, so all of it is JSON in the rest of its row."""
+
+    number: int
+    length: datetime.timedelta
+    data: bytes
+    at: datetime.datetime
+    id: uuid.UUID
+
+
+RARE = {"number": "int64", "length": "duration[us]", "data": "binary", "at": "timestamp[us]", "id": "string"}
+
+
+@dataclasses.dataclass
 class Unknown:
     number: int
     other: Undefined = None  # type: ignore[name-defined]  # noqa: F821
@@ -160,6 +174,7 @@ KINDS: list[tuple[Any, Any, Any]] = [
     (Movie, {"title": "string", "year": "int64"}, {"title": "a"}),
     (Node, {"name": "string", "children": [None]}, Node("a", [Node("b", [Node("c")])])),
     (Box[int], {"items": ["int64"]}, Box([1])),
+    (Rare, RARE, Rare(2**63, datetime.timedelta(-3, 7, 5), b"\xff", NOON, uuid.UUID(int=7))),
     (Box[Line], {"items": [LINE]}, Box([Line("x")])),
     (Box, {"items": [None]}, Box([1])),
     (Unknown, {"number": "int64", "other": None}, Unknown(1)),
