@@ -78,6 +78,16 @@ GROUPS = [
         [("dq", [dq.Retry, dq.Later, dq.Reject, dq.cancelled, dq.track, dq.explain])],
     ),
     Group(
+        "Models",
+        "Batches of documents; see also `init`, `setup`, `returns` and `gpus` of `map`.",
+        [("dq", [dq.Batch, dq.Smaller])],
+    ),
+    Group(
+        "Services",
+        "How many calls run at once or in a time, what they may cost, and what is paid once.",
+        [("dq", [dq.Adaptive, dq.Limit, dq.Budget, dq.spend, dq.once])],
+    ),
+    Group(
         "Batch systems",
         "`dq.hpc`: clusters of jobs.",
         [

@@ -18,7 +18,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               SubmissionIncomplete ── Rehearsed
     │               DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
-    │               JoinStalled · DocumentsRefused · SetupFailed · PartsMissing
+    │               JoinStalled · SetupFailed · PartsMissing · RunHalted ── DocumentsRefused
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
     │                   ResultNotStorable · AnswerInvalid · NotCalled · WrongResults · ResultUnreadable
     │                   MessageNotFound

@@ -234,7 +234,7 @@ def _consumer_words(stats: RunStats, focus: Focus) -> str:
     troubles = focus.snapshot.consumer_troubles if focus.snapshot is not None and not stats.resting else ""
     batch = stats.batch
     full = "" if batch is None else f", batches of {batch.size:,} (mean {batch.mean:,.3g})"
-    full += f", {stats.pace}" if stats.pace else ""
+    full += f", {one_line(stats.pace, 120)}" if stats.pace else ""
     return many(stats.consumers, "consumer") + full + (f", {troubles}" if troubles else "")
 
 

@@ -113,13 +113,13 @@ def test_a_table_has_every_document_of_a_key_that_repeats(queue: dq.QueuePool) -
 # --- options and functions ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [-1, -(10**30), 0, 5, 10**30, True, False, "3", 2.5])
+@pytest.mark.parametrize("given", ["3", 2.5, [5], RuntimeError])
 def test_the_advice_on_a_retry_that_is_none_works(queue: dq.QueuePool, given: Any) -> None:
     """It was `dq.Retry(-1)`, which failed in turn."""
     with pytest.raises(BadOption) as caught:
         queue.map(len, ["a"], retry=given)
 
-    advice = str(caught.value).partition("write ")[2].partition(")")[0] + ")"
+    advice = str(caught.value).partition("write 5, or ")[2].partition(")")[0] + ")"
     assert isinstance(eval(advice, {"dq": dq}), dq.Retry)
 
 
