@@ -46,6 +46,7 @@ from dqlab.errors import (
     DqlabWarning,
     QueueFull,
     ResultsFull,
+    RunError,
     StoreFailed,
     rendering,
 )
@@ -107,6 +108,12 @@ class Scene:
 
 
 Call = Callable[[Scene], Any]
+
+
+def _not_rehearsed(run: Any) -> None:
+    """Ask a run for a sample that it does not have."""
+    with suppress(RunError):
+        _ = run.rehearsal
 
 
 def _found(sequence: Any, value: object) -> int | None:
@@ -174,6 +181,11 @@ ASKS: dict[str, Call] = {
     "Run.stats": lambda s: s.run.stats(),
     "Run.results_now": lambda s: list(s.run.results_now()),
     "Run.table": lambda s: s.run.table().count(),
+    "Run.logs": lambda s: s.run.logs(0),
+    "Run.slowest": lambda s: s.run.slowest(1),
+    "Run.debug": lambda s: s.run.debug(0),
+    "Run.rehearsal": lambda s: _not_rehearsed(s.run),
+    "Run.results_at": lambda s: list(s.same_run.results_at([(0, 1)])),
     "RunTable.batches_of": lambda s: list(s.table.batches_of(Shape())),
     "RunTable.columns": lambda s: s.table.columns,
     "RunTable.head": lambda s: s.table.head(),
@@ -198,6 +210,7 @@ ASKS: dict[str, Call] = {
     "Results.keys": lambda s: list(s.results.keys()),
     "Results.replaced_keys": lambda s: list(s.results.replaced_keys()),
     "Results.code": lambda s: s.results.code,
+    "Results.made": lambda s: list(s.results.made()),
     "Results.rows": lambda s: list(s.results.rows(3)),
     "Results.table": lambda s: s.results.table().head(),
     "Results.to_arrow": lambda s: s.results.to_arrow(),
@@ -251,6 +264,9 @@ ACTS: dict[str, Call] = {
     "QueuePool.compact": lambda s: s.pool.compact(),
     "Run.pause": lambda s: s.run.pause(),
     "Run.resume": lambda s: s.run.resume(),
+    "Run.go": lambda s: s.run.go(),
+    "Run.limit": lambda s: s.run.limit("1k/s"),
+    "Run.budget": lambda s: s.run.budget("9 eur"),
     "Run.scale": lambda s: s.run.scale(1),
     "Run.retry": lambda s: s.run.retry(),
     "Run.send_again": lambda s: s.run.send_again(),
@@ -269,9 +285,9 @@ ACTS: dict[str, Call] = {
 SAYS_NOTHING_TO_THE_CLUSTER = {
     "Lab": "announce dashboard embedded keep_in list_stored panel queues runs service widget",
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
-    "Run": "newer queue on_drop undecided widget",
+    "Run": "newer queue on_drop undecided waits_for_go widget",
     "PutResult": "__len__",
-    "Results": "__len__",
+    "Results": "in_sink __len__",
     "ConsumerPool": "__getitem__ __len__",
     "Failures": "__len__",
     "MergedResults": "__len__",
@@ -285,7 +301,7 @@ CLASSES = (
 )
 ASK_NOBODY = (
     "AbsentDocument CancelledDocument DeadLetter Durability LostDocument Moment Timeline Unacked UnackedLeases "
-    "Captured "
+    "Captured Drawn Estimate Limit Means Rehearsal RunTerms SlowDocument Slowest Tried "
     "Explanation ConsumerBaseClass DummyConsumer GeneralConsumer"
 )
 """Other classes whose objects users hold: what they know was fetched before, or is in this process."""
@@ -293,13 +309,17 @@ NOT_HELD = (
     "RunBook PoolLike Claim Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
     "Labels OpenedStretch Streams Session StaysHere Digest Submitter Entry PutSender "
     "RunSender Sender Ticket UnsentFrame Deadline Standstill HasWidget Changed RunTables RunWait FrameRows "
-    "ResultRows"
+    "ResultRows SampleSubmitter TypedCodes"
 )
 """Classes that users do not hold."""
 FUNCTIONS = {
     "connect": "test_connecting_without_an_answer_ends, test_interrupt_ends_connecting, and tests/test_connecting.py",
     "cancelled": "reads a flag of its own process",
     "explain": "looks at a function of its own process",
+    "map": "`Lab.map` of an open lab, or of one that `connect` opens",
+    "once": "calls a function in its own process",
+    "spend": "notes an amount in its own process",
+    "track": "counts in its own process",
 }
 """What the package offers besides classes, and where it is looked at."""
 CONTAINERS = ("__getitem__", "__iter__", "__len__")
