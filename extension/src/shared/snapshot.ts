@@ -87,7 +87,9 @@ const run = record({
   owner: text(),
   stop: maybe<string>(),
   blocked: maybe<string>(),
+  pace: text(),
   mean_seconds: maybe<number>(),
+  batch: optional(record({ size: number(), calls: number(), documents: number() })),
   stuck: flag(),
   paused: number(),
   eta: optional(record({ p10: number(), p50: number(), p90: number() }))
@@ -104,6 +106,7 @@ const consumer = record({
   last_error: maybe<string>(),
   oldest_age: maybe<number>(),
   document: maybe<string>(),
+  step: text(),
   rss: maybe<number>(),
   slow: flag(),
   chunk: maybe<number>(),

@@ -70,7 +70,7 @@ def test_each_message_of_a_batch_gets_one_outcome_as_in_a_plain_loop(
     assert play.outcomes.keys() == set(range(total))
     if not play.stopped:  # else so many in a row raised the same alone, which the next test is about
         assert play.outcomes == by_a_loop(total, poison)
-    assert len(play.calls) <= 3 * total / min(size, largest) + len(poison) * (2 * min(size, total).bit_length() + 4) + 3
+    assert len(play.calls) <= 3 * total / min(size, largest) + len(poison) * (2 * min(size, total).bit_length() + 8) + 3
 
 
 @pytest.mark.parametrize("size", [4, 64])
