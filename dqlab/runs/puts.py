@@ -97,7 +97,6 @@ class PlainPuts:
         self._limit = limit if max_bytes is None else min(limit, max_bytes)
         self._values = Entry(Kind.VALUE)
         self._warned = False
-        self._waiting: set[Ticket] = set()
         self._forgetting = Forgetting(handle) if forgets else None
         self._unserved = self._serve_again if serve is not None else None
         self._sender.on_unserved = self._unserved
@@ -171,7 +170,7 @@ class PlainPuts:
         self._sender.close()
 
     def _send(self, sealed: Sequence[tuple[Entry, bytes]]) -> PutResult:
-        ticket = Ticket(len(sealed), waiting=self._waiting)
+        ticket = Ticket(len(sealed))
         if not sealed:
             ticket.done.set_result([])
         self._sender.extend(sealed, ticket)
@@ -278,11 +277,7 @@ class PutResult(SuggestsAttributes):
     def _results(self, deadline: Deadline, *, instead: bool) -> list[Any]:
         sync, values = self._handle.link.sync, list[Any]()
         self._ticket.read = True  # an error of the put is raised here, so that a later `flush` need not raise it again
-        self._ticket.waiting.add(self._ticket)
-        try:
-            ranges, parts = sync(self._first_look(deadline))
-        finally:
-            self._ticket.waiting.discard(self._ticket)
+        ranges, parts = sync(self._first_look(deadline))
         for lo, hi in ranges:
             for start in range(lo, hi, PAGE):
                 stop = min(hi, start + PAGE)
@@ -308,9 +303,8 @@ class PutResult(SuggestsAttributes):
         """Wait for the ids and then for the first page of results."""
         # Both in one coroutine: to cross threads a second time would cost as much as a call.
         ranges = await self._confirmed(deadline.limit)
-        page, self._ticket.page = self._ticket.page, None
-        if not ranges or page is not None:
-            return ranges, page
+        if not ranges:
+            return ranges, None
         lo, hi = ranges[0]
         return ranges, await self._settled(lo, min(hi, lo + PAGE), deadline)
 

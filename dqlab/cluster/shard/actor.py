@@ -62,8 +62,6 @@ BESIDE_S = 10.0
 """Seconds that a recreated shard leases nothing to consumers in its own process."""
 CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
-READ_S = 0.003
-"""Seconds that the answer to a put waits for results: another put of its client waits as long."""
 WAITS = frozenset({Verdict.FULL, Verdict.EARLY})
 """Verdicts on frames that the shard may accept later."""
 logger = logging.getLogger("dqlab.queue")
@@ -157,7 +155,7 @@ class QueueActor:
 
     # --- messages in ------------------------------------------------------------------------
 
-    async def put(self, body: bytes) -> Packed:
+    async def put(self, body: bytes) -> bytes:
         """Accept frames of one producer in order, until one is not accepted."""
         asked, parts = calls.PutCall.unpack(body)
         opened = asked.open is not None and asked.open["run"] not in self.books
@@ -182,10 +180,7 @@ class QueueActor:
         self._dispatch()
         await asyncio.sleep(0)  # calls that get these messages answer before this one waits for the log
         await self._store.durable()
-        results: list[bytes | memoryview] = []
-        if asked.reads and firsts and (first := firsts[0]) is not None:
-            _, results = await self._settled(frame.run, first, first + frame.count, READ_S)
-        return calls.PutAnswer(firsts, verdict, full, opened, unserved).pack_apart(*results)
+        return calls.PutAnswer(firsts, verdict, full, opened, unserved).pack()
 
     async def _put_frame(self, frame: Frame, wait: float, function: tuple[bytes, bytes] | None) -> Put:
         def attempt() -> Put:
@@ -570,27 +565,24 @@ class QueueActor:
     async def settled(self, body: bytes) -> Packed:
         """Wait until no message of a range is ready, delayed or leased, then return their results."""
         asked, _ = calls.WaitSettledCall.unpack(body)
-        left, parts = await self._settled(asked.run, asked.lo, asked.hi, asked.wait)
-        lane = self.shard.lanes[asked.run]
+        run, lo, hi = asked.run, asked.lo, asked.hi
+        book = self.ledger.book(run)
+        await self._until(lambda: book.stopped or self.shard.unsettled(run, lo, hi) == 0, asked.wait)
+        left = self.shard.unsettled(run, lo, hi)  # counted again: the wait may have run out
+        paused = self.shard.paused or self.shard.lanes[run].paused
+        if not left and not self._are_safe(run, lo, hi) and not await self._is_safe(run, asked.wait):
+            left = hi - lo  # a result that is not safe may be lost, so it is none yet
+        parts = [] if left else await page(book.results, self._store.read, lo, hi)
         return calls.WaitSettledAnswer(
             left=left,
-            acked=0 if left else lane.acked_among(asked.lo, asked.hi),
+            acked=0 if left else self.shard.lanes[run].acked_among(lo, hi),
             consumers=len(self._lot.known),
-            paused=self.shard.paused or lane.paused,
+            paused=paused,
             why="" if self._store.short is None else f" Blocked by: {self._store.short}",
-            stopped=self.books[asked.run].stopped,
+            stopped=book.stopped,
             stored=self._store.nbytes,
             results_maxsize=self._options["results_maxsize"],
         ).pack_apart(*parts)
-
-    async def _settled(self, run: bytes, lo: int, hi: int, wait: float) -> tuple[int, list[bytes | memoryview]]:
-        """Wait for the messages of a range, and return how many are left, and once none is, a page of results."""
-        book = self.ledger.book(run)
-        await self._until(lambda: book.stopped or self.shard.unsettled(run, lo, hi) == 0, wait)
-        left = self.shard.unsettled(run, lo, hi)  # counted again: the wait may have run out
-        if not left and not self._are_safe(run, lo, hi) and not await self._is_safe(run, wait):
-            left = hi - lo  # a result that is not safe may be lost, so it is none yet
-        return left, [] if left else await page(book.results, self._store.read, lo, hi)
 
     async def idle(self, body: bytes) -> bytes:
         """Wait until nothing here is ready, delayed or leased, or the reason why nothing is processed changes."""

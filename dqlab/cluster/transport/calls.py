@@ -82,7 +82,7 @@ class Fullness(PlainData):
 
 @dataclass(slots=True)
 class PutAnswer(PlainData):
-    """The outcome of the frames of one `PutCall`, with the first page of their results as parts if it `reads` them."""
+    """The outcome of the frames of one `PutCall`."""
 
     firsts: list[int | None]
     """First ids of the accepted frames, None for one that was accepted before.
@@ -110,8 +110,6 @@ class PutCall(Call[PutAnswer]):
     """The run's `Open.spec`, for a shard that does not have it."""
     function: bytes | None = None
     """Name of the function that is sent with the frames."""
-    reads: bool = False
-    """Whether their caller waits for their results already, which then come with the answer if they come soon."""
 
 
 @dataclass(slots=True)

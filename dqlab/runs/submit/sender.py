@@ -87,10 +87,6 @@ class Ticket:
     confirmed: int = 0
     read: bool = False
     """Whether its caller has asked for the result, so that `flush` need not raise a refusal."""
-    page: list[memoryview] | None = None
-    """The first page of its results, if that came with the confirmation."""
-    waiting: set[Ticket] = field(default_factory=set)
-    """The tickets of its sender whose callers wait for their results."""
     handed: float = field(default_factory=time.monotonic)
     """When the caller made it, on the monotonic clock."""
     refused: bool = False
@@ -364,9 +360,7 @@ class Sender:
         """Put the frames of one call until all are confirmed or one is refused."""
         try:
             while parcel:
-                answer, parts = await self._put(parcel)
-                if parts:
-                    parcel[0].tickets[0].page = parts
+                answer = await self._put(parcel)
                 if answer.unserved and self.on_unserved is not None and parcel[0].entry.kind is Kind.CALL:
                     self.on_unserved()
                 for batch, first in zip(parcel, answer.firsts, strict=False):
@@ -408,13 +402,14 @@ class Sender:
             ticket.confirm(at, n)
             at += n
 
-    async def _put(self, parcel: list[UnsentFrame]) -> tuple[calls.PutAnswer, list[memoryview]]:
+    async def _put(self, parcel: list[UnsentFrame]) -> calls.PutAnswer:
         shard = parcel[0].shard
         with Limit(CONFIRM_WAIT) as limit:
             while True:
                 try:
                     put, parts = self._encode(parcel)
-                    return await self.handle.ask(shard, put, *parts, wait=ROOM_WAIT)
+                    answer, _ = await self.handle.ask(shard, put, *parts, wait=ROOM_WAIT)
+                    return answer
                 except CallTimeout:
                     if self.failure is not None:
                         raise self.failure from None
@@ -471,15 +466,12 @@ class Sender:
         ]
         # Both are sent again until a frame is confirmed: a call that is lost may not have arrived.
         opens = self.opening is not None and not self._opened[shard]
-        first = parcel[0].tickets[0] if parcel[0].tickets else None
         brings = bool(entry.blob) and entry.function not in self._functions[shard]
         put = calls.PutCall(
             frames=len(parts),
             wait=ROOM_WAIT,
             open=self.opening.spec if self.opening is not None and opens else None,
             function=entry.function if brings else None,
-            # Only where no other caller waits: its next put would wait for this one's results.
-            reads=first is not None and first.waiting == {first} and first.count == len(parcel[0].payloads),
         )
         return put, [*parts, entry.blob] if brings else parts
 
