@@ -163,6 +163,7 @@ class Level:
     def answered(self, n: int, now: float, *, took: float, busy: bool) -> None:
         """Note `n` answers, `took` seconds after their lease; `busy`: as many calls were in flight as may be."""
         self._answers.append((now, n))
+        self._forget_old(now)
         self._latency = took if not self._latency else 0.8 * self._latency + 0.2 * took
         if not busy:
             return  # what is not used is not proven
@@ -176,13 +177,16 @@ class Level:
     def _grow(self, by: float) -> None:
         self.level = min(float(self.terms.max), self.level + by)
 
+    def _forget_old(self, now: float) -> None:
+        while self._answers and self._answers[0][0] < now - RECENT:
+            self._answers.popleft()
+
     def refuses(self, lease: int, next_lease: int, now: float) -> None:
         """Note a refusal of a call of that lease; `next_lease` is the id of the next one to be granted."""
         self.refused += 1
         if lease < self._episode:
             return
-        while self._answers and self._answers[0][0] < now - RECENT:
-            self._answers.popleft()
+        self._forget_old(now)
         # By Little's law, what the server answers in a second times the seconds of an answer is in flight.
         span = min(RECENT, max(now - self._answers[0][0], self._latency)) if self._answers else RECENT
         fitting = sum(n for _, n in self._answers) / span * self._latency * SPARE
@@ -291,7 +295,8 @@ class Flow:
 
     def answered(self, n: int, now: float, *, took: float, leased: int) -> None:
         """Note `n` results, `took` seconds after their lease, when `leased` messages still are."""
-        self.outage.answers(n)
+        if not self.outage.why or now - took >= self.outage.since:  # else it was called before, and is only late
+            self.outage.answers(n)
         self._alone = ALONE_FIRST
         if self.level is not None:
             self.level.answered(n, now, took=took, busy=leased + n >= self.level.whole)

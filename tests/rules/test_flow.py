@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dqlab.errors import BadOption
 from dqlab.failures.failure import Failure
 from dqlab.frame import Outcome
-from dqlab.rules.flow import Adaptive, Flow, FlowTerms, Rate, RateLimit
+from dqlab.rules.flow import Adaptive, Flow, FlowTerms, Level, Rate, RateLimit
 from dqlab.rules.states import State
 from tests.rules.conftest import RUN
 from tests.rules.test_halting import Halting
@@ -233,6 +233,28 @@ def test_failures_in_an_outage_are_nobodys_attempt_and_one_call_probes(desk: Any
     queue.ack(probe)
     assert leased(queue) > 100
     assert len(queue.shard.lanes[RUN].trouble) in (tried, tried - 1), "the probe may have been one of them"
+
+
+def test_an_answer_to_a_call_from_before_an_outage_does_not_end_it(desk: Any) -> None:
+    """It says nothing about the service of now, and all would be called in vain again."""
+    queue = desk(99)
+    queue.ack(queue.lease(1))
+    before, failing = queue.lease(1), queue.lease(30)
+    queue.clock.advance(0.5)
+    queue.settle(failing, *[FAIL] * 30, payloads=[AWAY] * 30)
+    queue.clock.advance(0.4)
+    queue.ack(before)
+
+    assert leased(queue) == 0
+
+
+def test_a_long_run_that_is_never_refused_remembers_a_second_of_answers() -> None:
+    """It kept one entry for each settlement."""
+    level = Level(Adaptive())
+    for at in range(10_000):
+        level.answered(1, at / 10, took=0.1, busy=True)
+
+    assert len(level._answers) <= 11
 
 
 def test_a_service_that_never_answered_is_no_outage(desk: Any) -> None:
