@@ -588,7 +588,7 @@ def test_what_a_killed_consumer_leaves_is_run_again_without_a_part_for_each(tmp_
         suspects = lab.snapshot().unacked.redelivered_10m
 
     assert values == list(range(30_000))
-    assert parts < suspects / 3 + 50, (parts, suspects)  # those of the other rows have 1,000 rows each
+    assert parts < suspects / 3 + 50, (parts, suspects)  # those of the other rows have 500 rows each
 
 
 def test_the_next_chunk_runs_while_a_part_is_written(queue: dq.QueuePool, tmp_path: Path) -> None:

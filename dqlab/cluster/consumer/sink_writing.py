@@ -34,10 +34,10 @@ __all__ = ["Calls", "Gathering", "Sinks"]
 
 logger = logging.getLogger("dqlab.consumer")
 
-FEWEST, EARLY, SHARE = 1_000, 25_000, 40
+FEWEST, EARLY, SHARE = 500, 25_000, 40
 """Fewest rows of a part, which grows with the run: after `EARLY` rows to 1/`SHARE` of the rows since then. The rows in
-hand of a killed consumer run again, and must stay a small share of the run, however fast it is. A part and its chunk
-cost about 7 ms, as much as 1,000 rows of a word count."""
+hand of a killed consumer run again, and must stay a small share of the run, however fast it is. A part costs a
+millisecond, and each row in it a microsecond."""
 PART_BYTES = 32 << 20
 """Bytes of pickled results above which a part is written."""
 SOONEST, SOON, LONGEST = 0.05, 1.0, 10.0
