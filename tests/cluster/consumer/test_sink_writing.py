@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.cluster.consumer import sink_writing
-from dqlab.cluster.consumer.running.chunk import Chunk, Done, Lease
+from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin
+from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.consumer.sink_writing import EARLY, FEWEST, SHARE, Gathering
 from dqlab.cluster.consumer.slot import portions_of
 from dqlab.cluster.transport.sealed import seal_value
@@ -61,12 +62,12 @@ class Bench:
         self.holds.append(why)
         return self.wanted
 
-    def chunk(self, n: int) -> tuple[Chunk, list[Done]]:
+    def chunk(self, n: int) -> tuple[Chunk, Columns]:
         frame = Frame.decode(Frame.encode([b"x"] * n, kind=Kind.ELEMENT, ordinal=100))
         chunk = Chunk(Lease(0, 1, 1, 60.0, sink=True), [1], [frame])
-        return chunk, [(at, Outcome.ACK, seal_value(at), None) for at in range(n)]
+        return chunk, Columns.of((at, Outcome.ACK, seal_value(at), None) for at in range(n))
 
-    async def keep(self, n: int) -> list[Done]:
+    async def keep(self, n: int) -> Columns:
         return await self.gathering.keep(*self.chunk(n))
 
 
@@ -89,7 +90,7 @@ def test_rows_of_several_chunks_are_one_part() -> None:
         kept = await asyncio.gather(*(bench.keep(20) for _ in range(5)))
 
         assert [len(values) for values in bench.shelf.parts.values()] == [100]
-        references = [done[2] for each in kept for done in each]
+        references = [reference for each in kept for reference in each.payloads]
         assert references == refer_all("p0", 100)
 
     played(scenario)
@@ -106,7 +107,7 @@ def test_rows_that_are_enough_wait_for_no_others() -> None:
         await asyncio.sleep(0.2)
         assert not late.done()  # a part of a large run may be larger
         await asyncio.wait_for(bench.keep(2 * FEWEST), 0.5)
-        assert len(await late) == FEWEST
+        assert len((await late).payloads) == FEWEST
 
     played(scenario)
 
@@ -186,11 +187,11 @@ def test_rows_that_are_no_longer_wanted_are_given_up(monkeypatch: pytest.MonkeyP
         cancelled = asyncio.ensure_future(bench.gathering.keep(chunk, done))
         await asyncio.sleep(0.1)
         chunk.cancel([(1, 4)])
-        assert [each[1] for each in await cancelled] == [Outcome.RETURN] * 3
+        assert (await cancelled).outcomes == [Outcome.RETURN] * 3
         assert bench.holds[-1] == ""
 
         bench.wanted = False
-        assert [each[1] for each in await bench.keep(2)] == [Outcome.RETURN] * 2
+        assert (await bench.keep(2)).outcomes == [Outcome.RETURN] * 2
         assert bench.gathering.idle
 
     played(scenario)
