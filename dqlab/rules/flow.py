@@ -307,7 +307,8 @@ class Flow:
         self.asked = said
         if self.level is not None:
             self.level.refuses(lease, next_lease, now)
-        if not after and (self.level is None or self.level.whole <= self.level.terms.min):
+        lowest = self.level is None or self.level.whole <= self.level.terms.min
+        if not after and lowest and now >= self.until:  # once for all calls that were in flight together
             after, self._alone = self._alone, min(ALONE_MOST, 2 * self._alone)
         self.until = max(self.until, now + after)
 

@@ -281,9 +281,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         max_messages_per_process : int, optional
             Start a new process after this many messages, for functions that leak.
         concurrency : "auto", int or Adaptive, optional
-            Most calls of this run at once, over all consumers. "auto", the default of coroutine functions unless the
-            queue has a `concurrency`: found out by what the service refuses, see `Adaptive`. Calls of a plain function
-            run in threads then.
+            Most calls of this run at once, over all consumers. "auto", the default of coroutine functions without a
+            sink unless the queue has a `concurrency`: found out by what the service refuses, see `Adaptive`. Calls of a
+            plain function run in threads then.
         limit : str or Limit, optional
             Most calls in a time, such as "500/min", over all consumers; every delivery counts, also a retry. A `Limit`
             has a name, by which the runs of a queue share it. The queue's shards divide it.
@@ -411,7 +411,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             limit=limit,
             budget=budget,
             shards=self.handle.shards,
-            default=self.consumer_options["concurrency"] == CONCURRENCY,
+            # Rows that wait for their part of a sink are in flight too: a level would hold back calls for them.
+            default=of_queue == CONCURRENCY and into is None,
         )
         return self.session.runs.map(
             self,

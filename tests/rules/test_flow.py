@@ -257,6 +257,14 @@ def test_a_long_run_that_is_never_refused_remembers_a_second_of_answers() -> Non
     assert len(level._answers) <= 11
 
 
+def test_calls_that_are_refused_together_wait_once(desk: Any) -> None:
+    """Each of a hundred doubled the wait of those before it."""
+    queue = desk(99)
+    settle(queue, 50, REFUSED, b"0.0 429")
+
+    assert queue.shard.next_deadline() == queue.clock.monotonic() + 1.0
+
+
 def test_a_service_that_never_answered_is_no_outage(desk: Any) -> None:
     """Its address may be wrong: the run would wait for ever, where `stop_if` says what fails."""
     queue = desk(100)
