@@ -70,7 +70,7 @@ class Batch:
 
 
 class Smaller(DqlabError):
-    """Raise it in a function of a batch to get the batch again in two halves; this is no failure of a document.
+    """Raise it in a function of a batch to have the batch called again in two halves. No document fails by it.
 
     A plain function need not: dqlab halves a batch that raises, until it has found the document to blame. A coroutine
     function, whose calls may cost money, is called again only for this. A batch of one document fails with it.
@@ -99,8 +99,8 @@ class Plan:
     """The function takes a list of documents."""
     logs: str | None = None
     """Of which documents output is kept: "all" or "none"; None: of those that failed or were slow."""
-    threads: bool | None = None
-    """Several calls of a plain function run at once, each in a thread of its consumer's process."""
+    threads: int | None = None
+    """Most calls of a plain function at once in one consumer's process, each in a thread."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
@@ -160,7 +160,7 @@ def planned(
     setup: Any = None,
     returns: Any = None,
     batch: Any = None,
-    threads: bool = False,
+    threads: int = 0,
     logs: Any = "failed",
 ) -> Plan:
     """Return the plan that the keywords of `map` ask for, or raise BadOption; nothing was submitted then."""

@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from dqlab.config import check_count
+from dqlab.errors import BadOption
 from dqlab.rules.budget import Budget, Purse
 
 __all__ = ["Adaptive", "Flow", "FlowTerms", "Level", "Outage", "Rate", "RateLimit", "pace_of", "why_shut"]
@@ -66,9 +68,6 @@ class Adaptive:
     max: int = 200
 
     def __post_init__(self) -> None:
-        from dqlab.config import check_count
-        from dqlab.errors import BadOption
-
         for name in ("min", "start", "max"):
             check_count(name, getattr(self, name))
         if not self.min <= self.start <= self.max:
@@ -97,6 +96,11 @@ class FlowTerms:
     """Of this shard."""
     budget: Budget | None = None
     """Of this shard."""
+
+    @property
+    def at_once(self) -> int:
+        """Most calls at once in this shard, or 0 for any number."""
+        return self.most or (0 if self.adaptive is None else self.adaptive.max)
 
     def record(self) -> dict[str, Any]:
         """Return plain data for a run record."""

@@ -398,8 +398,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             gpus=gpus,
             native=parsed_natively(documents),
         )
-        threads = concurrency is not None and not is_coroutine(called(fn))
-        if threads and process is not None:
+        plain = concurrency is not None and not is_coroutine(called(fn))
+        if plain and process is not None:
             problem = "is for threads and coroutines; a run in processes has one call in each: scale its consumers."
             raise BadOption(option="concurrency", value=concurrency, problem=problem)
         if budget is not None and (process is not None or batch is not None):
@@ -430,7 +430,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                 setup=setup,
                 returns=None if returns is None else declared(returns, batch=batch is not None),
                 batch=batch,
-                threads=threads,
+                threads=flow.at_once * self.handle.shards if plain and flow is not None else 0,
                 logs=logs,
             ),
         )

@@ -62,9 +62,9 @@ def test_calls_of_a_plain_function_run_at_once_in_threads(lab: dq.Lab) -> None:
         time.sleep(0.05)
         return began, time.monotonic()
 
-    calls = list(lab.map(ask, range(60), concurrency=8).results(timeout=60))
+    calls = list(lab.map(ask, range(160), concurrency=24).results(timeout=60))
 
-    assert 4 < max(sum(began <= at < ended for began, ended in calls) for at, _ in calls) <= 8
+    assert 16 < max(sum(began <= at < ended for began, ended in calls) for at, _ in calls) <= 24
 
 
 def test_a_limit_holds_and_can_be_changed_while_the_run_goes_on(lab: dq.Lab) -> None:

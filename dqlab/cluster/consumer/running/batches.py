@@ -208,7 +208,7 @@ class Batches:
                 break
 
     def _has_room(self, flight: BatchFlight) -> bool:
-        # Batches of two functions never run together: each may have objects, of which a slot keeps those of one.
+        # Batches of two functions never run together: a slot keeps the objects of one function only.
         if any(batch.flight.function != flight.function for batch in self._running):
             return False
         return len(self._running) < (self._concurrency if flight.wide else 1)
@@ -373,4 +373,4 @@ class Batches:
 
 
 KEPT = 16
-"""Runs of which a slot keeps how full their batches were."""
+"""A slot keeps for so many runs how full their batches were."""
