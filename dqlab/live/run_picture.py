@@ -234,7 +234,6 @@ def _consumer_words(stats: RunStats, focus: Focus) -> str:
     troubles = focus.snapshot.consumer_troubles if focus.snapshot is not None and not stats.resting else ""
     batch = stats.batch
     full = "" if batch is None else f", batches of {batch.size:,} (mean {batch.mean:,.3g})"
-    full += f", {one_line(stats.pace, 120)}" if stats.pace else ""
     return many(stats.consumers, "consumer") + full + (f", {troubles}" if troubles else "")
 
 
@@ -491,8 +490,17 @@ def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: 
     if face is Face.PAUSED and why.startswith("by "):
         return Notice(f"Paused {why}")
     if waits.text or why or not stats.only_put_off:
-        return waits if waits.text else Notice(why)
+        return waits if waits.text else Notice(why or _pace(stats))
     return Notice(f"{put_off_words(stats)} (dq.Later), to be run again when their time has come")
+
+
+def _pace(stats: RunStats) -> str:
+    """Return how the calls of a run that goes on are made, where it is not one after another as fast as they can."""
+    if stats.resting:
+        return ""
+    batch = stats.batch
+    full = "" if batch is None else f"batches of {batch.size:,}, {batch.mean:,.3g} on average"
+    return "; ".join(part for part in (full, one_line(stats.pace, 200)) if part)
 
 
 def _before_a_retry(stats: RunStats, focus: Focus) -> str:

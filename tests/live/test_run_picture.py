@@ -622,3 +622,11 @@ def test_a_run_that_ended_on_another_day_has_its_date(done: RunStats) -> None:
 
     assert view.ended == when
     assert [figure.value for figure in view.figures if figure.label == "Ended at"] == [when]
+
+
+def test_a_run_that_goes_on_says_how_its_calls_are_made(running: RunStats) -> None:
+    """The widget has no other place for it; once the run rests, nothing is called."""
+    paced = replace(running, why="", pace="12 calls at once; 3.2 of 20 eur spent", batch=BatchStats(16, 10, 152))
+
+    assert run_view(paced).notice.text == "batches of 16, 15.2 on average; 12 calls at once; 3.2 of 20 eur spent"
+    assert "calls" not in run_view(replace(paced, state=RunState.DONE)).notice.text
