@@ -85,7 +85,7 @@ def test_coroutines_that_raise_are_settled_at_once_in_whatever_order_they_end(la
 
     pool = lab.queue(queue_name)
     for _ in range(3):
-        run = pool.map(half_raise, range(500), retry=dq.Retry(0)).wait(timeout=20)
+        run = pool.map(half_raise, range(500), retry=dq.Retry(0), concurrency=100).wait(timeout=20)
         assert list(run.results(errors="skip")) == list(range(0, 500, 2))
         assert {letter.ordinal: letter.message for letter in run.failures()} == {
             x: f"about {x}" for x in range(1, 500, 2)
