@@ -120,7 +120,7 @@ def submit(line: Line, options: Namespace) -> Run:
                 max_messages_per_process=options.max_messages_per_process,
                 gpus=options.gpus,
                 concurrency=options.concurrency,
-                limit=options.limit,
+                limit=dict(options.limit) if options.limit else None,
                 budget=options.budget,
                 stop_if=options.stop_if,
                 rehearse=sample_for(options.rehearse, documents, yes=options.yes),

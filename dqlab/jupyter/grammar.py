@@ -282,7 +282,8 @@ def _submit() -> Command:
     command.add("--max-messages-per-process", type=int, metavar="N", help="start a new process after so many documents")
     at_once = "calls at once over all consumers; auto, for coroutines: as many as the service allows"
     command.add("--concurrency", type=_concurrency, metavar="N|auto", names=Names.NEW, help=at_once)
-    command.add("--limit", metavar="RATE", names=Names.NEW, help="most calls in a time, as 500/min or 20/s")
+    most = "most calls in a time, as 500/min or 20/s; tokens=200k/min for a unit that dq.spend names; may repeat"
+    command.add("--limit", type=_limit, action="append", metavar="RATE", names=Names.NEW, help=most)
     paid = "the most that all calls may cost, as '20 eur'; calls say with dq.spend what they cost"
     command.add("--budget", metavar="AMOUNT", names=Names.NEW, help=paid)
     seen = "devices that each call may use, or its share of one, as 0.5: each slot runs it in a process that sees these"
@@ -302,6 +303,11 @@ def _submit() -> Command:
     command.add("--on-existing", choices=["attach", "new", "retry-failed"], default="attach", help=there)
     command.add("--watch", action="store_true", help="show it while it runs")
     return _out(command.add("-w", "--wait", action="store_true", help="return when it is done"))
+
+
+def _limit(word: str) -> tuple[str, str]:
+    unit, _, rate = word.rpartition("=")
+    return unit or "calls", rate
 
 
 def _concurrency(word: str) -> int | str:

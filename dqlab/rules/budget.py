@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgpack
@@ -12,7 +12,7 @@ import msgpack
 from dqlab.errors import BadOption
 from dqlab.frame import Settlement
 
-__all__ = ["SPENT", "Budget", "Purse", "amounts_of"]
+__all__ = ["SPENT", "Budget", "Costs", "Purse", "amounts_of"]
 
 SPENT = "spent"
 """Name of the side column of settlements with what messages have spent."""
@@ -61,6 +61,21 @@ class Budget:
             raise BadOption(option="unit", value=self.unit, problem="must be a name, such as 'eur'.")
 
 
+class Costs:
+    """What the last calls have cost, and with that, what the next one may cost."""
+
+    def __init__(self, high: float | None = None) -> None:
+        self._last: deque[float] = deque(maxlen=RECENT)
+        self.high = high
+        """What nearly all of them have cost at most, or None where nothing says it."""
+
+    def add(self, costs: Sequence[float]) -> None:
+        """Note what calls have cost."""
+        if costs:
+            self._last.extend(costs)
+            self.high = sorted(self._last)[math.ceil(HIGH * len(self._last)) - 1]
+
+
 class Purse:
     """What is left of a budget."""
 
@@ -69,20 +84,17 @@ class Purse:
     def __init__(self, budget: Budget, spent: float = 0.0) -> None:
         self.budget = budget
         self.spent = spent
-        self._costs: deque[float] = deque(maxlen=RECENT)
+        self.costs = Costs()
 
     def pay(self, cost: float) -> None:
         """Note what a call has cost."""
         self.spent += cost
-        self._costs.append(cost)
+        self.costs.add([cost])
 
     @property
     def reserved(self) -> float | None:
         """What the next call may cost, or None where nothing says it."""
-        if self.budget.reserve is not None:
-            return self.budget.reserve
-        costs = sorted(self._costs)
-        return costs[math.ceil(HIGH * len(costs)) - 1] if costs else None
+        return self.costs.high if self.budget.reserve is None else self.budget.reserve
 
     def room(self) -> int | None:
         """Return how many calls may be in flight, or None for any number."""
@@ -102,6 +114,6 @@ class Purse:
 def amounts_of(settlement: Settlement, places: Iterable[int]) -> Iterator[dict[str, float]]:
     """Yield what the messages at some places of a settlement have spent, by unit."""
     rider = settlement.riders.get(SPENT)
-    for place in () if rider is None else places:
+    for place in places:
         entry = rider.get(place) if rider is not None else None
         yield {} if entry is None else msgpack.unpackb(entry)

@@ -199,10 +199,18 @@ class Settled(NamedTuple):
     """Newly acked messages, and the position of their stretch in the settlement's columns."""
     failed: tuple[Failed, ...] = ()
     """Newly accepted exceptions."""
+    put_off: tuple[int, ...] = ()
+    """Places of messages whose call neither gave a result nor failed, and is made again later."""
     duplicates: int = 0
     """Outcomes of messages that were settled before."""
     stale: int = 0
     """Outcomes of messages that are leased to another consumer, retried since, cancelled or unknown."""
+
+    @property
+    def called(self) -> list[int]:
+        """Places of all messages whose calls were accepted, whatever came of them."""
+        answered = [at + i for piece, at in self.results for i in range(piece.n)]
+        return [*answered, *(failed.at for failed in self.failed), *self.put_off]
 
 
 class Settling:
@@ -229,6 +237,7 @@ class Settling:
         self._next_lease = next_lease
         self._results: list[tuple[Piece, int]] = []
         self._failed: list[Failed] = []
+        self._put_off: list[int] = []
         self._duplicates = 0
         self._stale = 0
         self.processed = 0
@@ -241,7 +250,7 @@ class Settling:
             for start, stop, outcome in stretches(outcomes, at, at + n):
                 self._stretch(first + start - at, first + stop - at, _OUTCOMES[outcome], start)
             at += n
-        return Settled(tuple(self._results), tuple(self._failed), self._duplicates, self._stale)
+        return Settled(tuple(self._results), tuple(self._failed), tuple(self._put_off), self._duplicates, self._stale)
 
     def _stretch(self, lo: int, hi: int, outcome: Outcome, at: int) -> None:
         """Judge ids ``[lo, hi)``, which all have the same outcome and start at position `at`."""
@@ -336,6 +345,7 @@ class Settling:
         if self._held_back(outcome, entry) and not early:
             suspect = self._lease is not None and self._lease.suspect
             self._lane.move(batch, index, index + 1, State.READY, suspect=suspect)
+            self._put_off.append(at)
             return
         dead = fail(
             self._lane,
@@ -349,5 +359,7 @@ class Settling:
             random=self._random,
         )
         self.processed += 1
-        if outcome not in (Outcome.NACK, Outcome.REFUSED):
+        if outcome in (Outcome.NACK, Outcome.REFUSED):
+            self._put_off.append(at)
+        else:
             self._failed.append(Failed(batch.first + index, batch.ordinal + index, at, dead))

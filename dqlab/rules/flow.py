@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from dqlab.config import check_count
 from dqlab.errors import BadOption
-from dqlab.rules.budget import Budget, Purse
+from dqlab.rules.budget import Budget, Costs, Purse
 
-__all__ = ["Adaptive", "Flow", "FlowTerms", "Level", "Outage", "Rate", "RateLimit", "pace_of", "why_shut"]
+__all__ = ["CALLS", "Adaptive", "Flow", "FlowTerms", "Level", "Outage", "Rate", "RateLimit", "pace_of", "why_shut"]
 
+CALLS = "calls"
+"""Unit of limits of calls; other units are those that `dqlab.spend` names."""
 CALM = 1.0
 """Seconds without a refusal after which a level grows again."""
 SEARCH, GROWTH = 0.2, 0.02
@@ -76,13 +79,14 @@ class Adaptive:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """So many calls in so many seconds."""
+    """So much of a unit in so many seconds."""
 
-    calls: float
+    amount: float
     period: float
     """Seconds."""
     name: str = ""
     """Lanes of a shard with limits of one name share one bucket; "" is its lane's own."""
+    unit: str = CALLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +96,8 @@ class FlowTerms:
     adaptive: Adaptive | None = None
     most: int | None = None
     """Calls at once in this shard."""
-    rate: RateLimit | None = None
-    """Of this shard."""
+    rates: tuple[RateLimit, ...] = ()
+    """Of this shard, each of another unit."""
     budget: Budget | None = None
     """Of this shard."""
 
@@ -104,47 +108,84 @@ class FlowTerms:
 
     def record(self) -> dict[str, Any]:
         """Return plain data for a run record."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value not in (None, ())}
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Self:
         """Return the terms in a run record."""
-        adaptive, rate, budget = record.get("adaptive"), record.get("rate"), record.get("budget")
+        adaptive, budget = record.get("adaptive"), record.get("budget")
+        alone = record.get("rate")  # of earlier stores: one, of calls
+        rates = [] if alone is None else [RateLimit(alone["calls"], alone["period"], alone["name"])]
         return cls(
             None if adaptive is None else Adaptive(**adaptive),
             record.get("most"),
-            None if rate is None else RateLimit(**rate),
+            (*rates, *(RateLimit(**rate) for rate in record.get("rates", ()))),
             None if budget is None else Budget(**budget),
         )
 
 
 class Rate:
-    """A token bucket that never lets more calls through in its period than it says."""
+    """A token bucket that never lets more through in its period than it says.
+
+    A call takes its tokens when it is leased. Of calls that is one; of another unit, nearly the most that the last
+    calls have cost, and when the call has ended, the rest is given back, or what was missing is taken. What a lease
+    has taken that ends without an outcome stays taken: its calls may have been made.
+    """
 
     def __init__(self, limit: RateLimit, now: float) -> None:
-        self._tokens, self._at, self._room, self._speed = 1.0, now, 1.0, 0.0
-        self.tune(limit, now)
+        self.limit, self._tokens, self._at, self._most, self._speed = limit, 0.0, now, 0.0, 0.0
+        self.costs = Costs(1.0 if limit.unit == CALLS else None)
+        self._size(now)
+        self._tokens = self.costs.high or 0.0
 
-    def tune(self, limit: RateLimit, now: float) -> None:
-        """Let so many calls through from now on."""
-        self._tokens, self._at = min(1.0, self.tokens(now)), now
-        self.limit = limit
+    def _size(self, now: float) -> None:
+        self._tokens, self._at = self.tokens(now), max(now, self._at)
         # Calls that timers missed are made up for, but only a few, and these are taken off the rate: a full bucket and
         # a period's refill together are what the limit allows.
-        self._room = 1.0 + limit.calls * min(LATENESS_SHARE, LATENESS / limit.period)
-        self._speed = max(limit.calls - self._room, limit.calls / 2) / limit.period
+        amount, period = self.limit.amount, self.limit.period
+        self._most = (self.costs.high or 0.0) + amount * min(LATENESS_SHARE, LATENESS / period)
+        self._speed = max(amount - self._most, amount / 2) / period
+
+    def tune(self, limit: RateLimit, now: float) -> None:
+        """Let so much through from now on."""
+        self._tokens, self._at = min(self.costs.high or 0.0, self.tokens(now)), max(now, self._at)
+        self.limit = limit
+        self._size(now)
 
     def tokens(self, now: float) -> float:
-        """Return how many calls may begin now."""
-        return min(self._room, self._tokens + max(0.0, now - self._at) * self._speed)
+        """Return how much calls that begin now may cost."""
+        return min(self._most, self._tokens + max(0.0, now - self._at) * self._speed)
 
-    def take(self, n: int, now: float) -> None:
-        """Note that `n` calls begin."""
-        self._tokens, self._at = self.tokens(now) - n, max(now, self._at)
+    def room(self, now: float, leased: int) -> int | None:
+        """Return how many calls may begin now besides those that are leased, or None for any number."""
+        cost = self.costs.high
+        if cost is None:
+            return 1 - leased  # what the first call costs says how many more there may be
+        tokens = self.tokens(now) + 1e-9
+        return math.floor(tokens / cost) if cost else None if tokens >= 0 else 0
+
+    def take(self, n: int, now: float) -> float:
+        """Note that `n` calls begin, and return what was taken for each."""
+        each = self.costs.high or 0.0
+        self._tokens, self._at = self.tokens(now) - n * each, max(now, self._at)
+        return each
+
+    def settle(self, costs: Sequence[float], taken: float, now: float) -> None:
+        """Note what calls have cost for which so much was taken."""
+        self._tokens, self._at = self.tokens(now) + taken - sum(costs), max(now, self._at)
+        self.costs.add(costs)
+        self._size(now)
 
     def opens(self, now: float) -> float:
         """Return when the next call may begin."""
-        return now + max(0.0, 1.0 - self.tokens(now)) / self._speed
+        return now + max(0.0, (self.costs.high or 0.0) - self.tokens(now)) / self._speed
+
+    @property
+    def words(self) -> str:
+        """It in words, such as "500 calls in 60 s"."""
+        limit = self.limit
+        silent = "" if self.costs.high is None or self.costs.high else f", but dq.spend has named no {limit.unit}"
+        return f"{limit.amount:,.10g} {limit.unit} in {limit.period:g} s{silent}"
 
 
 class Level:
@@ -244,11 +285,13 @@ class Outage:
 class Flow:
     """What holds back the messages of one lane."""
 
-    def __init__(self, terms: FlowTerms, rate: Rate | None = None, *, proven: bool = False) -> None:
+    def __init__(self, terms: FlowTerms, rates: Sequence[Rate] = (), *, proven: bool = False) -> None:
         self.terms = terms
         self.level = None if terms.adaptive is None else Level(terms.adaptive)
-        self.rate = rate
-        """The bucket of `terms.rate`, which other lanes may share."""
+        self.rates = rates
+        """The buckets of `terms.rates`, which other lanes may share."""
+        self.metered = [rate for rate in rates if rate.limit.unit != CALLS]
+        """Those that calls pay into when they have ended."""
         self.purse = None if terms.budget is None else Purse(terms.budget)
         self.outage = Outage(proven=proven)
         self.until = 0.0
@@ -275,8 +318,7 @@ class Flow:
         level = None if self.level is None else self.level.whole
         paid = None if self.purse is None else self.purse.room()
         rooms = [most - leased for most in (self.terms.most, level, paid) if most is not None]
-        if self.rate is not None:
-            rooms.append(math.floor(self.rate.tokens(now) + 1e-9))
+        rooms += [most for rate in self.rates if (most := rate.room(now, leased)) is not None]
         return max(0, min(rooms)) if rooms else None
 
     def opens(self, now: float, leased: int) -> float | None:
@@ -284,18 +326,22 @@ class Flow:
         dues = [self.until] if now < self.until else []
         if self.outage.why and leased == 0:
             dues.append(self.outage.probe_at)
-        if self.rate is not None:
-            dues.append(self.rate.opens(now))
+        dues += [rate.opens(now) for rate in self.rates]
         return max((due for due in dues if due > now), default=None)
 
     def spent_up(self, leased: int) -> bool:
         """Return whether the budget pays for no further call, and none is in flight."""
         return self.purse is not None and leased == 0 and self.purse.room() == 0
 
-    def take(self, n: int, now: float) -> None:
-        """Note that `n` messages are leased."""
-        if self.rate is not None:
-            self.rate.take(n, now)
+    def take(self, n: int, now: float) -> Mapping[str, float]:
+        """Note that `n` messages are leased, and return what was taken for each, by unit."""
+        return {rate.limit.unit: rate.take(n, now) for rate in self.rates}
+
+    def settle(self, amounts: Sequence[Mapping[str, float]], taken: Mapping[str, float], n: int, now: float) -> None:
+        """Note what calls have cost, when `n` messages are back for each of which so much was taken."""
+        for rate in self.metered:
+            unit = rate.limit.unit
+            rate.settle([spent.get(unit, 0.0) for spent in amounts], n * taken.get(unit, 0.0), now)
 
     def answered(self, n: int, now: float, *, took: float, leased: int) -> None:
         """Note `n` results, `took` seconds after their lease, when `leased` messages still are."""
@@ -346,8 +392,7 @@ def pace_of(flow: Flow) -> str:
         parts.append(f"{flow.level.whole} calls at once{refused}")
     if flow.terms.most is not None:
         parts.append(f"{flow.terms.most} calls at once")
-    if flow.rate is not None:
-        parts.append(f"{flow.rate.limit.calls:g} calls in {flow.rate.limit.period:g} s")
+    parts += [rate.words for rate in flow.rates]
     if flow.purse is not None:
         parts.append(flow.purse.words)
     return "; ".join(parts)

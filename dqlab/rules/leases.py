@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sortedcontainers import SortedList
@@ -58,6 +59,8 @@ class Lease:
     """Estimated seconds per message, charged to the lane in advance."""
     remaining: Ranges
     """Ids that are not settled yet."""
+    taken: Mapping[str, float]
+    """What limits were charged in advance for each message, by unit."""
     early: bool = False
     """Acked early: none of these messages is delivered again, unless its consumer returns it untouched."""
     renewals: int = 0
@@ -103,6 +106,7 @@ class Leases(Mapping[int, Lease]):
         timeout: float,
         suspect: bool,
         price: float,
+        taken: Mapping[str, float] = MappingProxyType({}),
         id: int | None = None,
     ) -> Lease:
         """Open a lease over the pieces."""
@@ -111,7 +115,7 @@ class Leases(Mapping[int, Lease]):
         if id is None:  # a consumer that takes back a lease of an earlier epoch keeps its id
             id, self.next_id = self.next_id, self.next_id + 1
         receipt = id, consumer, run, tuple(pieces), now, deadline, timeout
-        lease = Lease(*receipt, suspect, price, remaining)
+        lease = Lease(*receipt, suspect, price, remaining, taken)
         self._by_id[lease.id] = lease
         self._by_consumer.setdefault(consumer, {})[lease.id] = lease
         self._deadlines.add((deadline, lease.id))

@@ -216,8 +216,7 @@ class Ledger:
             if book.unwanted:
                 self._forget_unwanted(book, stretch.piece.ordinal, stretch.piece.ordinal + stretch.piece.n)
         if SPENT in settlement.riders:
-            places = [at + i for piece, at in settled.results for i in range(piece.n)]
-            for amounts in amounts_of(settlement, [*places, *(failed.at for failed in settled.failed)]):
+            for amounts in amounts_of(settlement, settled.called):
                 book.pay(amounts)
         for failed in settled.failed:
             entry = bytes(settlement.entry(failed.at))

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from dqlab.clock import Clock
 from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Frame, Settlement
+from dqlab.rules.budget import amounts_of
 from dqlab.rules.deliveries import Settled, Settling, end_lease
 from dqlab.rules.flow import Flow, FlowTerms, Rate
 from dqlab.rules.ids import END, first_id
@@ -88,7 +89,7 @@ class Shard:
         self.producers = Producers()
         self.fairness = Fairness()
         self.next_id = first_id(index, first_sequence)
-        self._rates: dict[str, Rate] = {}  # limits that lanes share, by name
+        self._rates: dict[tuple[str, str], Rate] = {}  # limits that lanes share, by name and unit
         # Leases that ended by expiry or by their consumer's death, and messages that were redelivered.
         self.leases_lost = self.redelivered = 0
 
@@ -236,8 +237,7 @@ class Shard:
         id: int | None = None,
     ) -> Lease:
         count, flow = sum(piece.n for piece in pieces), self.lanes[run].flow
-        if flow is not None:
-            flow.take(count, self.clock.monotonic())
+        taken = _NOTHING if flow is None else flow.take(count, self.clock.monotonic())
         price = self.fairness.price(run, count)
         self.fairness.charge(run, price * count)
         return self.leases.grant(
@@ -248,6 +248,7 @@ class Shard:
             timeout=self.lanes[run].visibility_timeout,
             suspect=suspect,
             price=price,
+            taken=taken,
             id=id,
         )
 
@@ -310,6 +311,10 @@ class Shard:
         if settling.processed:
             self.fairness.charge(run, settlement.busy_s)
             self.fairness.learn(run, settlement.busy_s, settling.processed)
+        if lane.flow is not None and lane.flow.metered:
+            amounts = list(amounts_of(settlement, settled.called))
+            back, taken = (0, _NOTHING) if lease is None else (held - lease.remaining.size, lease.taken)
+            lane.flow.settle(amounts, taken, back, self.clock.monotonic())
         if lease is not None:
             self.fairness.charge(run, -lease.price * (held - lease.remaining.size))
             if not lease.remaining:
@@ -361,17 +366,19 @@ class Shard:
 
     def set_flow(self, run: bytes, terms: FlowTerms) -> None:
         """Hold a run's messages back as these terms say, from now on."""
-        now, limit, rate = self.clock.monotonic(), terms.rate, None
-        if limit is not None:
-            rate = self._rates.get(limit.name) if limit.name else None
-            if rate is None:
-                rate = Rate(limit, now)
-            else:
-                rate.tune(limit, now)
+        now, lane = self.clock.monotonic(), self.lane(run)
+        before, rates = lane.flow, list[Rate]()
+        own = {rate.limit.unit: rate for rate in (before.rates if before else ()) if not rate.limit.name}
+        for limit in terms.rates:
+            rate = self._rates.get((limit.name, limit.unit)) if limit.name else own.get(limit.unit)
+            rate = rate or Rate(limit, now)
+            rate.tune(limit, now)
+            rates.append(rate)
             if limit.name:
-                self._rates[limit.name] = rate
-        lane = self.lane(run)
-        lane.flow = Flow(terms, rate, proven=lane.counts[State.ACKED] > 0)
+                self._rates[limit.name, limit.unit] = rate
+        lane.flow = Flow(terms, rates, proven=lane.counts[State.ACKED] > 0)
+        if before is not None and before.terms.adaptive == terms.adaptive:
+            lane.flow.level = before.level  # what was found out stays
         self.activity.touch(run)
 
     def seal_lane(self, run: bytes, total: int) -> None:

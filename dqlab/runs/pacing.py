@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -12,9 +12,9 @@ from dqlab.cluster.transport.isolation import is_coroutine
 from dqlab.config import check_count, check_name
 from dqlab.errors import BadOption
 from dqlab.rules.budget import Budget
-from dqlab.rules.flow import Adaptive, FlowTerms, RateLimit
+from dqlab.rules.flow import CALLS, Adaptive, FlowTerms, RateLimit
 
-__all__ = ["BudgetOption", "Concurrency", "Limit", "LimitOption", "flow_terms", "shared_budget", "shared_rate"]
+__all__ = ["BudgetOption", "Concurrency", "Limit", "LimitOption", "flow_terms", "shared_budget", "shared_rates"]
 
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kM]?)\s*(?:/|\s+per\s+)\s*([a-z]+)\s*")
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)([kM]?)\s+([^\W\d]\w*)\s*")
@@ -24,57 +24,72 @@ _PERIODS |= {"d": 86400.0, "day": 86400.0}
 _WRITTEN = "is written like '500/min', '20/s' or '10k/hour'."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Limit:
-    """So many calls in a time, for all runs of a queue that name it.
+    """So many calls, and so much of other units, in a time, for all runs of a queue that name it.
 
     Parameters
     ----------
     name : str
         Runs of one queue with limits of this name share one. If they give different rates, the last one holds for all.
-    calls : str
-        How many calls in which time, such as "500/min"; the time is s, min, h or d.
+    **rates : str
+        How much in which time, such as ``calls="500/min"``; the time is s, min, h or d. Other units than calls are
+        those that `dqlab.spend` names, such as ``tokens="200k/min"``: for a call in flight, what 95 % of the last 200
+        calls have cost is put aside, and the first call runs alone. So a time has more than its limit at most by what
+        the calls in flight cost besides what was put aside for them.
 
     Raises
     ------
     BadOption
-        `calls` is not such a rate, or is not above zero.
+        There is no rate, or one is not such a rate, or is not above zero.
 
     Examples
     --------
-    >>> openai = dq.Limit("openai", calls="500/min")
+    >>> openai = dq.Limit("openai", calls="500/min", tokens="200k/min")
     >>> run = lab.map(ask, papers, limit=openai)
     >>> other = lab.map(summarise, papers, limit=openai)
     """
 
     name: str
-    calls: str
+    rates: Mapping[str, str]
 
-    def __post_init__(self) -> None:
-        check_name(self.name, kind="limit")
-        rate_of(self.calls)
+    def __init__(self, name: str, **rates: str) -> None:
+        check_name(name, kind="limit")
+        _rates_of(rates)
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "rates", rates)
 
 
 Concurrency: TypeAlias = Literal["auto"] | int | Adaptive
-LimitOption: TypeAlias = str | Limit
+LimitOption: TypeAlias = str | Mapping[str, str] | Limit
 BudgetOption: TypeAlias = str | Budget
 
 
-def rate_of(text: object, name: str = "") -> RateLimit:
+def _rates_of(rates: object, name: str = "") -> tuple[RateLimit, ...]:
+    """Return the rates of a limit by unit, or raise BadOption."""
+    if not (isinstance(rates, Mapping) and rates and all(str(unit).isidentifier() for unit in rates)):
+        raise BadOption(
+            option="limit", value=rates, problem="names no unit: {'calls': '500/min', 'tokens': '200k/min'}."
+        )
+    return tuple(_rate_of(rate, name, unit) for unit, rate in rates.items())
+
+
+def _rate_of(text: object, name: str, unit: str) -> RateLimit:
     """Return a rate that is written as "500/min", or raise BadOption."""
     found = _RATE.fullmatch(text) if isinstance(text, str) else None
     if found is None or found[3] not in _PERIODS:
         raise BadOption(option="limit", value=text, problem=_WRITTEN)
-    calls = float(found[1]) * _TIMES[found[2]]
-    if not 0 < calls < math.inf:
+    amount = float(found[1]) * _TIMES[found[2]]
+    if not 0 < amount < math.inf:
         raise BadOption(option="limit", value=text, problem="has to be above zero: pause the run with run.pause().")
-    return RateLimit(calls, _PERIODS[found[3]], name)
+    return RateLimit(amount, _PERIODS[found[3]], name, unit)
 
 
-def shared_rate(limit: LimitOption, shards: int) -> RateLimit:
+def shared_rates(limit: LimitOption, shards: int) -> tuple[RateLimit, ...]:
     """Return the part of a limit that each of a queue's shards keeps to, or raise BadOption."""
-    rate = rate_of(limit.calls, limit.name) if isinstance(limit, Limit) else rate_of(limit)
-    return replace(rate, calls=rate.calls / shards)
+    name, rates = (limit.name, limit.rates) if isinstance(limit, Limit) else ("", limit)
+    units = _rates_of(rates if isinstance(rates, Mapping) else {CALLS: rates}, name)
+    return tuple(replace(rate, amount=rate.amount / shards) for rate in units)
 
 
 def shared_budget(budget: BudgetOption, shards: int) -> Budget:
@@ -103,7 +118,7 @@ def flow_terms(
     """
     if concurrency is None and default and is_coroutine(fn):
         concurrency = "auto"
-    adaptive = most = rate = None
+    adaptive = most = None
     if concurrency == "auto":
         adaptive = Adaptive()
     elif isinstance(concurrency, Adaptive):
@@ -114,7 +129,6 @@ def flow_terms(
     if adaptive is not None and shards > 1:
         parts = (max(1, number // shards) for number in (adaptive.min, adaptive.start, adaptive.max))
         adaptive = Adaptive(*parts)
-    if limit is not None:
-        rate = shared_rate(limit, shards)
-    terms = FlowTerms(adaptive, most, rate, None if budget is None else shared_budget(budget, shards))
+    rates = () if limit is None else shared_rates(limit, shards)
+    terms = FlowTerms(adaptive, most, rates, None if budget is None else shared_budget(budget, shards))
     return None if terms == FlowTerms() else terms

@@ -284,9 +284,10 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             Most calls of this run at once, over all consumers. "auto", the default of coroutine functions without a
             sink unless the queue has a `concurrency`: found out by what the service refuses, see `Adaptive`. Calls of a
             plain function run in threads then.
-        limit : str or Limit, optional
-            Most calls in a time, such as "500/min", over all consumers; every delivery counts, also a retry. A `Limit`
-            has a name, by which the runs of a queue share it. The queue's shards divide it.
+        limit : str, mapping or Limit, optional
+            Most calls in a time, such as "500/min", over all consumers; every delivery counts, also a retry. By unit,
+            as ``{"calls": "500/min", "tokens": "200k/min"}``, also what calls say with `dqlab.spend`, see `Limit`,
+            which also has a name, by which the runs of a queue share it. The queue's shards divide it.
         budget : str or Budget, optional
             The most that the calls of this run may cost together, such as "20 eur", as they say with `dqlab.spend`. The
             run pauses itself when the rest pays for no further call, see `Budget`; ``run.budget("30 eur")`` goes on.

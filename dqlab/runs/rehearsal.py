@@ -15,7 +15,7 @@ from dqlab.config import check_count
 from dqlab.errors import BadOption
 from dqlab.imports import import_whole
 from dqlab.numbers import many
-from dqlab.rules.flow import FlowTerms
+from dqlab.rules.flow import CALLS, FlowTerms
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.runs.failures import DeadLetter, Failures
@@ -135,10 +135,11 @@ class Rehearsal:
         )
         took = run.stats().elapsed if progress.rehearsed else None  # afterwards, it is the time of the whole run
         flow = FlowTerms.of(progress.record.flow or {})
-        rate, slots = flow.rate, max(1, progress.consumers)
+        slots = max(1, progress.consumers)
         if flow.adaptive is not None:  # how many calls a service takes is not seen in a few
             slots = flow.adaptive.max * len(progress.shards)
-        a_second = math.inf if rate is None else len(progress.shards) * rate.calls / rate.period
+        calls = [rate.amount / rate.period for rate in flow.rates if rate.unit == CALLS]
+        a_second = min((len(progress.shards) * each for each in calls), default=math.inf)
         made = cls(run, drawn, tried, slots=slots, a_second=a_second, took=took)
         made._bound = "computing" if flow.adaptive is None else "what its service allows"
         return made

@@ -57,7 +57,7 @@ from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.one_document import Slowest
-from dqlab.runs.pacing import BudgetOption, LimitOption, shared_budget, shared_rate
+from dqlab.runs.pacing import BudgetOption, LimitOption, shared_budget, shared_rates
 from dqlab.runs.rehearsal import Rehearsal
 from dqlab.runs.results import InPlace, Results, check_errors
 from dqlab.runs.run_wait import RunWait
@@ -241,7 +241,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         >>> run = lab.map(ask, papers, limit="500/min").limit("300/min")
         """
         before = FlowTerms.of(self._progress().record.flow or {})
-        terms = replace(before, rate=shared_rate(limit, self.handle.shards))
+        terms = replace(before, rates=shared_rates(limit, self.handle.shards))
         self.handle.link.sync(self.handle.order(Pace(self.id, terms.record())))
         return self
 

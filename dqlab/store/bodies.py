@@ -119,6 +119,7 @@ class Ruling:
     acked: tuple[tuple[Piece, int], ...]
     failed: tuple[Failed, ...]
     moves: tuple[Move, ...]
+    put_off: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, settled: Settled, moves: Sequence[Move]) -> Ruling:
@@ -129,20 +130,21 @@ class Ruling:
             if move.counts is not None and move.lo in at:
                 move = move._replace(counts=move.counts._replace(failure=at[move.lo]))
             named.append(move)
-        return cls(settled.results, settled.failed, tuple(named))
+        return cls(settled.results, settled.failed, tuple(named), settled.put_off)
 
     def pack(self) -> bytes:
         """Return its bytes."""
-        return pack_plain([[[*piece, at] for piece, at in self.acked], self.failed, self.moves])
+        return pack_plain([[[*piece, at] for piece, at in self.acked], self.failed, self.moves, self.put_off])
 
     @classmethod
     def unpack(cls, blob: bytes) -> Ruling:
         """Return the ruling that `pack` made bytes of."""
-        acked, failed, moves = unpack_plain(blob)
+        acked, failed, moves, *put_off = unpack_plain(blob)  # earlier stores lack the last one
         return cls(
             tuple((Piece(first, ordinal, n), at) for first, ordinal, n, at in acked),
             tuple(Failed(*row) for row in failed),
             tuple(map(Move.from_list, moves)),
+            tuple(put_off[0]) if put_off else (),
         )
 
 

@@ -151,7 +151,8 @@ class Replay:
             elapsed = self._elapsed(record)
             for move in ruling.moves:
                 self._move(move, settlement, elapsed)
-        settled = Settled(tuple(acked), () if ruling is None or copied else ruling.failed)
+        failed, put_off = ((), ()) if ruling is None or copied else (ruling.failed, ruling.put_off)
+        settled = Settled(tuple(acked), failed, put_off)
         self.ledger.record(settlement, settled, [Stretch(piece, place, at) for piece, at in acked])
         self._note_end(settlement.run, record)
 

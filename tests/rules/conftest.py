@@ -75,6 +75,7 @@ class Desk:
         run: bytes | None = None,
         epoch: int | None = None,
         busy_s: float = 0.0,
+        riders: dict[str, dict[int, bytes]] | None = None,
     ) -> Settlement:
         """Outcomes of a lease's messages in order, or of `ids`."""
         if ids is None:
@@ -88,6 +89,7 @@ class Desk:
             epoch=self.shard.epoch if epoch is None else epoch,
             lease=0 if lease is None else lease.id,
             busy_s=busy_s,
+            riders=riders,
         )
         return Settlement.decode(blob)
 

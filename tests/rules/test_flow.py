@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from dqlab.errors import BadOption
 from dqlab.failures.failure import Failure
 from dqlab.frame import Outcome
+from dqlab.rules.budget import SPENT
 from dqlab.rules.flow import Adaptive, Flow, FlowTerms, Level, Rate, RateLimit
 from dqlab.rules.states import State
 from tests.rules.conftest import RUN
@@ -42,7 +45,7 @@ class Service:
         seed: int = 0,
     ) -> None:
         self.rate, self.burst, self.answers_in, self.away, self.random = rate, burst, answers_in, away, Random(seed)
-        self.flow = Flow(terms, None if terms.rate is None else Rate(terms.rate, 0.0))
+        self.flow = Flow(terms, [Rate(limit, 0.0) for limit in terms.rates])
         self.n, self.todo, self.done, self.refused, self.dead, self.calls_away = n, deque(range(n)), 0, 0, 0, 0
         self.began: list[float] = []
         self._tokens, self._at, self._leased, self._numbers = burst, 0.0, 0, count()
@@ -140,7 +143,7 @@ def test_an_outage_costs_no_document_and_few_calls(seconds: float) -> None:
 
 def test_a_rate_is_kept_without_a_refusal() -> None:
     """What the service allows in a second is what it gets, nearly."""
-    service = Service(FlowTerms(rate=RateLimit(200, 1.0)), n=2000)
+    service = Service(FlowTerms(rates=(RateLimit(200, 1.0),)), n=2000)
 
     assert service.run() < 1.08 * 2000 / 200
     assert service.refused == 0
@@ -161,6 +164,86 @@ def test_no_window_has_more_calls_than_the_rate_allows(
     for start, at in enumerate(began):
         inside = sum(at <= other < at + period for other in began[start:])
         assert inside <= max(1, calls)
+
+
+@given(
+    amount=st.floats(1, 1e4),
+    low=st.floats(0.001, 0.2),
+    spread=st.floats(0, 0.2),
+    asks=st.lists(st.tuples(st.floats(0, 30), st.integers(1, 9), st.floats(0, 1), st.floats(0, 9)), max_size=150),
+)
+def test_no_window_costs_more_than_the_limit_but_by_what_was_put_aside_too_little(
+    amount: float, low: float, spread: float, asks: list[tuple[float, int, float, float]]
+) -> None:
+    """Calls of one price never do; and a call costs what it says when it has ended."""
+    rate, now, period = Rate(RateLimit(amount, 60.0, unit="tokens"), 0.0), 0.0, 60.0
+    began, flying, missed = list[tuple[float, float]](), list[tuple[float, int, float, float]](), 0.0
+    for wait, wanted, share, lasts in asks:
+        now += wait
+        for each in [each for each in flying if each[0] <= now]:
+            flying.remove(each)
+            rate.settle([each[2]] * each[1], each[1] * each[3], now)
+        n, cost = min(wanted, rate.room(now, sum(each[1] for each in flying)) or 0), amount * (low + share * spread)
+        if n > 0:
+            taken = rate.take(n, now)
+            missed += n * abs(cost - taken)
+            began.append((now, n * cost))
+            flying.append((now + lasts, n, cost, taken))
+    for at, _ in began:
+        inside = sum(cost for other, cost in began if at <= other < at + period)
+        assert inside <= amount * (1 + 1e-9) + missed
+
+
+def test_a_limit_of_tokens_is_used_and_kept_from_the_first_call_on(desk: Any) -> None:
+    """Calls of 100 tokens, 6,000 a minute: one a second, and what a consumer had that died stays taken."""
+    queue, leases = desk(500, FlowTerms(rates=(RateLimit(6000, 60.0, unit="tokens"),))), deque[tuple[float, Any]]()
+    began: list[float] = []
+    for tick in range(3000):
+        queue.clock.advance(0.1)
+        if leases and leases[0][0] <= tick:
+            lease = leases.popleft()[1]
+            spent = {at: msgpack.packb({"tokens": 100}) for at in range(len(queue.ids(lease)))}
+            queue.settle(lease, *[ACK] * len(spent), riders={SPENT: spent})
+        lease = queue.shard.lease("c", 50)
+        if lease is not None:
+            began += [tick / 10] * len(queue.ids(lease))
+            if tick == 1500:
+                queue.shard.release("c")
+                leases.clear()
+            else:
+                leases.append((tick + 20, lease))
+    inside = [sum(at <= other < at + 60 for other in began) for at in began]
+
+    assert max(inside) <= 60
+    assert len(began) > 0.95 * 300 - 5
+
+
+def test_a_limit_of_what_no_call_names_is_told(desk: Any) -> None:
+    """It would hold nothing back in silence."""
+    queue = desk(9, FlowTerms(rates=(RateLimit(6000, 60.0, unit="tokens"),)))
+    assert leased(queue) == 1, "what a call costs is not known"
+    queue.shard.release("c")
+    queue.ack(queue.lease(1))
+
+    assert leased(queue) == 8
+    assert queue.ledger.book(RUN).report(RUN, 0.0).pace == "6,000 tokens in 60 s, but dq.spend has named no tokens"
+
+
+def test_another_limit_keeps_what_was_found_out(desk: Any) -> None:
+    """The level that a service allows, and what calls cost."""
+    both = FlowTerms(adaptive=Adaptive(), rates=(RateLimit(60, 60.0),))
+    queue = desk(9, both)
+    queue.shard.lanes[RUN].flow.level.level = 3.0
+    queue.ledger.order("flow", RUN, {"flow": replace(both, rates=(RateLimit(30, 60.0),)).record()})
+
+    assert queue.shard.lanes[RUN].flow.level.whole == 3
+
+
+def test_terms_of_earlier_stores_are_read() -> None:
+    """They have one limit, of calls."""
+    record = {"rate": {"calls": 5.0, "period": 60.0, "name": "llm"}}
+
+    assert FlowTerms.of(record) == FlowTerms(rates=(RateLimit(5.0, 60.0, "llm"),))
 
 
 def leased(desk: Halting, n: int = 1000) -> int:
@@ -302,7 +385,7 @@ def test_later_holds_all_of_a_limited_run_unless_it_is_about_one_message(
 
 def test_lanes_that_name_one_limit_share_it(desk: Any) -> None:
     """Two runs that call one service are one customer there."""
-    queue, other = desk(50, FlowTerms(rate=RateLimit(60, 60.0, "llm"))), b"another-run-----"
+    queue, other = desk(50, FlowTerms(rates=(RateLimit(60, 60.0, "llm"),))), b"another-run-----"
     queue.ledger.open(
         {
             "run": other,

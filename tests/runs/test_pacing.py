@@ -76,7 +76,21 @@ def test_a_limit_holds_and_can_be_changed_while_the_run_goes_on(lab: dq.Lab) -> 
     run.limit("1k/min").wait(timeout=20)
 
     assert time.monotonic() - began > 1.0
-    assert run.stats().pace == "1000 calls in 60 s"
+    assert run.stats().pace == "1,000 calls in 60 s"
+
+
+def test_a_limit_of_tokens_holds_calls_back_by_what_they_say_they_cost(lab: dq.Lab) -> None:
+    """Twenty calls of ten tokens, a hundred tokens a second."""
+
+    async def ask(number: int) -> float:
+        dq.spend(tokens=10)
+        return time.monotonic()
+
+    run = lab.map(ask, range(20), limit=dq.Limit("llm", tokens="100/s", calls="1k/s"))
+    began = sorted(run.results(timeout=60))
+
+    assert max(sum(at <= other < at + 1.0 for other in began) for at in began) <= 11  # leases take a few milliseconds
+    assert run.stats().pace.endswith("100 tokens in 1 s; 1,000 calls in 1 s")
 
 
 @pytest.mark.parametrize(
@@ -85,9 +99,13 @@ def test_a_limit_holds_and_can_be_changed_while_the_run_goes_on(lab: dq.Lab) -> 
         ({"concurrency": "auto"}, FlowTerms(adaptive=Adaptive(1, 4, 100))),
         ({"concurrency": Adaptive(max=9)}, FlowTerms(adaptive=Adaptive(1, 4, 4))),
         ({"concurrency": 5}, FlowTerms(most=3)),
-        ({"limit": "500/min"}, FlowTerms(rate=RateLimit(250, 60.0))),
-        ({"limit": "1.5k per hour"}, FlowTerms(rate=RateLimit(750, 3600.0))),
-        ({"limit": dq.Limit("llm", calls="20/s")}, FlowTerms(rate=RateLimit(10, 1.0, "llm"))),
+        ({"limit": "500/min"}, FlowTerms(rates=(RateLimit(250, 60.0),))),
+        ({"limit": "1.5k per hour"}, FlowTerms(rates=(RateLimit(750, 3600.0),))),
+        ({"limit": dq.Limit("llm", calls="20/s")}, FlowTerms(rates=(RateLimit(10, 1.0, "llm"),))),
+        (
+            {"limit": {"calls": "20/s", "tokens": "200k/min"}},
+            FlowTerms(rates=(RateLimit(10, 1.0), RateLimit(100_000, 60.0, unit="tokens"))),
+        ),
         ({}, None),
     ],
 )
@@ -117,6 +135,9 @@ def test_a_coroutine_function_finds_out_by_itself_unless_its_queue_says_how_many
         {"limit": "500/fortnight"},
         {"limit": 500},
         {"limit": "nan/s"},
+        {"limit": {}},
+        {"limit": {"two words": "5/s"}},
+        {"limit": {"tokens": "5"}},
         {"concurrency": 0},
         {"concurrency": "many"},
         {"concurrency": 4, "executor": "process"},
