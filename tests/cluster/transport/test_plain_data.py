@@ -37,7 +37,7 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
         return st.builds(hint, **{each.name: of(get_type_hints(hint)[each.name]) for each in fields(hint)})
     if text.endswith("| None"):
         return st.none() | of(hint.__args__[0])
-    if hint in (calls.DeadRow, HeldLease, Credit) or text.endswith("RunningMessage'>"):
+    if hint in (calls.DeadRow, calls.SlowRow, HeldLease, Credit) or text.endswith("RunningMessage'>"):
         return st.tuples(*map(of, get_type_hints(hint).values())).map(lambda row: hint(*row))
     if hint is Compacted:
         return st.builds(Compacted)
