@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -419,6 +420,10 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         concurrency: Concurrency | None = None,
         limit: LimitOption | None = None,
         budget: BudgetOption | None = None,
+        weight: float = 1,
+        priority: int = 0,
+        delay: float | str | None = None,
+        at: str | datetime | None = None,
         gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
         stop_if: int | float | Literal["auto"] | None = "auto",
@@ -448,6 +453,10 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             concurrency=concurrency,
             limit=limit,
             budget=budget,
+            weight=weight,
+            priority=priority,
+            delay=delay,
+            at=at,
             stop_if=stop_if,
             sink=sink,
             rehearse=rehearse,

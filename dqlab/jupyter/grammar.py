@@ -286,6 +286,11 @@ def _submit() -> Command:
     command.add("--limit", type=_limit, action="append", metavar="RATE", names=Names.NEW, help=most)
     paid = "the most that all calls may cost, as '20 eur'; calls say with dq.spend what they cost"
     command.add("--budget", metavar="AMOUNT", names=Names.NEW, help=paid)
+    part = "share of the consumers' time among your runs, as 3; default: 1"
+    command.add("--weight", type=float, metavar="N", default=1, help=part)
+    command.add("--priority", type=int, metavar="N", default=0, help="-10 to 10: before your runs with a lower one")
+    command.add("--delay", metavar="TIME", names=Names.NEW, help="start no document before so long, as 10m")
+    command.add("--at", metavar="TIME", names=Names.NEW, help="start none before, as 18:00 or '2026-11-30 18:00'")
     seen = "devices that each call may use, or its share of one, as 0.5: each slot runs it in a process that sees these"
     command.add("--gpus", type=float, metavar="N", help=seen)
     failing = "pause when N documents have failed, or N %% of those that ended; default: the first 100, all of them"

@@ -15,6 +15,7 @@ from typing import Any, Self
 from dqlab.config import check_count
 from dqlab.errors import BadOption
 from dqlab.rules.budget import Budget, Costs, Purse
+from dqlab.rules.sharing import Share
 
 __all__ = ["CALLS", "Adaptive", "Flow", "FlowTerms", "Level", "Outage", "Rate", "RateLimit", "pace_of", "why_shut"]
 
@@ -100,6 +101,8 @@ class FlowTerms:
     """Of this shard, each of another unit."""
     budget: Budget | None = None
     """Of this shard."""
+    share: Share | None = None
+    """None: as usual."""
 
     @property
     def at_once(self) -> int:
@@ -113,7 +116,7 @@ class FlowTerms:
     @classmethod
     def of(cls, record: dict[str, Any]) -> Self:
         """Return the terms in a run record."""
-        adaptive, budget = record.get("adaptive"), record.get("budget")
+        adaptive, budget, share = record.get("adaptive"), record.get("budget"), record.get("share")
         alone = record.get("rate")  # of earlier stores: one, of calls
         rates = [] if alone is None else [RateLimit(alone["calls"], alone["period"], alone["name"])]
         return cls(
@@ -121,6 +124,7 @@ class FlowTerms:
             record.get("most"),
             (*rates, *(RateLimit(**rate) for rate in record.get("rates", ()))),
             None if budget is None else Budget(**budget),
+            None if share is None else Share(**share),
         )
 
 
@@ -304,6 +308,10 @@ class Flow:
     def limited(self) -> bool:
         """Whether its run has terms."""
         return self.terms != FlowTerms()
+
+    def keeps(self, terms: FlowTerms) -> bool:
+        """Return whether it keeps to these terms already."""
+        return self.terms == terms and tuple(rate.limit for rate in self.rates) == terms.rates
 
     def shut(self, now: float) -> bool:
         """Return whether nothing is leased for now, whatever is leased already."""

@@ -24,6 +24,7 @@ from dqlab.rules.lanes.rows import Row
 from dqlab.rules.lanes.trouble import DeadIndex, StoredLetter, Trouble
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.sharing import Share
 from dqlab.rules.states import STATES, State, stretches
 
 __all__ = ["MAX_SETTLED", "Activity", "Changes", "Lane", "microseconds"]
@@ -101,6 +102,8 @@ class Lane:
         self.paused = False  # nothing is leased from it; puts are accepted
         # What holds its messages back; None: nothing ever has. In memory only, but for the terms in a run's record.
         self.flow: Flow | None = None
+        self.share = Share()
+        self.waits = ""  # when it starts, in words, if nothing is leased before `share.starts`
         # Why nothing is leased from it for now: its consumers cannot keep results. It lasts as long as they report it,
         # and is not recorded.
         self.held = ""
@@ -202,7 +205,7 @@ class Lane:
 
     def leasable(self, *, suspects: bool) -> bool:
         """Return whether there is something to lease, with or without suspects, as far as its flow allows it."""
-        return not (self.paused or self.held) and bool(self.ready or (suspects and self.suspects))
+        return not (self.paused or self.held or self.waits) and bool(self.ready or (suspects and self.suspects))
 
     def room(self, now: float) -> int | None:
         """Return how many messages its flow lets through at `now`, monotonic seconds, or None for any number."""

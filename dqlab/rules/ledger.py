@@ -94,6 +94,8 @@ class Ledger:
     def _note_record(self, run: bytes, record: RunRecord) -> None:
         self.names.setdefault(record.name, {})[run] = None
         self.shard.lane(run).needs = record.needs
+        owner = record.codes[0].get("owner") if record.codes else ""
+        self.shard.fairness.belongs(run, (owner or "").partition(", ")[0])  # without the notebook
         if record.unit:
             self.shard.fairness.weighs_bytes(run)
         if record.flow is not None:

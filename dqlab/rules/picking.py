@@ -1,27 +1,18 @@
-"""Chooses what is leased next: the lane, by deficit round robin over time used, and its messages, from the front.
-
-Each lane has credit in seconds. A lease charges its estimate; its settle corrects that to the time really used. A lane
-is served while its credit is above zero; when no lane with work has any left, all of them get as many quanta at once as
-the first of them needs.
-
-M. Shreedhar and G. Varghese, "Efficient Fair Queuing Using Deficit Round-Robin", IEEE/ACM Transactions
-on Networking 4(3), 1996.
-"""
+"""Chooses what is leased next: the lane, by the turns of people and of their runs, and its messages, from the front."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from dqlab.rules.batches import Batch
 from dqlab.rules.lane import Lane
 from dqlab.rules.leases import LeasedPiece
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.sharing import QUANTUM_S, Share, Turns
 from dqlab.rules.states import State
 
 __all__ = ["QUANTUM_S", "Fairness", "pick", "pick_again", "pick_suspect", "serves", "suspect_is_first"]
 
-QUANTUM_S = 0.1
 FIRST_BATCH = 16
 """Messages leased at a time before their cost is known."""
 FIRST_SHARE = 32
@@ -30,41 +21,58 @@ Without pages more are better: consumers read ahead of remote documents within o
 
 
 class Fairness:
-    """Credit and mean cost of each lane."""
+    """The turns of people and of the lanes of each, and the mean cost of a message in each lane."""
 
-    __slots__ = ("_cost", "_credit", "_in_bytes", "_last")
+    __slots__ = ("_cost", "_in_bytes", "_lanes", "_people", "_person", "_priority", "_weight")
 
     def __init__(self) -> None:
-        self._credit: dict[bytes, float] = {}
+        self._people: Turns[str] = Turns()
+        self._lanes: dict[str, Turns[bytes]] = {}
+        """By person."""
+        self._person: dict[bytes, str] = {}
+        """Of each run; "" for plain puts, which people share."""
+        self._weight: dict[bytes, float] = {}
+        self._priority: dict[bytes, int] = {}
+        """Of runs whose record has terms, else 0; so too their weights, else 1."""
         self._cost: dict[bytes, float] = {}
         self._in_bytes: set[bytes] = set()
-        self._last: bytes | None = None
 
     def weighs_bytes(self, run: bytes) -> None:
         """Note that the weights of a lane are bytes."""
         # Bytes tell less about how long a message takes than pages do, see `batch`.
         self._in_bytes.add(run)
 
+    def belongs(self, run: bytes, person: str) -> None:
+        """Note whose lane it is."""
+        self._person[run] = person
+
+    def share(self, run: bytes, share: Share) -> None:
+        """Give a lane this share from now on."""
+        self._weight[run], self._priority[run] = share.weight, share.priority
+
     def choose(self, ready: Sequence[bytes]) -> bytes:
-        """Return the lane to serve next, among those that have something to lease."""
-        credit = self._credit
-        # `ready` has the lanes always in the same order, or some would never have their turn. The others lose the
-        # credit they saved, and work off their debt.
-        order = self._in_turn(ready)
-        rounds = 0
-        if all(credit.get(run, 0.0) <= 0.0 for run in order):
-            rounds = min(math.floor(-credit.get(run, 0.0) / QUANTUM_S) + 1 for run in order)
-            # The lane served last has used up its turn.
-            order = [*order[1:], order[0]]
-        for run in credit.keys() - set(ready):
-            credit[run] += rounds * QUANTUM_S
-            if credit[run] >= 0.0:
-                del credit[run]  # as if never served: otherwise lanes that have ended are looked at forever
-        for run in order:
-            credit[run] = credit.get(run, 0.0) + rounds * QUANTUM_S
-        # A debt of 1e18 s swallows a quantum, so the richest lane stands in where rounding leaves none.
-        self._last = next((run for run in order if credit[run] > 0.0), max(order, key=credit.__getitem__))
-        return self._last
+        """Return the lane to serve next, among those that have something to lease, always in the same order."""
+        lines: dict[str, list[bytes]] = {}
+        for run in ready:
+            lines.setdefault(self._person.get(run, ""), []).append(run)
+        person = self._people.choose(sorted(lines), {})
+        runs = lines[person]
+        if self._priority and len(runs) > 1:
+            first = max(self._priority.get(run, 0) for run in runs)
+            runs = [run for run in runs if self._priority.get(run, 0) == first]
+        return self._turns(person).choose(runs, self._weight)
+
+    def charge(self, run: bytes, seconds: float) -> None:
+        """Subtract time from the credit of a lane and its person, or give it back if it is negative."""
+        person = self._person.get(run, "")
+        self._people.charge(person, seconds)
+        self._turns(person).charge(run, seconds)
+
+    def _turns(self, person: str) -> Turns[bytes]:
+        turns = self._lanes.get(person)
+        if turns is None:
+            turns = self._lanes[person] = Turns()
+        return turns
 
     def price(self, run: bytes, n: int) -> float:
         """Return the estimate for each of `n` messages, seconds."""
@@ -75,10 +83,6 @@ class Fairness:
     def cost(self, run: bytes) -> float | None:
         """Return the mean seconds a message of the lane takes, or None before the first settle."""
         return self._cost.get(run)
-
-    def charge(self, run: bytes, seconds: float) -> None:
-        """Subtract time from a lane's credit, or give it back if it is negative."""
-        self._credit[run] = self._credit.get(run, 0.0) - seconds
 
     def batch(self, run: bytes, budget: float, weighted: int = 0) -> int:
         """Return how many messages of the lane take about `budget` seconds, and few while that is unknown."""
@@ -98,14 +102,10 @@ class Fairness:
 
     def forget(self, run: bytes) -> None:
         """Forget a lane."""
-        self._credit.pop(run, None)
-        self._cost.pop(run, None)
+        self._turns(self._person.pop(run, "")).forget(run)
+        for known in (self._weight, self._priority, self._cost):
+            known.pop(run, None)
         self._in_bytes.discard(run)
-
-    def _in_turn(self, ready: Sequence[bytes]) -> list[bytes]:
-        """Return the lanes from the one served last, which continues while it has credit."""
-        at = ready.index(self._last) if self._last in ready else 0
-        return [*ready[at:], *ready[:at]]
 
 
 def serves(has: Mapping[str, float], needs: Mapping[str, float]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from heapq import nsmallest
 from itertools import islice
 from operator import attrgetter
@@ -33,6 +34,7 @@ from dqlab.rules.picking import Fairness, pick, pick_again, pick_suspect, serves
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import HeldFor, HeldLease
 from dqlab.rules.retry import Retry
+from dqlab.rules.sharing import Share
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked, cancel, let_go, lose, purge, retry, revoke
 
@@ -366,8 +368,14 @@ class Shard:
 
     def set_flow(self, run: bytes, terms: FlowTerms) -> None:
         """Hold a run's messages back as these terms say, from now on."""
-        now, lane = self.clock.monotonic(), self.lane(run)
-        before, rates = lane.flow, list[Rate]()
+        lane, share, wall = self.lane(run), terms.share or Share(), self.clock.wall()
+        self.fairness.share(run, share)
+        lane.share, lane.waits = share, share.starting(wall) if wall < share.starts else ""
+        self.activity.touch(run)
+        before, terms = lane.flow, replace(terms, share=None)
+        if terms == FlowTerms() if before is None else before.keeps(terms):
+            return  # what it has learnt stays
+        now, rates = self.clock.monotonic(), list[Rate]()
         own = {rate.limit.unit: rate for rate in (before.rates if before else ()) if not rate.limit.name}
         for limit in terms.rates:
             rate = self._rates.get((limit.name, limit.unit)) if limit.name else own.get(limit.unit)
@@ -379,7 +387,6 @@ class Shard:
         lane.flow = Flow(terms, rates, proven=lane.counts[State.ACKED] > 0)
         if before is not None and before.terms.adaptive == terms.adaptive:
             lane.flow.level = before.level  # what was found out stays
-        self.activity.touch(run)
 
     def seal_lane(self, run: bytes, total: int) -> None:
         """Refuse further puts, since `total` messages of the run were put here."""
@@ -503,6 +510,8 @@ class Shard:
         """Apply what is due, so that delayed messages become ready and expired leases end."""
         now = self.clock.monotonic()
         for lane in self.activity.alive():
+            if lane.waits and self.clock.wall() >= lane.share.starts:  # not monotonic: a machine may sleep
+                lane.waits = ""
             if lane.delayed:
                 # Before `admit`: this is not recorded, since a replay ends delays by time.
                 lane.wake(now)
@@ -521,6 +530,8 @@ class Shard:
         dues = [due for lane in self.activity.alive() if (due := lane.next_due()) is not None]
         now = self.clock.monotonic()
         for lane in self.activity.alive():
+            if lane.waits:
+                dues.append(now + lane.share.starts - self.clock.wall())
             if lane.flow is not None and not self.paused and lane.leasable(suspects=True):
                 opens = lane.flow.opens(now, lane.counts[State.LEASED])
                 dues += [] if opens is None else [opens]

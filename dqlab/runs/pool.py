@@ -7,7 +7,8 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +30,7 @@ from dqlab.frame import NO_ID, Kind
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.plan import Batch, called, planned
+from dqlab.rules.flow import FlowTerms
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry, as_retry
 from dqlab.rules.states import State
@@ -40,6 +42,7 @@ from dqlab.runs.pacing import BudgetOption, Concurrency, LimitOption, flow_terms
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
 from dqlab.runs.session import CONCURRENCY, Durability, Session, consumer_options, queue_options, warn_of_kept
+from dqlab.runs.shares import share_of
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.terms import RunTerms
 from dqlab.runs.timeline import Timeline
@@ -234,6 +237,10 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         concurrency: Concurrency | None = None,
         limit: LimitOption | None = None,
         budget: BudgetOption | None = None,
+        weight: float = 1,
+        priority: int = 0,
+        delay: float | str | None = None,
+        at: str | datetime | None = None,
         gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
         stop_if: int | float | Literal["auto"] | None = "auto",
@@ -291,6 +298,17 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         budget : str or Budget, optional
             The most that the calls of this run may cost together, such as "20 eur", as they say with `dqlab.spend`. The
             run pauses itself when the rest pays for no further call, see `Budget`; ``run.budget("30 eur")`` goes on.
+        weight : float, default 1
+            The run's share of the consumers' time among the runs of the same person in its queue, 0.01 to 100: with 3
+            it gets three times as much as one with 1. People get equal shares before.
+        priority : int, default 0
+            -10 to 10. As long as a run has documents to start, the same person's runs in the queue with a lower one
+            start none.
+        delay : float or str, optional
+            Start no document before so many seconds, or "10m", have passed.
+        at : str or datetime, optional
+            Start none before "18:00", the next one here, or "2026-11-30 18:00". `wait` waits for it too. By the clocks
+            of the workers; what the queue has room for is submitted before.
         gpus : float, optional
             Devices that each call may use: a whole number, or a share of one, as 0.5 for two slots on a device. Every
             slot runs them in a process of its own, which sees its devices alone (``CUDA_VISIBLE_DEVICES``) before it
@@ -415,6 +433,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             # Rows that wait for their part of a sink are in flight too: a level would hold back calls for them.
             default=of_queue == CONCURRENCY and into is None,
         )
+        share = share_of(weight, priority, delay, at)
+        if share is not None:
+            flow = replace(flow or FlowTerms(), share=share)
         return self.session.runs.map(
             self,
             fn,

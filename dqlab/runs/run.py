@@ -45,6 +45,7 @@ from dqlab.plan import called
 from dqlab.printed import Logs
 from dqlab.rules.flow import FlowTerms
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.sharing import Share
 from dqlab.rules.states import State
 from dqlab.runs import one_document
 from dqlab.runs.code.means import Means
@@ -240,10 +241,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         --------
         >>> run = lab.map(ask, papers, limit="500/min").limit("300/min")
         """
-        before = FlowTerms.of(self._progress().record.flow or {})
-        terms = replace(before, rates=shared_rates(limit, self.handle.shards))
-        self.handle.link.sync(self.handle.order(Pace(self.id, terms.record())))
-        return self
+        return self._paced(rates=shared_rates(limit, self.handle.shards))
 
     def budget(self, budget: BudgetOption) -> Self:
         """Give the run another budget, such as "30 eur", what is spent included, and go on if the old one was spent.
@@ -257,10 +255,45 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         --------
         >>> run = lab.map(ask, papers, budget="20 eur").budget("30 eur")
         """
+        self._paced(budget=shared_budget(budget, self.handle.shards))
         progress = self._progress()
-        terms = replace(FlowTerms.of(progress.record.flow or {}), budget=shared_budget(budget, self.handle.shards))
-        self.handle.link.sync(self.handle.order(Pace(self.id, terms.record())))
         return self.resume() if progress.halted and progress.halt is StopReason.BUDGET else self
+
+    def weight(self, weight: float) -> Self:
+        """Give the rest of this run another share of the consumers' time among its person's runs; see `map`.
+
+        Raises
+        ------
+        BadOption
+            `weight` is not from 0.01 to 100: the run was left as it is.
+
+        Examples
+        --------
+        >>> run = lab.map(parse, papers).weight(3)
+        """
+        return self._paced(weight=weight)
+
+    def priority(self, priority: int) -> Self:
+        """Start the rest of this run before, or after, the other runs of its person; see `map`.
+
+        Raises
+        ------
+        BadOption
+            `priority` is no whole number from -10 to 10: the run was left as it is.
+
+        Examples
+        --------
+        >>> run = lab.map(parse, papers).priority(5)
+        """
+        return self._paced(priority=priority)
+
+    def _paced(self, **changes: Any) -> Self:
+        """Change terms of its flow, or of its share."""
+        before = FlowTerms.of(self._progress().record.flow or {})
+        if changes.keys() & {"weight", "priority"}:
+            changes = {"share": replace(before.share or Share(), **changes)}
+        self.handle.link.sync(self.handle.order(Pace(self.id, replace(before, **changes).record())))
+        return self
 
     def left(self, *, timeout: float) -> str:
         """Return in words how many documents have no outcome, or "" if the run is done or cancelled."""

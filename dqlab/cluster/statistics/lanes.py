@@ -81,7 +81,7 @@ def run_stats(
         why, cause = unanswered or f"no consumer serves queue {queue}", Blocked.ANSWER if unanswered else None
         if not unanswered and (unable := _unable(lanes)):
             why, cause = unable, Blocked.NEEDS
-    elif (shut := next((lane.shut for lane in lanes if lane.shut), "")) and counts.left and not paused:
+    elif (shut := next((lane.shut for lane in lanes if lane.shut), "")) and (counts.left or not sealed) and not paused:
         why = shut
     else:
         why = record.incomplete or record.why or (paused_by if state is RunState.PAUSED else "")
