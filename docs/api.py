@@ -17,7 +17,7 @@ from dqlab import errors, hpc, testing
 from dqlab.jupyter.grammar import COMMANDS
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.puts import PutResult
-from dqlab.runs.results import Results
+from dqlab.runs.reading.results import Results
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "reference" / "api.md"

@@ -14,7 +14,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.live.display import set_mode
-from dqlab.runs.dataframes import frame_of, index_of
+from dqlab.runs.reading.dataframes import frame_of, index_of
 from dqlab.testing import Gate
 from dqlab.texts import shown
 from tests.cluster.scheduler.test_control_route import Route

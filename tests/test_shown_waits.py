@@ -231,7 +231,7 @@ def test_doctor_and_frames_are_shown_too(queue: dq.QueuePool, lab: dq.Lab, monke
         said.append(what)
         return real(what)
 
-    for module in ("dqlab.checkup.examine", "dqlab.runs.results", "dqlab.connecting"):
+    for module in ("dqlab.checkup.examine", "dqlab.runs.reading.results", "dqlab.connecting"):
         monkeypatch.setattr(f"{module}.shown", noted)
     lab.doctor()
     pytest.importorskip("pandas")

@@ -52,10 +52,10 @@ from dqlab.errors import (
 )
 from dqlab.runs.consumer_pool import Consumer
 from dqlab.runs.failures import Failures
-from dqlab.runs.merged import MergedResults
 from dqlab.runs.pool import ShardView
 from dqlab.runs.puts import PutResult
-from dqlab.runs.results import Results
+from dqlab.runs.reading.merged import MergedResults
+from dqlab.runs.reading.results import Results
 from dqlab.testing.leaks import no_leaks
 from tests.kit.disks import asked, break_disk, unplugged
 
@@ -575,7 +575,9 @@ def test_interrupt_ends_every_call_without_an_answer(
     scene.consumers.start()
     assert untyped(outcomes(scene, condition.calls(ASKS)), must_raise=False) == {}  # starts the threads of pools
     scene.results = lab.attach(scene.results.name).results(timeout=20)  # the first ones keep a page
-    monkeypatch.setattr("dqlab.runs.results.READ_VALUES", 3)  # of ten results: several pages are asked for at once
+    monkeypatch.setattr(
+        "dqlab.runs.reading.results.READ_VALUES", 3
+    )  # of ten results: several pages are asked for at once
     silence, wrong = Silence(monkeypatch), {}
     with no_leaks():
         for name, call in condition.calls(WAITS | ASKS | ACTS).items():

@@ -45,9 +45,9 @@ from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
 from dqlab.runs.code.means import Means
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.one_document import Slowest
 from dqlab.runs.pool import QueuePool
-from dqlab.runs.results import Results
+from dqlab.runs.reading.one_document import Slowest
+from dqlab.runs.reading.results import Results
 from dqlab.runs.run import RowsStay, Run
 from dqlab.runs.session import Durability
 from dqlab.runs.timeline import Timeline

@@ -16,8 +16,8 @@ from dqlab.jupyter.grammar import COMMANDS, Command, Names
 from dqlab.lab import Lab
 from dqlab.live.display import Mode
 from dqlab.runs.pool import QueuePool
+from dqlab.runs.reading.where import FIELDS
 from dqlab.runs.run import Run
-from dqlab.runs.where import FIELDS
 
 if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext, SimpleMatcherResult

@@ -397,7 +397,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.runs.run", "Run"): _run_bundle,
     ("dqlab.lab", "Lab"): _queues_bundle,
     ("dqlab.runs.pool", "QueuePool"): _queues_bundle,
-    ("dqlab.runs.results", "Results"): _bundle_of(results_table),
+    ("dqlab.runs.reading.results", "Results"): _bundle_of(results_table),
     ("dqlab.datasets.table", "RunTable"): _bundle_of(rows_table),
     ("dqlab.runs.failures", "Failures"): _bundle_of(failures_table),
     ("dqlab.runs.unacked", "UnackedLeases"): _bundle_of(leases_table),

@@ -28,7 +28,7 @@ from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
 from dqlab.runs.pool import QueuePool
-from dqlab.runs.results import check_errors, check_readable, open_settlements
+from dqlab.runs.reading.results import check_errors, check_readable, open_settlements
 from dqlab.runs.session import consumer_options
 from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Standstill, expects_workers
 

@@ -24,8 +24,8 @@ from dqlab.numbers import many
 from dqlab.printed import Logs
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.ids import shard_of
-from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.runs.objects import StaysHere
+from dqlab.runs.reading.dataframes import frame_of, index_of
 from dqlab.stats import ClassStats
 from dqlab.texts import one_line, shown
 

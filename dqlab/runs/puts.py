@@ -43,7 +43,7 @@ from dqlab.rules.ids import shard_of
 from dqlab.runs.code.sealing import function_bytes, warn_of_changes
 from dqlab.runs.code.signature import check_function, check_takes, own_signature
 from dqlab.runs.failures import Failures
-from dqlab.runs.results import check_errors, check_readable, open_settlements
+from dqlab.runs.reading.results import check_errors, check_readable, open_settlements
 from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, PutSender, Ticket
 from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
 

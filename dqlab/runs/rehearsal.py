@@ -17,9 +17,9 @@ from dqlab.imports import import_whole
 from dqlab.numbers import many
 from dqlab.rules.flow import CALLS, FlowTerms
 from dqlab.rules.ranges import Ranges
-from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import key_of
+from dqlab.runs.reading.dataframes import frame_of, index_of
 from dqlab.runs.submit.sampling import Drawn
 from dqlab.stats.sample import FEW, Interval, Measured, Pick, sum_over
 from dqlab.texts import one_line

@@ -47,7 +47,6 @@ from dqlab.rules.flow import FlowTerms
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.sharing import Share
 from dqlab.rules.states import State
-from dqlab.runs import one_document
 from dqlab.runs.code.means import Means
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
@@ -55,19 +54,20 @@ from dqlab.runs.code.versions import Redefined, code_version, given_parts
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import CancelledDocument, LostDocument, keys_at, why_empty
 from dqlab.runs.marks import mark, pausing
-from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.objects import HasWidget, StaysHere
-from dqlab.runs.one_document import Slowest
 from dqlab.runs.pacing import BudgetOption, LimitOption, shared_budget, shared_rates
+from dqlab.runs.reading import one_document
+from dqlab.runs.reading.merged import MergedResults, check_merge
+from dqlab.runs.reading.one_document import Slowest
+from dqlab.runs.reading.results import InPlace, Results, check_errors
+from dqlab.runs.reading.tables import Errors, RunTables
+from dqlab.runs.reading.typed import TypedCodes
+from dqlab.runs.reading.where import compile_where, why_none
 from dqlab.runs.rehearsal import Rehearsal
-from dqlab.runs.results import InPlace, Results, check_errors
 from dqlab.runs.run_wait import RunWait
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sampling import Drawn, SampleSubmitter
-from dqlab.runs.tables import Errors, RunTables
-from dqlab.runs.typed import TypedCodes
 from dqlab.runs.waiting import Deadline
-from dqlab.runs.where import compile_where, why_none
 from dqlab.stats import CodeStats, History, RunState, RunStats, Snapshot, StopReason
 from dqlab.user_frames import level_of_user
 from dqlab.waits import shown

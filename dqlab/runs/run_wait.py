@@ -45,7 +45,7 @@ from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import first_keys
-from dqlab.runs.results import Keys, Streams
+from dqlab.runs.reading.results import Keys, Streams
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
 from dqlab.stats import Counts, StopReason

@@ -10,7 +10,7 @@ from dqlab.cluster.transport import calls
 from dqlab.frame import NO_ID
 from dqlab.rules.states import State
 from dqlab.runs.failures import DeadLetter
-from dqlab.runs.results import open_settlements
+from dqlab.runs.reading.results import open_settlements
 from dqlab.stats import Counts
 from tests.chaos.functions import ordinal_of, told
 

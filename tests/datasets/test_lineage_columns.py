@@ -13,7 +13,7 @@ from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.lineage_columns import Gathered, Lineage
 from dqlab.datasets.rows import Shape
 from dqlab.frame import Made, Making, Piece, Settlement
-from dqlab.runs.results import OpenedStretch, chosen_columns, frame_of_pages, open_settlements
+from dqlab.runs.reading.results import OpenedStretch, chosen_columns, frame_of_pages, open_settlements
 
 AT = 1.7e9
 WHEN = datetime.datetime.fromtimestamp(AT, datetime.UTC)

@@ -123,7 +123,7 @@ def test_failures_and_results_show_themselves(shell: Any) -> None:
     failure = SimpleNamespace(key="a.pdf", error="KeyError", message="'x'", at="f:1", deliveries=4, version=1)
     failures = of_type("dqlab.runs.failures", "Failures", Values)([failure])
     failures.classes = ()
-    results = of_type("dqlab.runs.results", "Results", Values)([41])
+    results = of_type("dqlab.runs.reading.results", "Results", Values)([41])
 
     assert "1 dead document" in shell.display_formatter.format(failures)[0]["text/html"]
     assert "doc-0     41" in shell.display_formatter.format(results)[0]["text/plain"]

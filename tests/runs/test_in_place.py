@@ -12,7 +12,7 @@ import pytest
 import dqlab as dq
 from dqlab.runs import failures
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.results import InPlace
+from dqlab.runs.reading.results import InPlace
 
 
 def test_dead_letters_are_fetched_with_the_pages_they_stand_in(

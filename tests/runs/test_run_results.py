@@ -18,7 +18,7 @@ import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import DqlabWarning, RunFailed, WaitTimeout
 from dqlab.frame import Settlement
-from dqlab.runs.results import OpenedStretch, Results
+from dqlab.runs.reading.results import OpenedStretch, Results
 from dqlab.testing import Gate
 from tests.kit.sampled import examples
 from tests.kit.waiting import until
@@ -344,10 +344,10 @@ class Sized(Results):
 def test_values_of_any_size_are_read_by_position_with_few_calls(sizes: list[int], at_random: random.Random) -> None:
     """Pages are cut where they are large enough, so that a page may end before the position that it was to contain."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dqlab.runs.results.PAGE_VALUES", 50)
-        patch.setattr("dqlab.runs.results.PAGE_BYTES", 200)
-        patch.setattr("dqlab.runs.results.KEPT_BYTES", 800)
-        patch.setattr("dqlab.runs.results.VALUE_BYTES", 1)
+        patch.setattr("dqlab.runs.reading.results.PAGE_VALUES", 50)
+        patch.setattr("dqlab.runs.reading.results.PAGE_BYTES", 200)
+        patch.setattr("dqlab.runs.reading.results.KEPT_BYTES", 800)
+        patch.setattr("dqlab.runs.reading.results.VALUE_BYTES", 1)
         pages = sum(sizes) / 200 + len(sizes) / 50 + 1
 
         for read in (range(len(sizes)), range(len(sizes) - 1, -1, -1)):
@@ -430,8 +430,8 @@ def test_a_page_is_decoded_in_the_readers_thread_and_its_bytes_are_free_while_it
         return Settlement.decode(part)
 
     monkeypatch.setattr(Handle, "ask", ask)
-    monkeypatch.setattr("dqlab.runs.results.Settlement", SimpleNamespace(decode=decode))
-    monkeypatch.setattr("dqlab.runs.results.READ_VALUES", 1000)
+    monkeypatch.setattr("dqlab.runs.reading.results.Settlement", SimpleNamespace(decode=decode))
+    monkeypatch.setattr("dqlab.runs.reading.results.READ_VALUES", 1000)
 
     read = []
     for page in run.results()._pages(0, 3000):

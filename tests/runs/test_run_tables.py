@@ -17,8 +17,8 @@ import dqlab as dq
 from dqlab.datasets.joining import joined
 from dqlab.documents import Labelled, sealed_label
 from dqlab.errors import BadOption
-from dqlab.runs.dataframes import FrameRows, frame_of, index_of
-from dqlab.runs.results import OpenedStretch, frame_of_pages, frame_of_pairs
+from dqlab.runs.reading.dataframes import FrameRows, frame_of, index_of
+from dqlab.runs.reading.results import OpenedStretch, frame_of_pages, frame_of_pairs
 from tests.kit.cells import of_a_cell
 
 pytestmark = pytest.mark.lowest

@@ -23,8 +23,8 @@ from dqlab.datasets.lineage_columns import Lineage
 from dqlab.errors import BadOption
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.versions import code_version
-from dqlab.runs.results import OpenedStretch
-from dqlab.runs.typed import TypedCodes
+from dqlab.runs.reading.results import OpenedStretch
+from dqlab.runs.reading.typed import TypedCodes
 from tests.kit.cells import of_a_cell
 
 pytestmark = pytest.mark.lowest

@@ -27,7 +27,7 @@ from dqlab.datasets.sink_parts import Reader, open_parts
 from dqlab.datasets.sinks import claim
 from dqlab.frame import Frame, Kind
 from dqlab.rules.states import State
-from dqlab.runs.results import _decoded, _open_all, _with_rows
+from dqlab.runs.reading.results import _decoded, _open_all, _with_rows
 from tests.cluster.consumer.test_sink_deliveries import RUN, Scene
 from tests.cluster.desk import DeskActor, opened
 from tests.kit.sampled import examples

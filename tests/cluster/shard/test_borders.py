@@ -24,7 +24,7 @@ from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.transport import internals
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.wire import LARGE_PART, Apart, Packed, pack, pack_apart, unpack
-from dqlab.runs.results import open_settlements
+from dqlab.runs.reading.results import open_settlements
 
 INSIDE = {"news", "report"}
 """Called in the actor's own process."""

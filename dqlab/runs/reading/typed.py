@@ -12,7 +12,7 @@ from dqlab.datasets.yielded import Yielded
 from dqlab.rules.book import CodeRecord
 
 if TYPE_CHECKING:
-    from dqlab.runs.results import OpenedStretch
+    from dqlab.runs.reading.results import OpenedStretch
 
 __all__ = ["TypedCodes"]
 

@@ -16,7 +16,7 @@ from dqlab.errors import BadOption, PartsMissing, ResultUnreadable
 from dqlab.imports import import_whole
 from dqlab.numbers import many
 from dqlab.runs.objects import StaysHere
-from dqlab.runs.results import InPlace, Labels, Results, Values, frame_of_pairs
+from dqlab.runs.reading.results import InPlace, Labels, Results, Values, frame_of_pairs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -39,11 +39,11 @@ from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.book import CodeRecord
-from dqlab.runs.dataframes import FrameRows, empty_frame, series_of
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import AbsentDocument
 from dqlab.runs.objects import StaysHere
-from dqlab.runs.typed import TypedCodes
+from dqlab.runs.reading.dataframes import FrameRows, empty_frame, series_of
+from dqlab.runs.reading.typed import TypedCodes
 from dqlab.runs.waiting import reading
 from dqlab.texts import one_line, said_by
 from dqlab.user_frames import level_of_user

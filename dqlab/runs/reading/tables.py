@@ -22,8 +22,8 @@ from dqlab.documents.parts import Inline, Line, Row
 from dqlab.errors import BadOption, DocumentError
 from dqlab.runs.failures import Failures
 from dqlab.runs.lost import key_of, repeats
-from dqlab.runs.merged import MergedResults
-from dqlab.runs.results import ResultRows, Results
+from dqlab.runs.reading.merged import MergedResults
+from dqlab.runs.reading.results import ResultRows, Results
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.waiting import reading
 
