@@ -421,9 +421,6 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if plain and process is not None:
             problem = "is for threads and coroutines; a run in processes has one call in each: scale its consumers."
             raise BadOption(option="concurrency", value=concurrency, problem=problem)
-        if budget is not None and (process is not None or batch is not None):
-            problem = "is for threads and coroutines, and for single documents: nothing else says what it has spent."
-            raise BadOption(option="budget", value=budget, problem=problem)
         flow = flow_terms(
             called(fn),
             concurrency=concurrency,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,33 +45,74 @@ def model(tmp_path: Path) -> Model:
     return Model(tmp_path)
 
 
-@pytest.mark.parametrize("coroutine", [False, True])
-def test_a_mended_parser_does_not_pay_for_its_answers_again(lab: dq.Lab, model: Model, coroutine: bool) -> None:
-    """Neither do retries after its failures."""
+@pytest.mark.parametrize("batch", [None, 4])
+@pytest.mark.parametrize("where", ["thread", "coroutine", "process"])
+def test_a_mended_parser_does_not_pay_for_its_answers_again(
+    lab: dq.Lab, model: Model, where: str, batch: int | None
+) -> None:
+    """Neither do retries after its failures; in a batch each document has its own answer."""
     ask = model.ask()
 
     async def asking(question: str) -> str:
         return ask(question)
 
-    async def wrong_async(number: int) -> Any:
-        return {}[await dq.once(asking, f"q{number}")]
+    async def wrong_async(question: str) -> Any:
+        return {}[await dq.once(asking, question)]
 
-    async def right_async(number: int) -> str:
-        return await dq.once(asking, f"q{number}")
+    async def right_async(question: str) -> str:
+        return await dq.once(asking, question)
 
-    def wrong(number: int) -> Any:
-        raise RuntimeError(dq.once(ask, f"q{number}"))
+    def wrong(question: str) -> Any:
+        raise RuntimeError(dq.once(ask, question))
 
-    def right(number: int) -> str:
-        return dq.once(ask, f"q{number}")
+    def right(question: str) -> str:
+        return dq.once(ask, question)
 
-    bad, good = (wrong_async, right_async) if coroutine else (wrong, right)
-    run = lab.map(bad, range(12), retry=dq.Retry(2, backoff=0.01)).wait(timeout=60)
+    bad, good = (wrong_async, right_async) if where == "coroutine" else (wrong, right)
+    if batch and where == "coroutine":
+
+        async def bad(questions: list[str]) -> Any:
+            raise RuntimeError([await dq.once(asking, each) for each in questions])
+
+        async def good(questions: list[str]) -> list[str]:
+            return [await dq.once(asking, each) for each in questions]
+
+    elif batch:
+
+        def bad(questions: list[str]) -> Any:
+            raise RuntimeError([dq.once(ask, each) for each in questions])
+
+        def good(questions: list[str]) -> list[str]:
+            return [dq.once(ask, each) for each in questions]
+
+    questions = [f"q{number}" for number in range(12)]
+    options: dict[str, Any] = {"executor": "process"} if where == "process" else {}
+    run = lab.map(bad, questions, retry=dq.Retry(1, backoff=0.01), batch=batch, **options).wait(timeout=60)
     assert run.counts["dead"] == 12
     run.retry(fn=good)
 
-    assert list(run.results(timeout=60)) == [f"Q{number}" for number in range(12)]
-    assert sorted(model.asked) == sorted(f"q{number}" for number in range(12))
+    assert list(run.results(timeout=60)) == [each.upper() for each in questions]
+    assert sorted(model.asked) == sorted(questions)
+
+
+def test_what_was_paid_before_a_process_died_is_known(lab: dq.Lab, model: Model, tmp_path: Path) -> None:
+    """What it has spent counts, and its answers are not asked for again."""
+    ask, directory = model.ask(), tmp_path
+
+    def crash(question: str) -> str:
+        answer = dq.once(ask, question)
+        if not (seen := directory / f"seen-{question}").exists():
+            dq.spend(eur=1)
+            seen.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    questions = [f"q{number}" for number in range(4)]
+    run = lab.map(crash, questions, executor="process", budget="9 eur", retry=dq.Retry(2, backoff=0.01))
+
+    assert list(run.results(timeout=60)) == [each.upper() for each in questions]
+    assert sorted(model.asked) == questions
+    assert run.stats().pace == "4 of 9 eur spent"
 
 
 def test_a_refusal_between_two_calls_costs_only_the_second(lab: dq.Lab, model: Model, tmp_path: Path) -> None:
@@ -88,7 +131,8 @@ def test_a_refusal_between_two_calls_costs_only_the_second(lab: dq.Lab, model: M
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"), [(object(), "compare the arguments"), ("x" * 300_000, "256 KiB"), (lambda: 0, "executor=")]
+    ("argument", "said"),
+    [(object(), "compare the arguments"), ("x" * 300_000, "256 KiB"), ("in a batch", "with the document")],
 )
 def test_what_cannot_be_kept_fails_its_document_with_the_reason(lab: dq.Lab, argument: Any, said: str) -> None:
     """It would be paid again in silence."""
@@ -97,11 +141,15 @@ def test_what_cannot_be_kept_fails_its_document_with_the_reason(lab: dq.Lab, arg
         return value
 
     def call(number: int) -> Any:
-        return dq.once(echo, number if callable(argument) else argument)
+        return dq.once(echo, argument)
 
-    run = lab.map(call, [1], executor="process" if callable(argument) else "thread").wait(timeout=60)
+    def calls(numbers: list[int]) -> Any:
+        return [dq.once(echo, argument) for _ in numbers]
 
-    (letter,) = run.failures()
+    batched = argument == "in a batch"
+    run = lab.map(calls if batched else call, [1, 2], batch=2 if batched else None).wait(timeout=60)
+
+    letter = run.failures()[0]
     assert said in letter.message
     assert letter.deliveries == 1
 

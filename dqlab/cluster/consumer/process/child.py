@@ -14,7 +14,7 @@ import select
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from dqlab import platforms
 from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Records, Say, record
+from dqlab.cluster.consumer.running.beside import Beside
 from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, fail_all, run_calls
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halted
@@ -40,7 +41,7 @@ IDLE_MS = 1000
 """Milliseconds without a message after which documents that were read ahead are released."""
 
 
-class Turns:
+class Turns(Beside):
     """The messages of this process, one at a time, as the `Queued` of `run_calls`."""
 
     stopped = False
@@ -69,6 +70,7 @@ class Turns:
         self._idle: float | None = None
         """Milliseconds without a message after which this process ends."""
         self.versions: dict[int, str] = {}
+        self.spent, self.once = {}, {}
         self._run, self._coming, self._asked = b"", deque[bytes](), False
         """The run and its next messages as the slot has announced them, and whether it was asked to announce."""
         self._reads: ReadAhead | None = None
@@ -163,6 +165,15 @@ class Turns:
         if self._reads is not None:
             self._reads.clear()
 
+    def pay(self, index: int, amounts: Mapping[str, float]) -> None:
+        """Report at once what a message has spent: it may kill this process later."""
+        self._say(record(Say.BESIDE, index, pickle.dumps((amounts, {}))))
+
+    def keep(self, index: int, answers: Mapping[bytes, bytes]) -> None:
+        """Report at once an answer that a message keeps."""
+        super().keep(index, answers)
+        self._say(record(Say.BESIDE, index, pickle.dumps(({}, answers))))
+
     def ring_at(self, index: int) -> None:
         """Return nothing: the slot reads what this process prints."""
 
@@ -199,6 +210,7 @@ class Turns:
         turn, outcome, payload, key = done
         self._payload = b""
         took, version = self.ended.pop(turn, self._taken) - self._taken, self.versions.pop(turn, "")
+        self.once.pop(turn, None)
         printed = self._position()
         self._say(
             record(Say.OUTCOME, turn, payload, outcome=outcome, key=key, version=version, seconds=took, printed=printed)
@@ -220,6 +232,8 @@ class Turns:
                 self._function = given
             elif given.say == Say.COMING:
                 self._announced(given.body)
+            elif given.turn == turn and given.say == Say.BESIDE:
+                self.once = {turn: pickle.loads(given.body)}
             elif given.turn == turn:
                 return given
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -124,8 +125,10 @@ class Child:
         meta = {"run": run, "asks": coming is None}
         self._pending += record(Say.COMING, body=pack(meta, *(coming or ())))
 
-    def give(self, turn: int, message: bytes) -> None:
-        """Add a message to those that `flush` sends."""
+    def give(self, turn: int, message: bytes, answers: Mapping[bytes, bytes] | None) -> None:
+        """Add a message to those that `flush` sends, and the answers that it keeps."""
+        if answers:
+            self._pending += record(Say.BESIDE, turn, pickle.dumps(answers))
         self._pending += record(Say.MESSAGE, turn, message)
         self.given += 1
 

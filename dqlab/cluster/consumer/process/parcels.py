@@ -43,8 +43,8 @@ class BatchProcess:
             return
         _, outcome, payload, key = parcel.done[0]
         if outcome is Outcome.ACK:
-            one.done, one.again, one.took, one.versions, one.calls, one.too_many, row = pickle.loads(payload)
-            one.row = InARow(*row)
+            one.done, one.again, one.took, one.versions, one.calls, one.too_many, *beside = pickle.loads(payload)
+            one.spent, one.once, one.row = beside[0], beside[1], InARow(*beside[2])
         elif outcome is Outcome.RETURN:  # one of them was cancelled, or the slot stops
             gone = set(one.cancelled)
             one.done = [(place, outcome, b"", None) for place in gone]
@@ -74,12 +74,12 @@ class _Parcel:
         self.running: int | None = None
         self.took: dict[int, float] = {}
         self.ended, self.versions = [0.0], dict[int, str]()
-        self.output = dict[int, Any]()
+        self.output, self.once = dict[int, Any](), dict[int, Any]()
         self._one = one
 
     def messages(self) -> list[bytes]:
         """Return the bytes of the parcel."""
-        return [pickle.dumps((list(self._one.messages()), tuple(self._one.row)), 5)]
+        return [pickle.dumps((list(self._one.messages()), tuple(self._one.row), self._one.once), 5)]
 
     def ring_at(self, index: int) -> Ring | None:
         """Return where to write what the batch prints, or None where nothing is kept."""

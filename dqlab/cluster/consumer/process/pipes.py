@@ -46,6 +46,8 @@ class Say(IntEnum):
     """From the process: it reads documents ahead, and asks for announcements."""
     COMING = 7
     """To the process: the run, and the known messages after the next one."""
+    BESIDE = 8
+    """To the process: the answers that the next message keeps. From it: what its message has spent, and keeps."""
 
 
 class Record(NamedTuple):

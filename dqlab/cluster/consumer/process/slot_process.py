@@ -7,6 +7,7 @@ back, and the event loop may give them to other consumers.
 
 from __future__ import annotations
 
+import pickle
 import re
 import signal
 import time
@@ -200,7 +201,7 @@ class _Passage:
                 self._announce(child, child.reads_of)
             child.run(self._hash, self._chunk.kind, self._blob, rows=self._chunk.lease.sink)
             turns.append(slot.next_turn())
-            child.give(turns[-1], self._messages[index])
+            child.give(turns[-1], self._messages[index], self._chunk.once.get(index))
             given.append((turns[-1], index))
             if child.pending > AHEAD_BYTES or self._used_up(child):
                 break
@@ -280,6 +281,11 @@ class _Passage:
             return
         if record.say == Say.WANTS:
             child.reads_of = self._chunk.run
+            return
+        if record.say == Say.BESIDE and self._given and record.turn == self._given[0][0]:
+            spent, answers = pickle.loads(record.body)
+            self._chunk.pay(self._given[0][1], spent)
+            self._chunk.keep(self._given[0][1], answers)
             return
         # Every other record restarts the clock of the running message, so that the start of the process and the opening
         # of its function do not count.

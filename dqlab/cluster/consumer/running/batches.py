@@ -300,6 +300,7 @@ class Batches:
         messages = [each.messages[index] for each, index in places]
         one = OneBatch(messages, self._origin, self._rows.get(flight.function, InARow()))
         one.logs = flight.chunk.logs
+        one.once = {at: each.chunk.once[index] for at, (each, index) in enumerate(places) if index in each.chunk.once}
         one.cancelled_places = lambda: [at for at, (f, index) in enumerate(places) if index in f.chunk.cancelled]
         try:
             if flight.remote:
@@ -337,6 +338,12 @@ class Batches:
             filled.calls, filled.documents = filled.calls + 1, filled.documents + documents
             size.ran(documents, each)
         filled.size = size.now
+        for place, amounts in one.spent.items():
+            flight, index = batch.places[place]
+            flight.chunk.pay(index, amounts)
+        for place, answers in one.once.items():
+            flight, index = batch.places[place]
+            flight.chunk.keep(index, answers)
         for place, outcome, payload, key in one.done:
             flight, index = batch.places[place]
             flight.chunk.took[index], flight.chunk.ended[index] = one.took.get(place, 0.0), now

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgpack
 
 from dqlab.cluster.consumer.running import output
-from dqlab.cluster.consumer.running.beside import kept_for_the_next, spent_beside
+from dqlab.cluster.consumer.running.beside import Beside, kept_for_the_next, spent_beside
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Columns, Done, Outcomes
 from dqlab.documents import Document
 from dqlab.documents.ahead import ReadAhead
@@ -81,15 +81,13 @@ class Lease:
     """Answers that earlier deliveries have kept, by id."""
 
 
-class Chunk:
+class Chunk(Beside):
     """Messages of one lease, all of one run and one function."""
 
     waits = False
     """Taking a message never waits: all are here."""
     output: dict[int, Ring]
     """What messages have printed that are not settled, by position."""
-    spent: dict[int, dict[str, float]]
-    """What they have spent, by position and unit."""
     logs = "failed"
     """Whose output is kept: "failed" or slow ones, "all", or "none"."""
 
@@ -122,7 +120,6 @@ class Chunk:
         """Versions of documents, by position."""
         self.output, self.spent = {}, {}
         self.once = {at: msgpack.unpackb(answers) for at, answers in self._by_position(lease.once).items()}
-        """Answers that messages keep while they have no result, by position and call."""
         self._made_bytes = 0 if self.run == NO_ID else _MADE_BYTES
         self._attempts = self._by_position(lease.attempts) if lease.attempts else {}
         self.todo: deque[int] = deque(self._positions)

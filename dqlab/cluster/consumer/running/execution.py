@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -176,6 +176,19 @@ class Queued(Protocol):
 
     def note_step(self, index: int, number: int, total: int) -> None:
         """Note how far a message's function is in its document, 0 for nowhere; a `total` of 0 is not known."""
+
+    @property
+    def once(self) -> Mapping[int, Mapping[bytes, bytes]]:
+        """The answers that messages keep, by position and call."""
+
+    def place_of(self, index: int, given: Sequence[Any]) -> int | None:
+        """Return the position of the message that a call with these arguments is for, or None if nothing says it."""
+
+    def pay(self, index: int, amounts: Mapping[str, float]) -> None:
+        """Note what a message has spent."""
+
+    def keep(self, index: int, answers: Mapping[bytes, bytes]) -> None:
+        """Keep answers for a message until it has a result."""
 
     @property
     def todo(self) -> _Left:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from dqlab.cluster.consumer.running.beside import Beside
 from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, failed, running, seal_result
 from dqlab.cluster.consumer.running.halving import SMALLER, WHOLE, Call, Halving, InARow, shares
 from dqlab.cluster.consumer.running.outcomes import Done
@@ -22,7 +23,7 @@ from dqlab.rules.retry import Later
 __all__ = ["OneBatch", "one_by_one", "opened_parcel"]
 
 
-class OneBatch:
+class OneBatch(Beside):
     """Some messages for one call, and their outcomes by place; in its context it stands for a `Queued`."""
 
     kind, stopped, document = Kind.ELEMENT, False, None
@@ -36,6 +37,9 @@ class OneBatch:
         """Places of messages of which one has killed their process: each runs alone."""
         self.took: dict[int, float] = {}
         self.versions: dict[int, str] = {}
+        self.spent, self.once = {}, {}
+        self._called: Sequence[tuple[int, str | None, Any]] = ()
+        """What the call that runs was given."""
         self.calls: list[tuple[int, float]] = []
         """Documents and seconds of each call that succeeded."""
         self.logs = "failed"
@@ -63,6 +67,16 @@ class OneBatch:
 
     def note_step(self, index: int, number: int, total: int) -> None:
         """Note nothing: a call has many documents."""
+
+    def place_of(self, index: int, given: Sequence[Any]) -> int | None:
+        """Return the place of the document that is among these arguments, or None if there is none."""
+        return next((place for place, _, value in self._called if any(each is value for each in given)), None)
+
+    def pay(self, index: int, amounts: Mapping[str, float]) -> None:
+        """Note what the call has spent: the same part for each of its documents."""
+        each = {unit: amount / len(self._called) for unit, amount in amounts.items()}
+        for place, _, _ in self._called:
+            super().pay(place, each)
 
     def run(self, work: Work) -> None:
         """Run the batch here."""
@@ -92,6 +106,7 @@ class OneBatch:
 
     def _steps(self, work: Work, *, paid: bool = False) -> Generator[list[Any], tuple[Any, BaseException | None], None]:
         """Yield the documents of each call; its result, or what it raised, is the answer."""
+        around = running.get()
         opened = self._open(work)
         halving, last = Halving(len(opened), self.row), None
         steps, answer = halving.steps(), ""
@@ -102,6 +117,7 @@ class OneBatch:
                 if type(step) is Call:
                     places = [place for place, _, _ in some]
                     running.set((self, places[0]))  # type: ignore[arg-type]
+                    self._called = some
                     self.before_call(places)
                     began = time.perf_counter()
                     result, error = yield [value for _, _, value in some]
@@ -115,6 +131,7 @@ class OneBatch:
                         self.done.append(failed(place, last[0], self._origin, work.code, key, last[1]))
                 step = steps.send(answer)
         self.row, self.again = halving.row, [opened[place][0] for place in halving.again]
+        running.set(around)
 
     def _open(self, work: Work) -> list[tuple[int, str | None, Any]]:
         """Return the place, key and value of each message; one that cannot be opened fails here."""
@@ -193,10 +210,11 @@ def opened_parcel(work: Work, origin: Origin, before_call: Callable[[OneBatch, l
     """Return a function that runs the batch in a parcel, and returns its outcomes."""
 
     def run(parcel: Any) -> Any:
-        messages, row = parcel
+        messages, row, once = parcel
         one = OneBatch(messages, origin, InARow(*row))
+        one.once = once
         one.before_call = lambda places: before_call(one, places)
         one.run(work)
-        return one.done, one.again, one.took, one.versions, one.calls, one.too_many, tuple(one.row)
+        return one.done, one.again, one.took, one.versions, one.calls, one.too_many, one.spent, one.once, tuple(one.row)
 
     return replace(work, call=run, rows=True, plan=None)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from hashlib import blake2b
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, ParamSpec, TypeVar, overload
 
-from dqlab.cluster.consumer.running.execution import message_here
+from dqlab.cluster.consumer.running.execution import Queued, message_here
 from dqlab.cluster.transport.sealed import SealError, open_value, seal_value
 from dqlab.errors import Reject
 
@@ -39,7 +39,8 @@ def once(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     fn : callable
         A function or a coroutine function. Alone, as in ``@dq.once``, the function that does this is returned.
     *args, **kwargs
-        What it is called with: values that can be compared by their contents.
+        What it is called with: values that can be compared by their contents. In a batch, one of them is the document
+        that the answer is kept with.
 
     Returns
     -------
@@ -50,7 +51,7 @@ def once(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     ------
     Reject
         Arguments that cannot be compared, an answer that cannot be pickled, answers of more than 256 KiB for one
-        document, or a function that runs in a process or over batches, where nothing is kept. The document fails.
+        document, or a call of a batch with none of its documents. The document fails.
 
     Examples
     --------
@@ -73,33 +74,31 @@ def _answer(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     here = message_here()
     if here is None or here[1] is None:
         return fn(*args, **kwargs)
-    kept: dict[int, dict[bytes, bytes]] | None = getattr(here[0], "once", None)
-    if kept is None:
-        raise Reject("dq.once keeps answers in threads and coroutines only: map without executor= and batch=")
-    answers, key = kept.setdefault(here[1], {}), _key(fn, args, kwargs)
+    chunk, place = here[0], here[0].place_of(here[1], [*args, *kwargs.values()])
+    if place is None:
+        raise Reject("dq.once does not know whose answer this is: in a batch, call the function with the document")
+    key = _key(fn, args, kwargs)
+    kept = chunk.once.get(place, {}).get(key)
     if inspect.iscoroutinefunction(fn):
-        return _awaited(fn, args, kwargs, answers, key)
-    if key not in answers:
-        return _keep(answers, key, fn(*args, **kwargs))
-    return open_value(answers[key])
+        return _awaited(fn(*args, **kwargs) if kept is None else None, kept, chunk, place, key)
+    return _keep(chunk, place, key, fn(*args, **kwargs)) if kept is None else open_value(kept)
 
 
-async def _awaited(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], answers: dict[bytes, bytes], key: bytes
-) -> Any:
-    if key not in answers:
-        return _keep(answers, key, await fn(*args, **kwargs))
-    return open_value(answers[key])
+async def _awaited(call: Awaitable[Any] | None, kept: bytes | None, chunk: Queued, place: int, key: bytes) -> Any:
+    if call is not None:
+        return _keep(chunk, place, key, await call)
+    assert kept is not None, "it is called unless its answer is kept"
+    return open_value(kept)
 
 
-def _keep(answers: dict[bytes, bytes], key: bytes, answer: Any) -> Any:
+def _keep(chunk: Queued, place: int, key: bytes, answer: Any) -> Any:
     try:
         sealed = seal_value(answer)
     except SealError as error:
         raise Reject(f"dq.once cannot keep the answer: {error.reason}") from error
-    if sum(map(len, answers.values())) + len(sealed) > MOST:
+    if sum(map(len, chunk.once.get(place, {}).values())) + len(sealed) > MOST:
         raise Reject(f"dq.once keeps {MOST >> 10} KiB of answers for one document, and this would be more")
-    answers[key] = sealed
+    chunk.keep(place, {key: sealed})
     return answer
 
 

@@ -13,8 +13,9 @@ __all__ = ["spend"]
 def spend(**amounts: float) -> None:
     """Say what the call for this document has cost, by unit: of money, of tokens, or of anything else.
 
-    Amounts of one document add up. A run with ``budget=`` counts those of its unit, also of documents that fail then.
-    Outside a message of a run it does nothing.
+    Amounts of one document add up. A run with ``budget=`` counts those of its unit, also of documents that fail then;
+    one with ``limit=`` counts those of the limit's units. In a batch, an amount is that of all documents of the call,
+    in equal parts. Outside a message of a run it does nothing.
 
     Parameters
     ----------
@@ -24,8 +25,7 @@ def spend(**amounts: float) -> None:
     Raises
     ------
     Reject
-        An amount is not a number, or is below 0; or the function runs in a process or over batches, where nothing
-        counts amounts. The document fails, and is not called again for more.
+        An amount is not a number, or is below 0. The document fails, and is not called again for more.
 
     Examples
     --------
@@ -38,15 +38,5 @@ def spend(**amounts: float) -> None:
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < math.inf:
             raise Reject(f"dq.spend({unit}={amount!r}): not a number of 0 or more, and not counted")
     here = message_here()
-    if here is None:
-        return
-    chunk, position = here
-    spent: dict[int, dict[str, float]] | None = getattr(chunk, "spent", None)
-    if spent is None:
-        raise Reject(
-            "dq.spend counts in threads and coroutines, for single documents: map without executor= and batch="
-        )
-    if position is not None:
-        so_far = spent.setdefault(position, {})
-        for unit, amount in amounts.items():
-            so_far[unit] = so_far.get(unit, 0.0) + amount
+    if here is not None and here[1] is not None:
+        here[0].pay(here[1], amounts)
