@@ -65,6 +65,7 @@ __all__ = [
     "open_member",
     "read_member",
     "unpacked",
+    "whole",
 ]
 
 ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
@@ -88,8 +89,7 @@ _GONE = "is not in the archive any more"
 
 def compression_of(reference: Reference) -> str | None:
     """Return "gzip", "bzip2", "xz" or "zstd" by the ending of a document's name, or None."""
-    name = file_name(reference)
-    return next((kind for ending, kind in ENDINGS.items() if name.endswith(ending)), None)
+    return ENDINGS.get(f".{file_name(reference).rpartition('.')[2]}")
 
 
 def compression_in(stream: BinaryIO) -> str | None:
@@ -113,6 +113,13 @@ def unpacked(reference: Reference, stream: BinaryIO) -> BinaryIO:
     if (kind := compression_in(stream) or compression_of(reference)) is None:
         return stream
     return cast(BinaryIO, io.BufferedReader(Damageable(decompressor(stream, kind), reference.key, below=stream)))
+
+
+def whole(reference: Reference, data: bytes) -> bytes:
+    """Return what `unpacked` reads of these bytes."""
+    if kind_of(data) not in ENDINGS.values() and compression_of(reference) is None:
+        return data
+    return unpacked(reference, io.BytesIO(data)).read()
 
 
 def load_zstandard() -> Any:

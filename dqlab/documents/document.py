@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TextIO, cast, overload
 from dqlab.config import nbytes, option
 from dqlab.documents import lines, parquet, pdf
 from dqlab.documents.ahead import ReadAhead, taken
-from dqlab.documents.archives import find_member, open_member, read_member, unpacked
+from dqlab.documents.archives import find_member, open_member, read_member, unpacked, whole
 from dqlab.documents.decoding import (
     binary_kind,
     decode_html,
@@ -258,11 +258,12 @@ class Document(SuggestsAttributes):
         """
         _check_encoding(encoding)
         data = None if is_pdf(self) else self.bytes(decompress=True)
-        if data is None or kind_of(data) == "pdf":
+        if data is None or (kind := kind_of(data)) == "pdf":
             return "\f".join(page.text() for page in pdf.pages(self, data))
         if encoding is not None or errors != "strict" or self._is_source:
             return self._as_text(io.BytesIO(data), encoding, errors, "doc.text()").read()
-        _check_text(self, data, "doc.text()")
+        if kind is not None:
+            _check_text(self, data, "doc.text()")
         text, found = decoded(data)
         self._note(found)
         return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
@@ -365,7 +366,7 @@ class Document(SuggestsAttributes):
         if isinstance(self.part, Row | Line | Inline):
             return _line_of(self, "doc.bytes()")
         data = _read_raw(self)
-        return unpacked(self, io.BytesIO(data)).read() if decompress else data
+        return whole(self, data) if decompress else data
 
     async def abytes(self, *, decompress: bool = False) -> builtins.bytes:
         """Return the contents while other coroutines run; parameters and errors as for `bytes`.
@@ -383,7 +384,7 @@ class Document(SuggestsAttributes):
         data = await _read_remote(self)
         if data is None:
             return await asyncio.to_thread(self.bytes, decompress=decompress)
-        return await asyncio.to_thread(lambda: unpacked(self, io.BytesIO(data)).read()) if decompress else data
+        return await asyncio.to_thread(whole, self, data) if decompress else data
 
     def refreshed(self) -> Document:
         """Return the document with its current version and size.

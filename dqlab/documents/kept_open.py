@@ -16,6 +16,16 @@ __all__ = ["Forward", "KeptOpen", "Piece", "at_let_go", "let_go"]
 
 
 T = TypeVar("T")
+_forks = 0
+"""How often this process was made by forking one that had these."""
+
+
+def _note_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 class KeptOpen(Generic[T]):
@@ -34,13 +44,13 @@ class KeptOpen(Generic[T]):
         self._begin()
 
     def _begin(self) -> None:
-        self._process = os.getpid()
+        self._forks = _forks
         self._lock = threading.Lock()
         self._open: OrderedDict[Hashable, _Slot[T]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what is open under a key, or open it, once for all threads, and raise what `make` raises."""
-        if self._process != os.getpid():  # a forked child shares file positions with its parent, and maybe a held lock
+        if self._forks != _forks:  # a forked child shares file positions with its parent, and maybe a held lock
             self._begin()
         with self._lock:
             slot = self._open.get(key)

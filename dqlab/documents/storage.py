@@ -91,6 +91,8 @@ _PIECE = 1 << 16
 SILENCE = 20.0
 """Seconds without data from a web server after which reading fails; listing one file may take this time twice."""
 _URL = re.compile(r"(?:[a-z][a-z0-9+._-]*::)*[a-z][a-z0-9+._-]*://", re.ASCII | re.IGNORECASE)
+_UNEVEN = re.compile(r"/(?:[/.]|\Z)")
+"""What a `Path` may leave out of a path."""
 _LOCAL_URL = re.compile(r"(?:file|local)://", re.IGNORECASE)
 _ETAGS = ("ETag", "etag", "md5Hash", "CRC")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
@@ -428,6 +430,8 @@ class Guarded(io.RawIOBase):
 
 def local_path(place: str) -> str | None:
     """Return the absolute path of a path or file:// URL, or None for any other URL, checked for passwords."""
+    if place.startswith("/") and os.sep == "/" and _UNEVEN.search(place) is None:
+        return place  # as nearly always, in a tenth of the time of a `Path`
     if (local := _LOCAL_URL.match(place)) and "::" not in place:
         return str(Path(place[local.end() :]).absolute())
     if _URL.match(place) is None:
@@ -580,7 +584,7 @@ def stamp_of(where: str) -> Stamp:
     """Examine a file without opening it, with one request if it is remote, and with the errors of `open_binary`."""
     path = local_path(where)
     if path is not None:
-        return local_stamp(Path(path).stat())
+        return local_stamp(os.stat(path))
     with asked(where):
         system, path = remote(where)
         return remote_stamp(system.info(path))
