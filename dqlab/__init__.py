@@ -20,6 +20,7 @@ if sys.platform == "win32":
 
 if TYPE_CHECKING:
     from dqlab.cluster.consumer.message import Message
+    from dqlab.cluster.consumer.running.asking import later_from
     from dqlab.cluster.consumer.running.execution import cancelled
     from dqlab.cluster.consumer.running.paid_once import once
     from dqlab.cluster.consumer.running.spending import spend
@@ -67,6 +68,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Run",
     "Smaller",
     "cancelled",
+    "later_from",
     "once",
     "spend",
     "explain",
@@ -109,6 +111,7 @@ _HOMES = {
     "RunFailed": "dqlab.errors",
     "Smaller": "dqlab.plan",
     "cancelled": "dqlab.cluster.consumer.running.execution",
+    "later_from": "dqlab.cluster.consumer.running.asking",
     "connect": "dqlab.connecting",
     "map": "dqlab.connecting",
     "once": "dqlab.cluster.consumer.running.paid_once",

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from socket import gaierror
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ __all__ = [
     "ServerBusy",
     "ServerSilent",
     "answered",
+    "asked_wait",
     "causes",
     "is_cut_off",
     "is_refusal",
@@ -48,6 +50,13 @@ _UNTIL_MENDED = ("insufficient_quota", "billing_hard_limit_reached", "invalid_ap
 """Codes in answers of services that stay until somebody pays or gives another key."""
 _SAID = 120
 """Most characters of what a service said."""
+
+_RESET = re.compile(r"(x-|anthropic-)?rate-?limit(-\w+)*-reset(-\w+)*")
+"""Headers in use that say when a limit is reset; "remaining" in place of "reset" says what is left of it until then."""
+_SPAN = re.compile(r"(?=\d)(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+_EPOCH = 1e9
+"""Numbers above this are seconds since 1970, others seconds from now."""
 
 _CLASSES = re.compile(r"\w*(Auth|Credential|Refresh|Token)\w*Error")
 """Errors of the packages of services when they cannot get credentials, by name to avoid importing these."""
@@ -128,7 +137,8 @@ def refused_call(error: BaseException) -> Refused | None:
         said = one_line(f"{status} {in_words(each)}", _SAID)
         if status in (401, 402) or _code(each) in _UNTIL_MENDED:
             return Refused(math.inf, said)
-        after = _asked_wait(getattr(each, "headers", None) or getattr(getattr(each, "response", None), "headers", None))
+        headers = getattr(each, "headers", None) or getattr(getattr(each, "response", None), "headers", None)
+        after = _asked_wait(headers) or (_reset(headers) if status == 429 else 0.0)
         if status == 429 or (status == 503 and after):
             return Refused(after, said)
         return None
@@ -164,6 +174,35 @@ def _asked_wait(headers: Any) -> float:
         asked = headers.get("Retry-After").strip()
         seconds = float(asked) if asked.isdecimal() else parsedate_to_datetime(asked).timestamp() - time.time()
         return min(max(0.0, seconds), LONGEST_WAIT)
+    return 0.0
+
+
+def asked_wait(answer: Any) -> float:
+    """Return the seconds for which an answer, or an error that has one, asks to wait, or 0 where it does not say."""
+    of = [answer, getattr(answer, "response", None)]
+    headers = next((found for each in of if (found := getattr(each, "headers", None)) is not None), answer)
+    return _asked_wait(headers) or _reset(headers)
+
+
+def _reset(headers: Any) -> float:
+    """Return the longest seconds until a limit is reset of which nothing is left, or 0."""
+    with suppress(AttributeError, TypeError, ValueError):  # no headers
+        named = {str(name).lower(): str(value).strip() for name, value in headers.items()}
+        resets = [name for name in named if _RESET.fullmatch(name)]
+        spent = [named[each] for each in resets if named.get(each.replace("reset", "remaining"), "0") in ("0", "0.0")]
+        return min(max(map(_until, spent), default=0.0), LONGEST_WAIT)
+    return 0.0
+
+
+def _until(reset: str) -> float:
+    """Return the seconds until a reset, which is told as a time, as seconds, or as "6m0s", or 0 for anything else."""
+    if found := _SPAN.fullmatch(reset):
+        return sum(float(n or 0) * unit for n, unit in zip(found.groups(), (3600.0, 60.0, 1.0, 0.001), strict=True))
+    with suppress(ValueError, OverflowError):
+        if not _NUMBER.fullmatch(reset):
+            return max(0.0, datetime.fromisoformat(reset.replace("Z", "+00:00")).timestamp() - time.time())
+        seconds = float(reset)
+        return max(0.0, seconds - time.time()) if seconds > _EPOCH else seconds
     return 0.0
 
 

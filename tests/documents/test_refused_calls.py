@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import socket
+import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import dqlab as dq
 from dqlab.documents.servers import ServerBusy, refused_call, what_passes
 
 
@@ -90,3 +93,44 @@ def test_other_errors_are_no_refusals_of_calls(raised: Exception) -> None:
 def test_what_time_mends_is_told_in_a_word(raised: Exception, said: str) -> None:
     """An outage is judged by it."""
     assert what_passes(raised) == said
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after-ms": "1500"}, 1.5),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"}, 360.0),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20ms"}, 0.1),
+        (
+            {
+                "x-ratelimit-remaining-requests": "59",
+                "x-ratelimit-reset-requests": "60s",
+                "x-ratelimit-remaining-tokens": "0",
+                "x-ratelimit-reset-tokens": "1.5s",
+            },
+            1.5,
+        ),
+        ({"RateLimit-Remaining": "0", "RateLimit-Reset": "12"}, 12.0),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "{epoch}"}, 30.0),
+        ({"anthropic-ratelimit-tokens-remaining": "0", "anthropic-ratelimit-tokens-reset": "{iso}"}, 30.0),
+        ({"X-RateLimit-Remaining": "3", "X-RateLimit-Reset": "30"}, 1.0),
+        ({"X-RateLimit-Reset": "soon"}, 1.0),
+        ({}, 1.0),
+        (None, 1.0),
+    ],
+)
+def test_the_wait_that_an_answer_asks_for_is_read_from_the_headers_in_use(
+    headers: dict[str, str] | None, seconds: float
+) -> None:
+    """Of a response, an error of a client, or the headers themselves; and an error with status 429 needs no line."""
+    due = time.time() + 30
+    said = {"epoch": f"{due:.3f}", "iso": datetime.fromtimestamp(due, UTC).isoformat().replace("+00:00", "Z")}
+    named = None if headers is None else {name: value.format(**said) for name, value in headers.items()}
+    response = SimpleNamespace(status_code=429, headers=named)
+
+    for asked in [response, error("E", response=response), named]:
+        assert dq.later_from(asked).fields["seconds"] == pytest.approx(seconds, abs=0.5 if seconds == 30.0 else 1e-9)
+    refused = refused_call(error("E", response=response))
+    assert refused is not None
+    assert max(0.1, refused.after or 1.0) == pytest.approx(seconds, abs=0.5 if seconds == 30.0 else 1e-9)

@@ -222,7 +222,7 @@ class _Child:
     def announce(self, run: bytes, coming: list[bytes] | None) -> None:
         self.said.append(("announced", [int(each) for each in coming or ()]))
 
-    def give(self, turn: int, message: bytes) -> None:
+    def give(self, turn: int, message: bytes, answers: None) -> None:
         self.said.append(("given", [int(message)]))
 
     def run(self, *_: Any, **__: Any) -> None: ...
