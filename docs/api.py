@@ -15,6 +15,7 @@ import yaml
 import dqlab as dq
 from dqlab import errors, hpc, testing
 from dqlab.jupyter.grammar import COMMANDS
+from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.puts import PutResult
 from dqlab.runs.reading.results import Results
@@ -30,12 +31,12 @@ INTERNAL = {
     },
     dq.Run: {
         *("doubt", "examples", "handle", "left", "newer", "on_drop", "past", "record", "send_again", "snapshot"),
-        *("reader", "submitter", "undecided", "until_over", "at_end", "why_none"),
+        *("beside", "reader", "submitter", "undecided", "until_over", "at_end", "why_none"),
     },
     dq.QueuePool: {"forget", "gone", "past", "snapshot"},
     dq.Document: {"n_pages", "part"},
     dq.Documents: {"filtered", "repeats", "source_label", "why_none"},
-    Results: {"references", "replaced_keys"},
+    Results: {"references", "replaced_keys", "single"},
     Failures: {"example", "named", "of", "places"},
 }
 """Public names that views and lines of `%dq` need, and users do not."""
@@ -61,6 +62,11 @@ GROUPS = [
         "Results and failures",
         "`run.results()` and `run.failures()` return sequences that are read page by page.",
         [("results", Results), ("failures", Failures), ("letter", DeadLetter)],
+    ),
+    Group(
+        "Comparisons",
+        "What other code would change in a run; see also `run.compare`.",
+        [("found", Comparison), ("dq", [dq.close, dq.same, dq.same_words])],
     ),
     Group(
         "Sinks",

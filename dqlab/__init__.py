@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dqlab.rules.flow import Adaptive
     from dqlab.rules.retry import Later, Retry
     from dqlab.runs.code.explanation import explain
+    from dqlab.runs.compare.equality import close, same, same_words
     from dqlab.runs.consumer_pool import ConsumerPool
     from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer
     from dqlab.runs.pacing import Limit
@@ -73,6 +74,10 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "spend",
     "explain",
     "track",
+    # when two results are the same
+    "close",
+    "same",
+    "same_words",
     # consumers started and stopped by hand
     "ConsumerBaseClass",
     "ConsumerPool",
@@ -112,9 +117,12 @@ _HOMES = {
     "Smaller": "dqlab.plan",
     "cancelled": "dqlab.cluster.consumer.running.execution",
     "later_from": "dqlab.cluster.consumer.running.asking",
+    "close": "dqlab.runs.compare.equality",
     "connect": "dqlab.connecting",
     "map": "dqlab.connecting",
     "once": "dqlab.cluster.consumer.running.paid_once",
+    "same": "dqlab.runs.compare.equality",
+    "same_words": "dqlab.runs.compare.equality",
     "spend": "dqlab.cluster.consumer.running.spending",
     "track": "dqlab.cluster.consumer.running.steps",
 }

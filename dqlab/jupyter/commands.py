@@ -19,6 +19,7 @@ from dqlab.errors.rendering import StoppedWaiting
 from dqlab.hpc.job_waits import give_up
 from dqlab.hpc.recipes import Recipe, spoken
 from dqlab.hpc.systems import KINDS
+from dqlab.jupyter.comparison_view import ComparisonView
 from dqlab.jupyter.dead_letters import find_letter
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.messages import (
@@ -44,6 +45,8 @@ from dqlab.printed import Logs
 from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
 from dqlab.runs.code.means import Means
+from dqlab.runs.compare.comparing import compare as compared
+from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.reading.one_document import Slowest
@@ -296,6 +299,21 @@ def retry(line: Line, options: Namespace) -> int:
     return Said(count)
 
 
+def compare(line: Line, options: Namespace) -> Comparison:
+    """Compare other code with that of a run, and show the first differences while the sample runs."""
+    run, function = line.run(options.run), line.function(options.function)
+    equal, score = (
+        None if word is None else line.evaluate(word, option)
+        for word, option in ((options.equal, "--equal"), (options.score, "--score"))
+    )
+    view = ComparisonView(line.say)
+    found = compared(
+        run, function, sample=options.sample, equal=equal, score=score, noise=options.noise, seen=view.show
+    )
+    view.end(found, stays=options.out is not None)
+    return found
+
+
 def pause(line: Line, options: Namespace) -> Run | QueuePool:
     """Pause a run or a queue."""
     held = line.run_or_queue(options.run)
@@ -500,6 +518,7 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
         slowest,
         debug,
         retry,
+        compare,
         pause,
         resume,
         drain,

@@ -154,6 +154,11 @@ class Command:
     """When the command is of use."""
 
     @property
+    def takes_cell(self) -> bool:
+        """Whether it may stand on the first line of a cell, whose function it then takes."""
+        return "defined" in self.parser._defaults
+
+    @property
     def in_shell(self) -> bool:
         """Whether the command works in a shell, as ``dqlab NAME``, because it needs nothing of a notebook."""
         return self.name in _IN_SHELL
@@ -422,6 +427,20 @@ def _retry() -> Command:
     return _out(command.add("--where", metavar="EXPR", names=Names.FILTER, help=which))
 
 
+def _compare() -> Command:
+    summary = "Run other code over a sample of a run, and show what would change; %%dq takes that of its cell."
+    command = _run(_command("compare", summary, "found = run.compare(fn, sample=300, equal=dq.close(1e-6))"))
+    command.parser.set_defaults(defined=False)
+    command.add("--fn", dest="function", metavar="NAME", names=Names.FUNCTION, help="the code; not with %%%%dq")
+    command.add("--sample", type=int, default=300, metavar="N", help="how many documents; default: 300")
+    alike = "when two results are the same, as dq.close(1e-6) or dq.same('label'); default: equal"
+    command.add("--equal", metavar="EXPR", names=Names.VALUES, help=alike)
+    better = "a function of key and result that gives a number, larger for better results"
+    command.add("--score", metavar="EXPR", names=Names.VALUES, help=better)
+    again = "on how many documents the old code runs again; default: 30 where it may change results by itself"
+    return _out(command.add("--noise", type=int, metavar="N", help=again))
+
+
 def _cancel() -> Command:
     command = _run(_command("cancel", "Cancel every document that has no result yet.", "run.cancel()"))
     return _out(command.add("-y", "--yes", action="store_true", help="do it; without, only say what it would do"))
@@ -536,6 +555,7 @@ def _all() -> Iterable[Command]:
     yield _slowest()
     yield _debug()
     yield _retry()
+    yield _compare()
     for name, summary in (
         ("pause", "Pause a run or a queue; documents that are running now are finished."),
         ("resume", "Continue a paused run or queue."),
@@ -575,7 +595,8 @@ def overview() -> str:
         lines += [f"  {command.usage()}", f"      {command.summary}"]
     lines += [
         "",
-        "With `%%dq submit --over EXPR` the cell defines the function: its last def, or class with a __call__.",
+        "With `%%dq submit --over EXPR` and `%%dq compare RUN` the cell defines the function: its last def, or class "
+        "with a __call__.",
     ]
     lines += ["`x = %dq failed` works as `x = run.failures()` does; `-o x` stores it and shows nothing."]
     lines += ["Defaults: `%config DQMagics.queue`, `%config DQMagics.display` ('live', 'static' or 'text')."]

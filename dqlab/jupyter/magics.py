@@ -111,8 +111,9 @@ class DQMagics(Magics):
             if any(word in _HELP for word in words[1:]):
                 return line.say(command.help())
             options = command.parse(words[1:])
-            if cell is not None and (command.name != "submit" or options.function is not None):
-                raise UsageError(reason="only %%dq submit takes a cell, and maps the last function of it. Write one %.")
+            if cell is not None and (not command.takes_cell or options.function is not None):
+                reason = "only %%dq submit and %%dq compare take a cell, and the last function of it. Write one %."
+                raise UsageError(reason=reason)
         if cell is not None:  # only now that the line is known to be valid: the cell may take hours
             options.function, options.defined = define(self._shell, cell), True
         with _said_of_cell("The cell was run; nothing was submitted." if cell is not None else ""):

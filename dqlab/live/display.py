@@ -27,6 +27,7 @@ from dqlab import numbers
 from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
 from dqlab.live import details
 from dqlab.live.checkups import checkup_parts
+from dqlab.live.compared import compared_parts
 from dqlab.live.feeds import LabSource, is_embedded, is_lab, is_queue
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following, is_gone
 from dqlab.live.html import render_html
@@ -387,6 +388,10 @@ def _timeline_bundle(timeline: Any, **_: object) -> dict[str, str]:
     return drawn(*timeline_parts(timeline.history))
 
 
+def _compared_bundle(found: Any, **_: object) -> dict[str, str]:
+    return drawn(*compared_parts(found))
+
+
 def _bundle_of(table: Callable[[Any], Part]) -> Callable[..., dict[str, str]]:
     """Return a formatter of values that are shown as a table."""
     return lambda value, **_: drawn(table(value))
@@ -400,6 +405,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.runs.reading.results", "Results"): _bundle_of(results_table),
     ("dqlab.datasets.table", "RunTable"): _bundle_of(rows_table),
     ("dqlab.runs.failures", "Failures"): _bundle_of(failures_table),
+    ("dqlab.runs.compare.comparison", "Comparison"): _compared_bundle,
     ("dqlab.runs.unacked", "UnackedLeases"): _bundle_of(leases_table),
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
     ("dqlab.live.run_rows", "SortedSnapshot"): _snapshot_bundle,

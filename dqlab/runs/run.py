@@ -19,7 +19,7 @@ from dqlab.cluster.transport.isolation import Executor, isolation
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pace, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.ref import NEWS_EVERY, RPC_TIMEOUT
-from dqlab.cluster.transport.sealed import open_here, opened_blob
+from dqlab.cluster.transport.sealed import open_here, opened_blob, opened_plan
 from dqlab.cluster.transport.verbs import ORDERS
 from dqlab.config import check_count, seconds_or_none
 from dqlab.datasets.sink_parts import Reader, file_of
@@ -51,6 +51,9 @@ from dqlab.runs.code.means import Means
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version, given_parts
+from dqlab.runs.compare.comparing import compare
+from dqlab.runs.compare.comparison import Comparison
+from dqlab.runs.compare.equality import Equal
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import CancelledDocument, LostDocument, keys_at, why_empty
 from dqlab.runs.marks import mark, pausing
@@ -126,6 +129,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     handle: Handle
     submitter: Submitter | None = None
     on_drop: Callable[[Run], None] = field(default=lambda run: None, repr=False)
+    beside: Callable[[Run, Code, list[Any]], Run] | None = field(default=None, repr=False)
+    """Starts a run of other code over some documents, on the same queue and terms."""
     drawn: Drawn | None = field(default=None, repr=False)
     """The sample that was submitted first, if this process drew one."""
 
@@ -618,7 +623,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         """Return this run as an object whose `wait` and `results` raise `error` until the run has the code of `fn`."""
         # For a user who has mapped other code under the run's name and has yet to choose: the results of the old code
         # must not be taken for those of the new. Other variables keep the object without the doubt.
-        asked = Run(self.name, self.id, self.handle, self.submitter, self.on_drop)
+        asked = Run(self.name, self.id, self.handle, self.submitter, self.on_drop, self.beside)
         asked.doubt = code_version(fn).hash, error
         return asked
 
@@ -654,22 +659,94 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def _new_code(self, fn: Callable[..., Any]) -> Code:
         check_function(fn)
-        check_takes_one(fn)
         record = self._progress().record
+        newest = self._newest(planned=(planned := "planned" in record.codes[-1]))
+        check_takes_one(fn, None if newest is None else opened_plan(newest.blob))
         if record.codes[-1].get("process", record.process) is not None:
             isolation("process", called(fn))
-        newest = self._newest(planned=(planned := "planned" in record.codes[-1]))
         hash, blob, version = sealed_function(fn, options=record.options, newest=newest)
         return Code(hash, blob, code_record(version, hash, planned=planned))
 
     def _newest(self, *, planned: bool) -> Code | None:
         """Return the run's newest code if there is a plan beside its function, which new code keeps."""
-        return self.handle.link.sync(queue_calls.newest_code(self.handle, self.id)) if planned else None
+        if not planned:
+            return None
+        return self._kept() or self.handle.link.sync(queue_calls.newest_code(self.handle, self.id))
+
+    def _kept(self) -> Code | None:
+        """Return the run's newest code as this process has mapped it or a shard keeps it, or None."""
+        newest = self._progress().record.codes[-1]
+        entry = None if self.submitter is None else self.submitter.sender.entry
+        if entry is not None and entry.function == newest.get("blob"):
+            return Code(entry.function, entry.blob, newest)
+        with suppress(RunError):
+            return self.handle.link.sync(queue_calls.newest_code(self.handle, self.id))
+        return None
 
     def _order(self, verb: str) -> Self:
         self.handle.link.sync(self.handle.order(ORDERS[verb].order(self.id)))
         mark(self.handle.link, verb, self.queue, by=pausing() if ORDERS[verb].stops else "")
         return self
+
+    # --- other code -------------------------------------------------------------------------------
+
+    def compare(
+        self,
+        fn: Callable[..., Any],
+        sample: int = 300,
+        *,
+        equal: Equal | None = None,
+        score: Callable[[Any, Any], Any] | None = None,
+        noise: int | None = None,
+    ) -> Comparison:
+        """Run other code over a sample of the run's documents, and compare the results with those of the run.
+
+        Only the new code runs, on the run's queue, as a run of its own that is dropped at the end; the run does not
+        change. Documents are drawn from all that have a result, and by themselves from those that failed: at least a
+        tenth of the sample. Rows of one row group are drawn together. The comparison says what *changes*; what is
+        better only a `score` can say.
+
+        Parameters
+        ----------
+        fn : callable
+            The new code. It is called as the run's own: with the same `init`, `setup`, `batch` and limits.
+        sample : int, default 300
+            How many documents.
+        equal : callable, optional
+            Takes the old and the new result, and returns whether they are the same: ``dq.close(1e-6)``,
+            ``dq.same("label")``, ``dq.same_words`` or your own. Default: they are equal, or have the same parts; NaN is
+            the same as NaN, and a tuple as a list.
+        score : callable, optional
+            Takes the key of a document and a result, and returns a number, larger for better ones.
+        noise : int, optional
+            On how many documents the old code runs again, to see what changes by itself. Default: 30 for coroutine
+            functions and for functions that use a clock, random numbers or a network, as far as their names show; 0 for
+            others.
+
+        Returns
+        -------
+        Comparison
+            With ``changed``, ``summary``, ``share``, ``counts`` and ``to_frame()``.
+
+        Raises
+        ------
+        RunError
+            This process does not have the input of the run; or nothing of the run has an outcome yet; or `noise` was
+            given, and the old code is not kept.
+        RunExists
+            The input has changed since it was mapped.
+        BadOption
+            `fn` is not a function; `sample` is below 1; `equal` or `score` is not callable, or raised.
+        NotPicklable
+            The function cannot be sent.
+
+        Examples
+        --------
+        >>> found = run.compare(parse, sample=300, equal=dq.close(1e-6))  # doctest: +SKIP
+        >>> print(found.summary)  # doctest: +SKIP
+        v1 → v2 on 300 of 1,998,204 documents: 281 equal · 17 changed · 2 newly fail · 6.3 % (4.1-9.7) of all would ...
+        """
+        return compare(self, fn, sample=sample, equal=equal, score=score, noise=noise)
 
     # --- waiting ----------------------------------------------------------------------------------
 

@@ -180,7 +180,7 @@ class RunBook:
         if mapped is None or not (mapped.undecided or isinstance(mapped.error, RunExists)):
             return run
         # A second object: the cell that mapped something else holds `run`, which must keep its difference.
-        return Run(run.name, run.id, run.handle, on_drop=run.on_drop)
+        return self._known_as(run.name, run.id, run.handle)
 
     def named(self, name: str) -> Run:
         """Return the run of that name with any later input under it, or raise `RunNotFound` with the known names."""
@@ -264,7 +264,7 @@ class RunBook:
             if new and pool.handle.shards > 1:
                 self._complete(pool.handle, new, name)
             for known, id in new.items():
-                runs[known] = Run(known, id, pool.handle, on_drop=self._dropped)
+                runs[known] = self._known_as(known, id, pool.handle)
         return runs
 
     def _complete(self, handle: Handle, runs: Mapping[str, bytes], name: str | None) -> None:
@@ -322,6 +322,19 @@ class RunBook:
         record |= {"options": options} if options else {}
         record |= {"unit": unit} if (unit := unit_of(given)) else {}
         opening = Open(id, record, None if terms.retry is None else terms.retry.record())
+        return self._begin(pool, opening, elements, entry, drawn, terms.sink)
+
+    def _begin(
+        self,
+        pool: PoolLike,
+        opening: Open,
+        elements: Iterable[Any],
+        entry: Entry,
+        drawn: Drawn | None = None,
+        sink: Sink | None = None,
+    ) -> Run:
+        """Open a run, and submit its documents."""
+        name, id = opening.record["name"], opening.run
         sender = RunSender(
             pool.handle.of_run(name),
             entry,
@@ -331,14 +344,13 @@ class RunBook:
             maxsize=pool.options["maxsize"],
             max_bytes=pool.options["max_bytes"],
         )
-        run = Run(name, id, pool.handle, on_drop=self._dropped)
+        run = self._known_as(name, id, pool.handle)
         if drawn is not None and drawn.asks:
             run.drawn = drawn
             submitter: Submitter = SampleSubmitter(name, drawn, sender, lambda: self._go(run))
         else:
             submitter = Submitter(name, elements, sender)
         run.submitter = submitter
-        sink = terms.sink
         claimed = sink is not None and claim(sink, name, id.hex(), pool.options.get("store", {}).get("directory", ""))
         try:
             # Before the shards know the run: `_is_left` cuts off an open run that this process does not submit.
@@ -355,6 +367,26 @@ class RunBook:
                     let_go(sink, id.hex())
             raise
         return run
+
+    def _known_as(self, name: str, id: bytes, handle: Handle, submitter: Submitter | None = None) -> Run:
+        return Run(name, id, handle, submitter, self._dropped, self._beside)
+
+    def _beside(self, run: Run, code: Code, elements: list[Any]) -> Run:
+        """Start a run of other code over some documents, on the terms of a run but without its sink."""
+        pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
+        if pool is None:
+            raise RunNotFound(run=run.name, hint=" Its queue was closed.", known="-")
+        if pool.served:
+            self._serve(pool)
+        answer, _ = self._link.sync(run.handle.ask(0, calls.OpeningCall(run.id)))
+        # It never pauses itself: that all of a sample fails is what a comparison is to say.
+        left_out = ("sink", "stop_if", "stop_despite")
+        record = {part: value for part, value in answer.record.items() if part not in left_out}
+        with self._lock:
+            name = self._fresh_name(f"{run.name}-compare")
+            record |= {"name": name, "codes": [code.code], "client": self._link.client.id}
+            entry = Entry(Kind.ELEMENT, code.function, code.blob)
+            return self._begin(pool, Open(uuid.uuid4().bytes, record, answer.retry), elements, entry)
 
     def _let_go(self, handle: Handle, run: bytes, submitter: Submitter) -> None:
         """Drop a run that was not started, in the background if its shards are out of reach."""
@@ -594,7 +626,7 @@ class RunBook:
 
         # A second object: the first one has the submission, and keeps it.
         submitter = Submitter(run.name, elements, sender, verify=True, earlier=put)
-        again = Run(run.name, run.id, run.handle, submitter, on_drop=run.on_drop)
+        again = self._known_as(run.name, run.id, run.handle, submitter)
         submitter.start()
         return again
 

@@ -45,7 +45,7 @@ from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import first_keys
-from dqlab.runs.reading.results import Keys, Streams
+from dqlab.runs.reading.results import Keys, OpenedStretch, Streams
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
 from dqlab.stats import Counts, StopReason
@@ -189,6 +189,17 @@ class RunWait:
 
     def completed(self, limit: float | None, wait: Wait) -> Generator[tuple[Any, Any], None, Progress]:
         """Yield (key, value) as documents finish, and return what the run was at its end."""
+        keys, found = Keys(self._run.name), self.stretches(limit, wait)
+        while True:
+            try:
+                stretch = next(found)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            keys.look(stretch)
+            yield from stretch.items()
+
+    def stretches(self, limit: float | None, wait: Wait) -> Generator[OpenedStretch, None, Progress]:
+        """Yield results as documents finish, and return what the run was at its end."""
         self.raise_other_input()
         run = self._run
         streams = Streams(
@@ -197,7 +208,6 @@ class RunWait:
         )
         deadline, over, looked = Deadline(limit), False, time.monotonic()
         given_up, error, standstill = False, None, self._standstill(limit)
-        keys = Keys(self._run.name)
         while not (over and streams.done):
             came = False
             try:
@@ -205,9 +215,7 @@ class RunWait:
                 over = over or (streams.done and self._is_over(deadline))
                 for page in streams.pages(deadline.within(1.0), deadline.patience):
                     wait.give()  # no display of a wait while the caller's loop body runs, and its time does not count
-                    for stretch in page:
-                        keys.look(stretch)
-                        yield from stretch.items()
+                    yield from page
                     wait.take()
                     deadline, came = Deadline(limit), True
                 if came or over:

@@ -589,8 +589,8 @@ def test_names_that_ipython_gives_to_what_cells_show_are_no_labs_of_the_user(not
         ("%dq submit abs --over 5", "cannot be iterated"),
         ("%dq submit abs --over [1] --name a/b", "Try 'a-b'"),
         ("%dq submit abs --over [1", "never closed"),
-        ("%%dq status\n1", "only %%dq submit takes a cell"),
-        ("%%dq submit abs --over [1]\ndef f(x): return x", "only %%dq submit takes a cell"),
+        ("%%dq status\n1", "only %%dq submit and %%dq compare take a cell"),
+        ("%%dq submit abs --over [1]\ndef f(x): return x", "only %%dq submit and %%dq compare take a cell"),
         ("%dq wait --timeout soon", "Write seconds, or '90s'"),
     ],
 )

@@ -8,7 +8,7 @@ import warnings
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby, islice, repeat
 from reprlib import repr as brief
@@ -80,6 +80,8 @@ READ_VALUES = 16 * PAGE_VALUES
 KEPT_BYTES, VALUE_BYTES, LETTER_BYTES = 4 * PAGE_BYTES, 512, 16 << 10
 """Most bytes of pages kept for values read by position; what counts for a value besides its pickle, and for a failure
 in place of one."""
+SINGLE = 32
+"""Results that are asked for at once, each with a call of its own."""
 IN_TURN = 0.05
 """Seconds to wait for one shard while other shards may have results."""
 
@@ -623,6 +625,21 @@ class Results(Values, StaysHere, SuggestsAttributes):
                 range(stretch.ordinal, stretch.end), stretch.values, lineage.seconds(), attempts, strict=True
             )
 
+    def single(self, ordinals: Sequence[int]) -> Iterator[OpenedStretch]:
+        """Yield the results at a few ordinals of many, with a call for each: a page would have all between them."""
+        for at in range(0, len(ordinals), SINGLE):
+            asked = [self._of_one(ordinal) for ordinal in ordinals[at : at + SINGLE]]
+            with reading(self.name, self._handle):
+                parts = chain.from_iterable(self._handle.link.sync(_together(asked)))
+                page = _open_all(_decoded(list(parts)), referring=self._reader is not None)
+            for piece in [page] if self._reader is None or not page else _with_rows(page, self._reader):
+                yield from map(self.typed.objects, piece)
+
+    async def _of_one(self, ordinal: int) -> list[bytes | memoryview]:
+        asked = calls.PageCall(self._run, ordinal, ordinal + 1)
+        answers = await asyncio.gather(*(self._handle.ask(at, asked) for at in range(len(self._handle.refs))))
+        return [part for _, parts in answers for part in parts]
+
     def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
         """Yield the key of each value, with the object that replaces the value or None."""
         for stretch in self._read(0, len(self)):
@@ -752,6 +769,10 @@ class Results(Values, StaysHere, SuggestsAttributes):
         page = calls.PageCall(self._run, self._ordinal(at), self._ordinal(stop - 1) + 1)
         answers = await asyncio.gather(*(self._handle.ask(at, page) for at in range(len(self._handle.refs))))
         return [part for _, parts in answers for part in parts]
+
+
+async def _together(asked: Iterable[Awaitable[Any]]) -> list[Any]:
+    return list(await asyncio.gather(*asked))
 
 
 def _values_n(page: Sequence[OpenedStretch]) -> int:

@@ -6,8 +6,8 @@ any such run, so nothing of the sample runs again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -29,7 +29,7 @@ from dqlab.runs.submit.weights import unit_of, weigher
 from dqlab.stats.sample import Draw, Pick, Sample
 from dqlab.waits import shown
 
-__all__ = ["Drawn", "SampleSubmitter", "draw"]
+__all__ = ["Drawn", "SampleSubmitter", "draw", "draw_among"]
 
 SAID_EVERY = 10_000
 """Documents between two reports of how many were listed."""
@@ -101,15 +101,54 @@ def draw(elements: Iterable[Any], n: int, options: Sequence[str] = ()) -> Drawn:
 
 def _drawn(elements: Iterable[Any], n: int, unit: str, options: Sequence[str], *, apart: bool = False) -> Draw:
     """Pass over the elements, with rows of a row group drawn together unless `apart`."""
-    drawing, plain = Draw(n), naming(make_sealer(), options)
-    # All is confirmed, so to speak: the digest is only asked for the elements so far.
-    digest = Digest(lambda: drawing.count)
+    drawing = Draw(n)
     weigh: Callable[[Any], int] | None = None
+    for at, element, group, digest in _passed(elements, options, apart=apart):
+        if not at:
+            weigh = weigher(unit, element)
+        if drawing.offer(1 if weigh is None else weigh(element), group):
+            drawing.keep(element, digest.at(at + 1), group)
+    return drawing
+
+
+def draw_among(
+    elements: Iterable[Any], strata: Sequence[tuple[Ranges, int]], before: Submitted, options: Sequence[str] = ()
+) -> list[Sample] | None:
+    """Draw so many documents of each set of ordinals, or return None for another input than was submitted before."""
+    drawings = [Draw(n) for _, n in strata]
+    known = {before.end: before.end_digest} | {before.through: before.digest}
+    count = 0
+    for at, element, group, digest in _passed(elements, options):
+        count = at + 1
+        if known.get(count) and digest.at(count) != known[count]:
+            return None
+        for drawing, (ordinals, _) in zip(drawings, strata, strict=True):
+            if at in ordinals and drawing.offer(1, group):
+                drawing.keep((at, element), "", group)
+    if count < max(known):
+        return None
+    return [_placed(drawing.sample(drawing.count)) for drawing in drawings]
+
+
+def _placed(sample: Sample) -> Sample:
+    """Return a sample of some documents of an input with their ordinals in it."""
+    alone = not sample.groups
+    picks = [(pick, *pick.element) for pick in sample.picks]
+    placed = [replace(pick, at=at, element=each, group=at if alone else pick.group) for pick, at, each in picks]
+    return replace(sample, picks=tuple(placed))
+
+
+def _passed(
+    elements: Iterable[Any], options: Sequence[str], *, apart: bool = False
+) -> Iterator[tuple[int, Any, Hashable, Digest]]:
+    """Yield each element with its position, the row group that it is read with, and the digest so far."""
+    plain, count = naming(make_sealer(), options), 0
+    # All is confirmed, so to speak: the digest is only asked for the elements so far.
+    digest = Digest(lambda: count)
     seal = plain
     with shown("reading the input, to draw a sample of it") as wait:
         for at, element in enumerate(elements):
-            if not at:
-                weigh = weigher(unit, element)
+            count = at
             if type(element) is Document:
                 payload, part = b"", element.part
                 group = (element.where, part.group) if type(part) is Row and not apart else None
@@ -120,11 +159,9 @@ def _drawn(elements: Iterable[Any], n: int, unit: str, options: Sequence[str], *
                 except SealError:
                     payload = seal_or_explain(element, f"element {at}")
             digest.update(element, payload)
-            if drawing.offer(1 if weigh is None else weigh(element), group):
-                drawing.keep(element, digest.at(at + 1), group)
+            yield at, element, group, digest
             if at % SAID_EVERY == 0:
                 wait.step(f"{many(at, 'document')} so far")
-    return drawing
 
 
 class SampleSubmitter(Submitter):

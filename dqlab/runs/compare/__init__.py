@@ -1,0 +1,1 @@
+"""New code beside the old: a sample compared, and what follows from it."""
