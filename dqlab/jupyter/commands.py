@@ -53,6 +53,7 @@ from dqlab.runs.reading.one_document import Slowest
 from dqlab.runs.reading.results import Results
 from dqlab.runs.run import RowsStay, Run
 from dqlab.runs.session import Durability
+from dqlab.runs.spending import Spend
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import Counts, RunList, Snapshot
 from dqlab.store.values import Compacted
@@ -266,6 +267,11 @@ def logs(line: Line, options: Namespace) -> Logs:
 def slowest(line: Line, options: Namespace) -> Slowest:
     """Return the documents that took longest."""
     return line.run(options.run).slowest(options.n)
+
+
+def spend(line: Line, options: Namespace) -> Spend:
+    """Return what the calls of a run have spent."""
+    return line.run(options.run).spend()
 
 
 def debug(line: Line, options: Namespace) -> Any:
@@ -516,6 +522,7 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
         show,
         logs,
         slowest,
+        spend,
         debug,
         retry,
         compare,

@@ -407,6 +407,11 @@ def _slowest() -> Command:
     return _out(command.add("-n", type=int, metavar="N", default=10, help="how many; default: 10"))
 
 
+def _spend() -> Command:
+    summary = "Show what the calls of a run have spent, what all will have, and what holds it back now."
+    return _run(_command("spend", summary, "run.spend()"))
+
+
 def _debug() -> Command:
     summary = "Run a dead document here, and open the debugger at the line that raises."
     command = _command("debug", summary, "run.debug('inv-00777.pdf')")
@@ -553,6 +558,7 @@ def _all() -> Iterable[Command]:
     yield _show()
     yield _logs()
     yield _slowest()
+    yield _spend()
     yield _debug()
     yield _retry()
     yield _compare()

@@ -16,10 +16,11 @@ from dqlab.failures.failure import NO_ERROR, Failure
 from dqlab.failures.records import NO_ANSWER
 from dqlab.frame import NO_ID
 from dqlab.numbers import many
+from dqlab.rules.budget import Costs
 from dqlab.rules.flow import pace_of, why_shut
 from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.reports import CodeName, Failing, LaneReport
+from dqlab.rules.reports import CodeName, Failing, LaneReport, Spending
 from dqlab.rules.result_index import ResultIndex
 from dqlab.rules.states import State, stretches
 from dqlab.rules.stopping import Stop
@@ -145,6 +146,8 @@ class Book:
     """What was settled in this epoch, and how long it took."""
     spent: dict[str, float] = field(default_factory=dict)
     """What its messages have spent, by unit."""
+    costs: dict[str, Costs] = field(default_factory=dict)
+    """What the last of them have, by unit. In memory only."""
     worst: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Key and last error of the documents that failed most, by message id; a few."""
 
@@ -200,9 +203,22 @@ class Book:
         """Note what one message has spent."""
         for unit, amount in amounts.items():
             self.spent[unit] = self.spent.get(unit, 0.0) + amount
+            self.costs.setdefault(unit, Costs()).add([amount])
         purse = None if self.lane.flow is None else self.lane.flow.purse
         if purse is not None:
             purse.pay(amounts.get(purse.budget.unit, 0.0))
+
+    def spending(self, now: float) -> Spending | None:
+        """Return what its messages have spent and what holds them back, or None for nothing."""
+        flow, leased = self.lane.flow, self.lane.counts[State.LEASED]
+        if flow is None and not self.spent:
+            return None
+        found = Spending(spent=dict(self.spent), spread={unit: each.spread for unit, each in self.costs.items()})
+        if flow is not None:
+            found.binds, found.moves = flow.binds(now, leased), [(now - at, why) for at, why in flow.moves]
+        if flow is not None and flow.purse is not None:
+            found.reserved, found.unknown = leased * (flow.purse.reserved or 0.0), flow.purse.unknown
+        return found
 
     def fill_purse(self) -> None:
         """Take from the budget of the lane's flow, which is new, what was spent before."""
@@ -340,6 +356,7 @@ class Book:
             held=lane.held,
             pace="; ".join(filter(None, (lane.share.words, "" if lane.flow is None else pace_of(lane.flow)))),
             shut=lane.waits or ("" if lane.flow is None else why_shut(lane.flow, now)),
+            spending=self.spending(now),
             stop_if=record.stop_if if record else None,
             stop_despite=record is not None and record.stop_despite,
             sealed=lane.sealed,

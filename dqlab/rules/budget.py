@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import pstdev
 
 import msgpack
 
@@ -66,14 +67,25 @@ class Costs:
 
     def __init__(self, high: float | None = None) -> None:
         self._last: deque[float] = deque(maxlen=RECENT)
-        self.high = high
-        """What nearly all of them have cost at most, or None where nothing says it."""
+        self._high, self._sorted = high, True
 
     def add(self, costs: Sequence[float]) -> None:
         """Note what calls have cost."""
         if costs:
             self._last.extend(costs)
-            self.high = sorted(self._last)[math.ceil(HIGH * len(self._last)) - 1]
+            self._sorted = False
+
+    @property
+    def high(self) -> float | None:
+        """What nearly all of them have cost at most, or None where nothing says it."""
+        if not self._sorted:
+            self._high, self._sorted = sorted(self._last)[math.ceil(HIGH * len(self._last)) - 1], True
+        return self._high
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of what they have cost."""
+        return pstdev(self._last) if self._last else 0.0
 
 
 class Purse:
@@ -85,6 +97,8 @@ class Purse:
         self.budget = budget
         self.spent = spent
         self.costs = Costs()
+        self.unknown = 0.0
+        """What calls may have cost that have ended without an outcome, at most."""
 
     def pay(self, cost: float) -> None:
         """Note what a call has cost."""

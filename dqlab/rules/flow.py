@@ -33,6 +33,8 @@ SPARE = 0.95
 """Share of the measured throughput that a cut leaves."""
 LATENESS, LATENESS_SHARE = 0.1, 0.01
 """Seconds of calls that a rate saves up, since timers fire late: at most these, and this share of its period."""
+MOVES = 20
+"""Changes that a flow remembers."""
 LAST, ENOUGH, MOST = 24, 20, 0.9
 """Outcomes that an outage is judged by: the last so many, at least so many, and the share of them that failed alike."""
 PROBE_FIRST, PROBE_MORE, PROBE_MOST = 1.0, 1.5, 30.0
@@ -302,6 +304,8 @@ class Flow:
         """Nothing is leased before that, since a server asked for it."""
         self.asked = ""
         """What it said."""
+        self.moves: deque[tuple[float, str]] = deque(maxlen=MOVES)
+        """When it changed for which reason, in words."""
         self._alone = ALONE_FIRST
 
     @property
@@ -354,6 +358,8 @@ class Flow:
     def answered(self, n: int, now: float, *, took: float, leased: int) -> None:
         """Note `n` results, `took` seconds after their lease, when `leased` messages still are."""
         if not self.outage.why or now - took >= self.outage.since:  # else it was called before, and is only late
+            if self.outage.why:
+                self.moves.append((now, f"answers again, after {now - self.outage.since:.0f} s"))
             self.outage.answers(n)
         self._alone = ALONE_FIRST
         if self.level is not None:
@@ -364,10 +370,15 @@ class Flow:
         self.outage.answers()
         self.asked = said
         if self.level is not None:
+            before = self.level.whole
             self.level.refuses(lease, next_lease, now)
+            if self.level.whole != before:
+                self.moves.append((now, f"{before} -> {self.level.whole} calls at once, refused: {said or 'dq.Later'}"))
         lowest = self.level is None or self.level.whole <= self.level.terms.min
         if not after and lowest and now >= self.until:  # once for all calls that were in flight together
             after, self._alone = self._alone, min(ALONE_MOST, 2 * self._alone)
+        if after and now >= self.until:
+            self.moves.append((now, f"waits {after:g} s: {said or 'dq.Later'}"))
         self.until = max(self.until, now + after)
 
     def failed(self, passing: str, now: float) -> bool:
@@ -377,7 +388,28 @@ class Flow:
             return False
         if self.level is not None and self.level.cut_at is None:
             self.level.cut_at = now  # failures stop its growth, and cut nothing
-        return self.outage.fails(passing, now)
+        known, away = bool(self.outage.why), self.outage.fails(passing, now)
+        if away and not known:
+            self.moves.append((now, f"calls nothing but a probe: {passing}"))
+        return away
+
+    def lose(self, n: int) -> None:
+        """Note that `n` calls may have been made that end without an outcome."""
+        if self.purse is not None:
+            self.purse.unknown += n * (self.purse.reserved or 0.0)
+
+    def binds(self, now: float, leased: int) -> str:
+        """Return in words what holds it back now, or "" where it would let another message through."""
+        if self.shut(now):
+            return "the service"
+        if self.purse is not None and (most := self.purse.room()) is not None and most <= leased:
+            return "the budget"
+        for rate in self.rates:
+            if rate.room(now, leased) == 0:
+                return f"the limit of {rate.limit.unit}"
+        if self.level is not None and leased >= self.level.whole:
+            return "what the service allows" if self.level.cut_at is not None else "calls at once, which still grow"
+        return "concurrency" if self.terms.most is not None and leased >= self.terms.most else ""
 
 
 def why_shut(flow: Flow, now: float) -> str:

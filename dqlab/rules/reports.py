@@ -10,7 +10,7 @@ from dqlab.failures.classes import FailureClass
 from dqlab.stats.counts import StopReason
 from dqlab.stats.eta import Effort
 
-__all__ = ["CodeName", "Failing", "HeldFor", "HeldLease", "LaneReport", "fields_of", "plain"]
+__all__ = ["CodeName", "Failing", "HeldFor", "HeldLease", "LaneReport", "Spending", "fields_of", "plain"]
 
 
 class CodeName(NamedTuple):
@@ -61,6 +61,24 @@ class HeldLease(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
+class Spending:
+    """What the calls of one lane have spent, and what holds them back."""
+
+    spent: dict[str, float]
+    """By unit."""
+    spread: dict[str, float]
+    """The standard deviation of what the last calls have cost, by unit."""
+    reserved: float = 0.0
+    """What calls in flight may cost, in the unit of the budget."""
+    unknown: float = 0.0
+    """What calls may have cost that have ended without an outcome, at most, since the shard began."""
+    binds: str = ""
+    """What holds calls back, in words; "" for computing."""
+    moves: list[tuple[float, str]] = field(default_factory=list)
+    """Seconds since its flow changed, and the reasons in words."""
+
+
+@dataclass(slots=True, kw_only=True)
 class LaneReport:
     """One lane, which is a run in one shard, or its plain puts."""
 
@@ -103,6 +121,8 @@ class LaneReport:
     """How many calls its flow lets through, in words."""
     shut: str = ""
     """Why its flow lets nothing through at the moment, in words."""
+    spending: Spending | None = None
+    """None where nothing is spent, and nothing holds it back."""
     unable: str = ""
     """What no slot has that its messages need, as its shard's shell knows it."""
     stop_if: int | float | None = None
@@ -128,6 +148,7 @@ class LaneReport:
             "code": None if self.code is None else self.code._asdict(),
             "classes": [each.to_dict() for each in self.classes],
             "effort": self.effort.to_list(),
+            "spending": None if self.spending is None else plain(self.spending),
         }
 
     @classmethod
@@ -141,6 +162,8 @@ class LaneReport:
         known["classes"] = [FailureClass(**each) for each in known.get("classes", ())]
         known["failing"] = [Failing(*each) for each in known.get("failing", ())]
         known["halt"] = StopReason(known.get("halt", StopReason.ALL_FAILED))
+        spending = known.get("spending")
+        known["spending"] = None if spending is None else Spending(**fields_of(Spending, spending))
         known["effort"] = Effort.of(known["effort"]) if known.get("effort") else Effort()
         return cls(**known)
 

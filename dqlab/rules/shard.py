@@ -576,6 +576,8 @@ class Shard:
         """Close a lease, give its unsettled messages back to their lane, and return how many they were."""
         self.leases.close(lease)
         self.leases_lost += 1
+        if (flow := self.lanes[lease.run].flow) is not None:
+            flow.lose(lease.remaining.size)
         return end_lease(self.lanes[lease.run], lease, why, died=died)
 
     def end_drain(self) -> None:

@@ -68,6 +68,7 @@ from dqlab.runs.reading.typed import TypedCodes
 from dqlab.runs.reading.where import compile_where, why_none
 from dqlab.runs.rehearsal import Rehearsal
 from dqlab.runs.run_wait import RunWait
+from dqlab.runs.spending import Spend, spend_of
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sampling import Drawn, SampleSubmitter
 from dqlab.runs.waiting import Deadline
@@ -1327,6 +1328,24 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         >>> run.slowest(3)  # doctest: +SKIP
         """
         return one_document.slowest(self, n)
+
+    def spend(self) -> Spend:
+        """Return what the calls of this run have spent, what all will have, and what holds the run back now.
+
+        Calls say with `dqlab.spend` what they cost. What all documents will have spent is estimated once five have
+        ended: from what they have cost so far, and the spread of the last 200 calls of each shard.
+
+        Returns
+        -------
+        Spend
+            With ``spent``, ``budget``, ``reserved``, ``unknown``, ``in_all``, ``lasts``, ``binds`` and ``history``.
+
+        Examples
+        --------
+        >>> run.spend().binds  # doctest: +SKIP
+        'the limit of tokens'
+        """
+        return spend_of(self._progress(), self.stats())
 
     def debug(self, key: str | int) -> Any:
         """Run a document here, in this process, and open a debugger at the line that raises.

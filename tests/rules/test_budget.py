@@ -90,6 +90,31 @@ def test_what_a_dead_consumer_was_to_spend_is_free_again() -> None:
     assert sum(desk.call(1, 1.0) for _ in range(20)) == 10
 
 
+def test_calls_that_ended_without_an_outcome_may_have_cost_what_they_were_to() -> None:
+    """Up to that much is unknown, and nothing of it is called spent."""
+    desk = Paying(500, Budget(10, "eur", reserve=0.1))
+    desk.call(3, 0.1)
+    desk.lease(4, consumer="dies")
+    held = desk.ledger.book(RUN).spending(0.0)
+    desk.shard.release("dies")
+    left = desk.ledger.book(RUN).spending(0.0)
+
+    assert held is not None
+    assert left is not None
+    assert (held.spent["eur"], held.reserved, held.unknown) == pytest.approx((0.3, 0.4, 0.0))
+    assert (left.spent["eur"], left.reserved, left.unknown) == pytest.approx((0.3, 0.0, 0.4))
+
+
+def test_a_hundred_calls_in_flight_cost_no_more_than_was_reserved_for_them() -> None:
+    """All of them are called before the first one says what it cost."""
+    desk = Paying(500, Budget(10, "eur", reserve=0.1))
+    leases = [lease for _ in range(20) if (lease := desk.shard.lease("c", 20)) is not None]
+
+    assert sum(len(desk.ids(lease)) for lease in leases) == 100
+    assert desk.shard.lease("c", 1) is None
+    assert desk.ledger.book(RUN).spending(0.0).binds == "the budget"  # type: ignore[union-attr]
+
+
 def test_a_run_that_has_spent_its_budget_pauses_itself_and_goes_on_with_a_larger_one() -> None:
     """What is in flight ends first, and nothing is to blame."""
     desk = Paying(30, Budget(5, "eur", reserve=1))

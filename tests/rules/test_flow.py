@@ -406,3 +406,22 @@ def test_a_level_needs_numbers_in_order(wrong: dict[str, Any]) -> None:
     """They are checked where they are written."""
     with pytest.raises(BadOption, match=r"max|whole|min"):
         Adaptive(**wrong)
+
+
+def test_a_flow_says_what_holds_it_back_and_what_it_has_changed(desk: Any) -> None:
+    """With the reasons, and no more of them than one can read."""
+    queue = desk(99, FlowTerms(adaptive=Adaptive(), rates=(RateLimit(6000, 60.0),)))
+    flow = queue.shard.lanes[RUN].flow
+    assert flow.binds(queue.clock.monotonic(), 0) == ""
+    leased(queue)
+    assert flow.binds(queue.clock.monotonic(), 1) == "the limit of calls"
+    queue.clock.advance(60.0)
+    assert flow.binds(queue.clock.monotonic(), 8) == "calls at once, which still grow"
+    for _ in range(50):
+        settle(queue, 1, REFUSED, b"30.0 429 slow down")
+        assert flow.binds(queue.clock.monotonic(), 0) == "the service"
+        queue.clock.advance(30.0)
+
+    assert [why for _, why in flow.moves][-1] == "waits 30 s: 429 slow down"
+    assert len(flow.moves) == 20
+    assert flow.binds(queue.clock.monotonic(), 8) == "what the service allows"

@@ -182,6 +182,30 @@ def test_what_processes_and_batches_spend_is_counted(lab: dq.Lab, options: dict[
     assert run.stats().pace == "4 of 9 eur spent"
 
 
+def test_what_a_run_spends_is_told_with_what_it_will_have_spent_and_what_binds(lab: dq.Lab) -> None:
+    """While its budget holds it back, and when it is done."""
+
+    async def ask(number: int) -> int:
+        dq.spend(eur=0.1 if number % 2 else 0.3, tokens=7)
+        return await dq.once(asyncio.sleep, 0.0, number)
+
+    run = lab.map(ask, range(40), budget=dq.Budget(4, "eur", reserve=0.3))
+    with pytest.raises(RunHalted):
+        run.wait(timeout=60)
+    spend = run.spend()
+    low, likely, high = spend.in_all["eur"]
+
+    assert 3.7 < spend.spent["eur"] <= 4 + 1e-9
+    assert low < likely < high
+    assert low < 8 < high
+    assert "its budget does not pay" in spend.binds
+    run.budget("9 eur").wait(timeout=60)
+    spend = run.spend()
+    assert spend.in_all["eur"] == pytest.approx((8.0, 8.0, 8.0))
+    assert spend.lasts == float("inf")
+    assert repr(spend).splitlines()[0] == "spent      8 eur, 280 tokens, 40 answers paid"
+
+
 def test_what_is_no_amount_fails_its_document_without_another_try(lab: dq.Lab) -> None:
     """Nothing is counted in silence, and it is not paid again."""
 

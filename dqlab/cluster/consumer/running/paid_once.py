@@ -81,13 +81,18 @@ def _answer(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     kept = chunk.once.get(place, {}).get(key)
     if inspect.iscoroutinefunction(fn):
         return _awaited(fn(*args, **kwargs) if kept is None else None, kept, chunk, place, key)
-    return _keep(chunk, place, key, fn(*args, **kwargs)) if kept is None else open_value(kept)
+    return _keep(chunk, place, key, fn(*args, **kwargs)) if kept is None else _reused(chunk, place, kept)
 
 
 async def _awaited(call: Awaitable[Any] | None, kept: bytes | None, chunk: Queued, place: int, key: bytes) -> Any:
     if call is not None:
         return _keep(chunk, place, key, await call)
     assert kept is not None, "it is called unless its answer is kept"
+    return _reused(chunk, place, kept)
+
+
+def _reused(chunk: Queued, place: int, kept: bytes) -> Any:
+    chunk.pay(place, {"answers reused": 1.0})
     return open_value(kept)
 
 
@@ -99,6 +104,7 @@ def _keep(chunk: Queued, place: int, key: bytes, answer: Any) -> Any:
     if sum(map(len, chunk.once.get(place, {}).values())) + len(sealed) > MOST:
         raise Reject(f"dq.once keeps {MOST >> 10} KiB of answers for one document, and this would be more")
     chunk.keep(place, {key: sealed})
+    chunk.pay(place, {"answers paid": 1.0})
     return answer
 
 
