@@ -146,7 +146,9 @@ def submit(line: Line, options: Namespace) -> Run:
         for notice in notices:
             line.say(notice)
         if run.waits_for_go:
-            _ask(line, options, run, lambda n: pool.map(function, documents, name=run.name, rehearse=n))
+            if asked(run, options.rate, line.say, yes=options.yes):
+                line.session.show(run)
+            line.session.said(run)  # drawn below, it would stand as one that is done
             if not options.yes:
                 return run
         elif (how := hint(options.rehearse, documents, yes=options.yes)) and not retries:
@@ -154,12 +156,6 @@ def submit(line: Line, options: Namespace) -> Run:
         if options.watch:
             line.session.show(run)
         return _waited(line, run, stored=options.out is not None) if options.wait else run
-
-
-def _ask(line: Line, options: Namespace, run: Run, again: Callable[[int], Run]) -> None:
-    """Report what the sample of a run says, and go on, or offer to."""
-    asked(run, options.rate, again, line.say, yes=options.yes)
-    line.session.said(run)  # drawn below, it would stand as one that is done
 
 
 def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, documents: Any, **more: Any) -> Run:
@@ -181,11 +177,16 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
             line.replace(run, new)
             return new
 
+        def keep() -> Run:
+            kept = lab.attach(run.name)
+            line.replace(run, kept)
+            return kept
+
         line.session.submitted(lab, run)
         sentences = list(choices(run, error, options.function, defined=options.defined))
         if options.out is not None:
             line.store(options.out, run)  # before the view is drawn, which names the variable
-        offer(run, function, start_over, sentences, line.say)
+        offer(run, function, start_over, keep, sentences, line.say)
         if options.watch:
             line.session.show(run)
         return run

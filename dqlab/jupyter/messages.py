@@ -28,6 +28,7 @@ __all__ = [
     "choices",
     "end",
     "in_words_of_a_line",
+    "is_fresh",
     "name_taken",
     "said_of",
     "standing",
@@ -39,6 +40,8 @@ COUNTING = 1.0
 """Seconds to wait for a submission to count its documents, so that the line can report their number."""
 ASKING = 1.0
 """Seconds to fetch the state of an interrupted run."""
+FEW = 200
+"""Results below which a run without failures is one that people start over."""
 NAMED = 5
 """Most runs that are named one by one."""
 
@@ -84,6 +87,11 @@ def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: i
     return RunExists(run=error.run, difference=error.difference, other_code=error.other_code, steps=steps)
 
 
+def is_fresh(counts: Counts) -> bool:
+    """Return whether so little of a run is done, and nothing failed, that starting over is what most people want."""
+    return not counts.dead and counts.acked < FEW
+
+
 def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iterator[str]:
     """Yield a line on the other code of a run, then the lines to copy that continue with it."""
     counts = Counts(**run.counts)
@@ -91,12 +99,16 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
     if defined:
         yield f"{function} is defined as in this cell now. Choose:"
     retry = f"%dq retry {run.name} --fn {function}"
+    start_over = "    --on-existing new    # on this line: drop it and start over"
+    if is_fresh(counts):
+        yield start_over
     if counts.dead:
         yield f"    {retry}    # its {many(counts.dead, 'failed document')} with this code"
     if counts.left:
         rest = f"the {many(counts.left, 'document')} that wait or run"
         yield f"    {retry} --rest    # {f'and {rest}' if counts.dead else f'{rest}, with this code'}"
-    yield "    --on-existing new    # on this line: drop it and start over"
+    if not is_fresh(counts):
+        yield start_over
     yield "    --name NAME    # on this line: keep it, and map under another name"
     yield f"    %dq attach {run.name}    # keep it, with the results of the code it had"
 

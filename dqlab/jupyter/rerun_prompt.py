@@ -1,4 +1,4 @@
-"""Buttons under a cell that asks: whose run has other code, or was rehearsed and waits.
+"""Buttons under a cell whose run has other code.
 
 Each does what a line or a call does. A report of what was done replaces the buttons and the sentences above them, with
 the run, if no other view shows it. Without widgets, the sentences name the lines to type.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 from dqlab.clock import SystemClock
 from dqlab.errors import DqlabError
-from dqlab.jupyter.messages import warned
+from dqlab.jupyter.messages import is_fresh, warned
 from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, watch, watch_in
 from dqlab.live.html import render_html
 from dqlab.live.parts import line
@@ -22,22 +22,7 @@ from dqlab.numbers import many, minute
 from dqlab.runs.run import Run
 from dqlab.stats import Counts
 
-__all__ = ["Asks", "Choice", "can_ask", "offer", "offer_choice"]
-
-
-class Asks(Protocol):
-    """A run with the actions that its user may choose from."""
-
-    run: Run
-    place: Callable[[Run], object]
-    """Shows a run that has no view yet."""
-
-    @property
-    def labels(self) -> dict[str, Callable[[], str]]:
-        """The actions, which return a report, by the labels of their buttons."""
-
-    def lost_by(self, act: Callable[[], str]) -> str:
-        """Return the label with which a button that drops something asks for a second press, or "" for the others."""
+__all__ = ["Choice", "can_ask", "offer"]
 
 
 class Choice:
@@ -48,9 +33,10 @@ class Choice:
         run: Run,
         function: Callable[..., Any],
         start_over: Callable[[], Run],
+        keep: Callable[[], Run],
         place: Callable[[Run], object] | None = None,
     ) -> None:
-        self.run, self._function, self._start_over = run, function, start_over
+        self.run, self._function, self._start_over, self._keep = run, function, start_over, keep
         self.place = place or watch
 
     @property
@@ -59,13 +45,15 @@ class Choice:
         # No numbers in labels: they stay as they were drawn while more documents fail.
         counts = Counts(**self.run.counts)
         found: dict[str, Callable[[], str]] = {}
+        if is_fresh(counts):
+            found["Start over"] = self.start_over
         if counts.dead:
             found["Retry failed documents with this code"] = self.retry
         if counts.left:
             also = "Retry failed documents, and give the rest this code too"
             found[also if counts.dead else "Give the rest this code"] = self.rest
-        found["Start over"] = self.start_over
-        return found
+        found.setdefault("Start over", self.start_over)
+        return found | {"Keep it": self.keep}
 
     def lost_by(self, act: Callable[[], str]) -> str:
         """Return the label with which a button that drops something asks for a second press, or "" for the others."""
@@ -90,6 +78,12 @@ class Choice:
         new = self._start_over()
         self.place(new)
         return f"{new.name} was started over at {minute(SystemClock().wall())}"
+
+    def keep(self) -> str:
+        """Leave the run as it is, with the code that it had."""
+        kept = self._keep()
+        self.place(kept)
+        return f"{kept.name} was kept, with the results of the code it had"
 
     def _show(self) -> None:
         """Show a run that goes on, where no view of it can."""
@@ -135,14 +129,10 @@ def offer(
     run: Run,
     function: Callable[..., Any],
     start_over: Callable[[], Run],
+    keep: Callable[[], Run],
     sentences: Sequence[str],
     say: Callable[[str], None],
 ) -> None:
-    """Show what to do about a run with other code."""
-    offer_choice(Choice(run, function, start_over), sentences, say)
-
-
-def offer_choice(choice: Asks, sentences: Sequence[str], say: Callable[[str], None]) -> None:
     """Show sentences that offer a choice, with buttons where widgets can be drawn, or print them outside Jupyter."""
     if not in_jupyter():
         for sentence in sentences:
@@ -150,7 +140,7 @@ def offer_choice(choice: Asks, sentences: Sequence[str], say: Callable[[str], No
         return
     shown = _Shown(sentences)
     if can_ask():
-        _add_buttons(shown, choice)
+        _add_buttons(shown, Choice(run, function, start_over, keep))
 
 
 def can_ask() -> bool:
@@ -158,7 +148,7 @@ def can_ask() -> bool:
     return in_jupyter() and mode() is Mode.LIVE and find_spec("ipywidgets") is not None
 
 
-def _add_buttons(shown: _Shown, choice: Asks) -> None:
+def _add_buttons(shown: _Shown, choice: Choice) -> None:
     import ipywidgets
 
     runs: list[Run] = []

@@ -49,7 +49,7 @@ from dqlab.live.run_picture import (
 from dqlab.live.views import Command, Example, Press, QueuesView, RunView
 from dqlab.notebook import beside_cells
 from dqlab.numbers import many, size
-from dqlab.stats import History, RunStats, Snapshot
+from dqlab.stats import History, RunState, RunStats, Snapshot
 from dqlab.stats.attention import GOES_ON
 from dqlab.texts import one_line
 
@@ -146,6 +146,8 @@ class Asking:
 
 SLOW = frozenset(
     {
+        Command.GO,
+        Command.REHEARSE,
         Command.RETRY,
         Command.SHOW,
         Command.REPLACE,
@@ -290,6 +292,11 @@ class Canvas(Protocol[V]):
     @property
     def awaits(self) -> bool:
         """Whether it is not known yet if the canvas stays live."""
+        ...
+
+    @property
+    def is_read(self) -> bool:
+        """Whether there are buttons, and somebody who can press them."""
         ...
 
     def draw(self, view: V, answered: int = 0) -> bool:
@@ -441,10 +448,18 @@ class LiveRun(Live[RunView]):
         # A kept widget stays live after the end, since another process may retry the run; without answers it is final.
         if self._canvas.keeps:
             return self._asking.quiet > REST_SILENCE
+        if self._canvas.is_read and self._tried is not None:
+            return False
         if self._canvas.awaits and self._stats is not None and (self._stats.counts.dead or self._acted):
             # There is something to press, once a front end has drawn it.
             return False
         return self._asking.silence is None
+
+    @property
+    def _tried(self) -> int | None:
+        """Documents of a sample that waits for its user, where this process can submit the rest."""
+        stats, source = self._stats, self.source
+        return source.tried if stats and stats.state is RunState.INCOMPLETE and source.waits_for_go else None
 
     def _finished(self) -> None:
         if self._rests and not self._stays and self._stats is not None:
@@ -520,7 +535,7 @@ class LiveRun(Live[RunView]):
         if self._stats is None:
             return connecting_view(self.source.name, silence)
         stats, newer = self._stats, self._newer is not None
-        focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names)
+        focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names, self._tried)
         parts = stats, focus, silence, over, gone, trouble, busy
         # Most steps of a run that rests change nothing.
         if self._made is None or self._made[0] != parts:
@@ -556,7 +571,10 @@ class LiveRun(Live[RunView]):
         if press.command is Command.SCALE:
             source.scale(press.n)
             return f"{many(press.n, 'consumer')} from now on."
-        if press.command in (Command.PAUSE, Command.RESUME, Command.CANCEL):
+        if press.command is Command.REHEARSE:
+            self._said = source.rehearse(press.n).rehearsal.text(source.rate).replace("\n", " · ")
+            return ""
+        if press.command in (Command.GO, Command.PAUSE, Command.RESUME, Command.CANCEL):
             getattr(source, press.command.value)()
         return ""
 

@@ -84,6 +84,8 @@ class Focus(NamedTuple):
     """The notebook has redefined the run's function, and a retry takes the new definition."""
     names: NotebookNames = NO_NAMES
     """The notebook's names for the run and its lab."""
+    tried: int | None = None
+    """Documents of the sample, where the run was rehearsed and this process can submit the rest."""
 
 
 NO_FOCUS = Focus()
@@ -117,6 +119,8 @@ LONGEST = 1_000
 LATE, NAMED = 10.0, 3
 """Seconds after which a document is named as the last one to wait for, and how many are named."""
 _ACTIONS = ("retry", "show", "resume", "scale")
+MORE_TRIED = 100
+"""Documents that a rehearsal tries when more are asked for."""
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
 
@@ -178,7 +182,8 @@ def run_view(
     waits = _waiting_for(face, stats, focus)
     waits = waits if waits.text else _stuck_among_others(face, stats, focus)
     lasting = Notice(one_line(over, LONGEST), Tone.BAD) if over else _lasting(face, stats, focus, waits, silence)
-    lasting = lasting if lasting.text or not said else Notice(said)
+    if said and (focus.tried is not None or not lasting.text):
+        lasting = Notice(said)
     if face is Face.EMPTY:
         return RunView(
             name=name,
@@ -214,7 +219,7 @@ def run_view(
         counters=_counters(stats),
         figures=_figures(face, stats),
         buttons=() if over else _buttons(face, stats, focus),
-        ask=_ask(face, stats),
+        ask=_ask(face, stats, waits_for_go=focus.tried is not None),
         failures=tuple(
             failure_row(entry, at=stats.at, again=_again_of(entry, stats, focus)) for entry in stats.classes
         ),
@@ -483,7 +488,8 @@ def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: 
         waiting = many(stats.counts.left, "document")
         return Notice(why or f"No consumer: {waiting} left, and none is being processed", Tone.WARN)
     if face is Face.INCOMPLETE and why.startswith("rehearsed "):
-        return Notice(f"{why}; the rest waits for run.go()")
+        way = "Go, or run.go() in Python" if focus.tried is not None else "its cell to be run again, which asks again"
+        return Notice(f"{why}; the rest waits for {way}")
     if face is Face.INCOMPLETE:
         rest = "is settled" if stats.resting else "goes on"
         return Notice(f"{sentence or 'The input ended early'}. What was submitted before {rest}.", Tone.WARN)
@@ -619,6 +625,8 @@ def _speed(label: str, stats: RunStats, rate: float | None, units_rate: float | 
 def _buttons(face: Face, stats: RunStats, focus: Focus) -> tuple[Button, ...]:
     if face is Face.NO_ANSWER:
         return (Button(Command.ASK, "Retry now"),)
+    if focus.tried is not None:
+        return _buttons_of_a_rehearsal(stats, focus, focus.tried)
     if stats.resting:
         return _buttons_of_the_end(stats, focus) if focus.snapshot is not None else ()
     cancel = Button(Command.CANCEL, "Cancel run…")
@@ -629,10 +637,24 @@ def _buttons(face: Face, stats: RunStats, focus: Focus) -> tuple[Button, ...]:
     return (first, cancel)
 
 
+def _buttons_of_a_rehearsal(stats: RunStats, focus: Focus, tried: int) -> tuple[Button, ...]:
+    """Return what can be done once a sample is settled; while it runs, Go is of no use yet."""
+    cancel = Button(Command.CANCEL, "Cancel", hint="The rest is not submitted, and results of the sample stay.")
+    if not stats.resting:
+        return (cancel,)
+    fix: tuple[Button, ...] = ()
+    if stats.counts.dead:
+        fix = _retries(stats, focus) if focus.newer else (_fix_button(stats, focus)._replace(primary=False),)
+    go = Button(Command.GO, "Go", primary=True, hint="Submit the rest; what the sample has done counts.")
+    more = Button(Command.REHEARSE, f"Rehearse {MORE_TRIED}", hint=f"Try {MORE_TRIED - tried} more.", n=MORE_TRIED)
+    return (go, *fix, *([more] if tried < MORE_TRIED else []), cancel)
+
+
 def _fix_button(stats: RunStats, focus: Focus) -> Button:
     """Return the button that comes first while the run has the code with which everything failed."""
     worst = next((one_line(each.fingerprint, 24) for each in stats.classes), "")
-    return Button(Command.FIX, FIX_AND_RETRY, primary=True, hint=_edit_first(stats), target=worst)
+    hint = _edit_first(stats) if stats.all_failed else _EDIT_FIRST
+    return Button(Command.FIX, FIX_AND_RETRY, primary=True, hint=hint, target=worst)
 
 
 def _edit_first(stats: RunStats) -> str:
@@ -665,7 +687,9 @@ def _retries(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
     return (every, *([Button(Command.RETRY, f"{few} first", n=few, hint=again.hint)] if few else []))
 
 
-def _ask(face: Face, stats: RunStats) -> Ask | None:
+def _ask(face: Face, stats: RunStats, *, waits_for_go: bool) -> Ask | None:
+    if waits_for_go:
+        return Ask("Cancel the rest?", "What the sample has done stays.", "Keep it", "Cancel the rest")
     if stats.resting or face is Face.NO_ANSWER:
         return None
     left = stats.counts.left

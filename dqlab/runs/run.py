@@ -134,6 +134,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     """Starts a run of other code over some documents, on the same queue and terms."""
     drawn: Drawn | None = field(default=None, repr=False)
     """The sample that was submitted first, if this process drew one."""
+    rate: float | None = field(default=None, init=False, repr=False)
+    """What a worker-hour costs, for the estimate that a view shows."""
 
     doubt: tuple[str, DqlabError] | None = field(default=None, repr=False)
     """Hash of other code that was mapped under this name, and the error for reading results."""
@@ -204,10 +206,42 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             raise RunError(run=self.name, reason=f"the rest is not known in this process. {_MAP_AGAIN}")
         return self
 
+    def rehearse(self, n: int = 100) -> Self:
+        """Try `n` documents, those that were tried before included, of a run that was rehearsed; return at once.
+
+        Raises
+        ------
+        BadOption
+            `n` is below 1.
+        RunError
+            The run does not wait for `go`, or this process does not have its input. Nothing was submitted.
+        RunExists
+            The input has changed since the sample was drawn, or other code was mapped. Nothing was submitted.
+
+        Examples
+        --------
+        >>> print(run.rehearse(100).rehearsal)  # doctest: +SKIP
+        """
+        check_count("n", n)
+        self._wait.raise_other_input()
+        asked = self.submitter
+        if not isinstance(asked, SampleSubmitter):
+            known = self._progress().rehearsed
+            why = f"its input is not known in this process. {_MAP_AGAIN}" if known else "it does not wait for `go`."
+            raise RunError(run=self.name, reason=why)
+        asked.go(n)
+        return self
+
     @property
     def waits_for_go(self) -> bool:
         """Whether only a sample was submitted from here, and `go` submits the rest."""
         return isinstance(self.submitter, SampleSubmitter)
+
+    @property
+    def tried(self) -> int:
+        """Documents of the sample that was submitted from here, 0 without one."""
+        asked = self.submitter
+        return len(asked.drawn.sample.picks) if isinstance(asked, SampleSubmitter) else 0
 
     @property
     def rehearsal(self) -> Rehearsal:

@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from types import BuiltinFunctionType
 from typing import Any, Protocol
@@ -347,7 +349,7 @@ class RunBook:
         run = self._known_as(name, id, pool.handle)
         if drawn is not None and drawn.asks:
             run.drawn = drawn
-            submitter: Submitter = SampleSubmitter(name, drawn, sender, lambda: self._go(run))
+            submitter: Submitter = SampleSubmitter(name, drawn, sender, partial(self._go, run))
         else:
             submitter = Submitter(name, elements, sender)
         run.submitter = submitter
@@ -552,24 +554,38 @@ class RunBook:
             if progress.rehearsed:
                 raise RunExists(run=run.name, difference="other documents")
             return drawn.elements  # all of the sample was submitted, and some of the rest
+        self._try(run, drawn, sender, progress, then)
+        return None
+
+    def _try(
+        self,
+        run: Run,
+        drawn: Drawn,
+        sender: RunSender,
+        progress: Progress,
+        then: Callable[[], object] | None = None,
+    ) -> None:
+        """Submit what a queue lacks of a sample."""
         whole = progress.rehearsed and not drawn.missing(sender.held)
         run.drawn = drawn
         run.submitter = SampleSubmitter(
-            run.name, drawn, sender, lambda: self._go(run), reopen=not whole, verify=whole, then=then
+            run.name, drawn, sender, partial(self._go, run), reopen=not whole, verify=whole, then=then
         )
         run.submitter.start()
         run.submitter.join(AT_ONCE)
-        return None
 
-    def _go(self, run: Run) -> None:
-        """Submit what follows the sample of a run, unless another client does."""
+    def _go(self, run: Run, more: int = 0) -> None:
+        """Submit what follows the sample of a run, or a larger sample, unless another client does."""
         asked = run.submitter
         assert isinstance(asked, SampleSubmitter), "only such a run waits for it"
         asked.join(LANDING)
         drawn, elements = asked.drawn, asked.elements
-        if type(elements) is Documents:
+        if more or type(elements) is Documents:
             # Listed again, and compared before anything is put: files may have come while the run waited.
-            drawn = draw(elements, len(drawn.sample.picks), options_of(drawn.given))
+            drawn = draw(elements, max(more, len(drawn.sample.picks)), options_of(drawn.given))
+            elements = drawn.elements
+            asked.elements = elements  # drawing has taken more of an iterator
+            drawn = replace(drawn, given=asked.drawn.given)
         with self._alone(run.name), self._lock:
             progress = run._progress(covered=True)
             if not progress.rehearsed:
@@ -581,8 +597,11 @@ class RunBook:
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
             sender = self._sender(run, entry, progress)
             before = _holding(sender, progress)
-            if not drawn.contains(before) or drawn.sample.total != asked.drawn.sample.total:
+            if not drawn.contains(before) or asked.drawn.sample.total not in (None, drawn.sample.total):
                 raise RunExists(run=run.name, difference="other documents")
+            if more and drawn.asks:
+                self._try(run, drawn, sender, progress)
+                return
             run.submitter = Submitter(run.name, elements, sender, before=before, reopen=True)
             run.submitter.start()
         mark(self._link, "go", run.queue)

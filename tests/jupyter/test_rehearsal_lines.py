@@ -9,7 +9,7 @@ import pytest
 import dqlab as dq
 from dqlab.errors import Rehearsed
 from dqlab.jupyter import rehearsal_prompt
-from dqlab.jupyter.rehearsal_prompt import Question, sample_for
+from dqlab.jupyter.rehearsal_prompt import sample_for
 
 CELL = "%%dq submit --over range({n}) {more} -o run\ndef square(x): return x * x"
 
@@ -29,30 +29,6 @@ def test_cell_says_what_the_sample_says_and_waits(connected: Any, capsys: Any, q
 
     connected.run(CELL.format(n=3000, more=f"--name {name} --rehearse 30 --yes --wait"))
     assert list(connected["run"].results(timeout=30)) == [x * x for x in range(3000)]
-
-
-def test_buttons_act_on_the_run(connected: Any, queue: dq.QueuePool) -> None:
-    """Rehearse 100, then go; each reports what it did."""
-
-    def square(x: int) -> int:
-        return x * x
-
-    name = f"sq-{queue.name}"
-    run = queue.map(square, range(3000), name=name, rehearse=30)
-    choice = Question(run, None, lambda n: queue.map(square, range(3000), name=name, rehearse=n), run.rehearsal)
-    placed: list[dq.Run] = []
-    choice.place = placed.append
-    assert list(choice.labels) == ["Go", "Rehearse 100", "Cancel"]
-
-    assert choice.labels["Rehearse 100"]().startswith("rehearsed 100 of 3,000 documents")
-    assert choice.labels["Go"]().startswith(f"{name} went on at ")
-    assert placed == [run]
-    assert len(run.results(timeout=30)) == 3000
-
-    other = queue.map(square, range(3000), rehearse=30)
-    choice = Question(other, None, lambda n: other, other.rehearsal)
-    assert choice.labels["Cancel"]() == f"{other.name}: 30 documents of it are done, and the rest was not submitted"
-    assert other.counts["acked"] == 30
 
 
 def test_a_cell_over_many_rehearses_by_itself_where_somebody_can_answer(monkeypatch: pytest.MonkeyPatch) -> None:

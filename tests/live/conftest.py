@@ -147,6 +147,19 @@ class HandSource:
     def scale(self, n: int) -> None:
         self._obey(f"scale {n}")
 
+    waits_for_go, tried, rate = False, 30, 0.04
+
+    def go(self) -> None:
+        self._obey("go")
+
+    def rehearse(self, n: int) -> Any:
+        self._obey(f"rehearse {n}")
+        return self
+
+    @property
+    def rehearsal(self) -> Any:
+        return SimpleNamespace(text=lambda rate: f"rehearsed 100 at {rate}")
+
 
 class HandControls:
     """The controls of one queue, which write down what they were asked for."""
@@ -233,7 +246,7 @@ class ListCanvas:
     """Keeps every view it was given."""
 
     def __init__(self) -> None:
-        self.gone = self.keeps = self.awaits = False
+        self.gone = self.keeps = self.awaits = self.is_read = False
         self.drawn: list[Any] = []
         self.beats = 0
         self.last: Any = None

@@ -236,6 +236,34 @@ def test_a_view_that_its_page_keeps_offers_after_the_end_what_can_be_done(
     assert detailed.done == ["retry all with parse as it is now"]
 
 
+def test_a_view_of_a_rehearsed_run_offers_what_can_be_done(
+    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, commands: SimpleQueue[Press], clock: Any
+) -> None:
+    """It stays for whoever reads it, and its buttons are those of the kernel that has the input."""
+    counts = replace(done.counts, acked=28, dead=2)
+    tried = replace(done, state=RunState.INCOMPLETE, counts=counts, total=None, why="rehearsed 30 of 900 documents")
+    canvas.is_read, detailed.answer, detailed.waits_for_go = True, tried, True
+    assert live.tick()
+    view = canvas.drawn[-1]
+    assert [each.label for each in view.buttons] == ["Go", "Fix & retry…", "Rehearse 100", "Cancel"]
+    assert view.notice.text == "rehearsed 30 of 900 documents; the rest waits for Go, or run.go() in Python"
+    assert view.ask.question == "Cancel the rest?"
+
+    commands.put(Press(Command.REHEARSE, n=100))
+    step(live)
+    live.tick()
+    assert canvas.drawn[-1].notice.text == "rehearsed 100 at 0.04"
+    commands.put(Press(Command.GO))
+    step(live)
+    assert detailed.done == ["rehearse 100", "go"]
+
+    detailed.waits_for_go, detailed.answer = False, replace(tried, at=tried.at + 9)
+    clock.now += 20
+    assert not live.tick()
+    assert [each.label for each in canvas.last.buttons][-1] == "Results"
+    assert "waits for its cell to be run again" in canvas.last.notice.text
+
+
 def test_a_view_that_is_kept_goes_on_when_its_run_is_retried(
     live: LiveRun, detailed: Any, canvas: Any, done: RunStats, running: RunStats, clock: Any
 ) -> None:

@@ -126,6 +126,8 @@ def test_kernel_that_dies_costs_no_document_and_no_second_run(
             lab.attach(queue.name).wait(timeout=30)
         with pytest.raises(RunError, match="Map the same documents under its name again"):
             lab.attach(queue.name).go()
+        with pytest.raises(RunError, match="Map the same documents under its name again"):
+            lab.attach(queue.name).rehearse(100)
         with pytest.raises(RunExists, match="other documents"):
             queue.map(counted(seen), range(1, 5001), name=queue.name)
 
@@ -151,6 +153,8 @@ def test_a_larger_rehearsal_adds_to_the_first(queue: dq.QueuePool, queue_name: s
     assert len(run.rehearsal.tried) == 100
     assert len(seen) == 100
     assert run.stats().why == "rehearsed 100 of 3,000 documents"
+    assert len(run.rehearse(120).rehearsal.tried) == 120  # as the button does
+    assert len(seen) == 120
     run = queue.map(fn, range(3000), name=queue_name, rehearse=0)  # in a script, nobody is asked
     assert list(run.results(timeout=60)) == [2 * x for x in range(3000)]
     assert len(seen) == 3000
@@ -165,6 +169,8 @@ def test_an_iterator_gives_its_first_documents_and_says_so(queue: dq.QueuePool, 
     assert str(run.rehearsal).startswith("rehearsed the first 20 documents of an iterator in ")
     assert "an iterator does not say how many documents follow" in str(run.rehearsal)
     assert queue.map(fn, elements, name=queue_name, rehearse=20) is run  # the cell was run again
+    assert [each.ordinal for each in run.rehearse(30).rehearsal.tried] == list(range(30))
+    assert queue.map(fn, elements, name=queue_name, rehearse=20) is run
 
     assert list(run.go().results(timeout=60)) == [2 * x for x in range(500)]
     assert len(seen) == 500
@@ -180,6 +186,8 @@ def test_fewer_documents_than_the_sample_run_at_once(queue: dq.QueuePool, elemen
     assert found in ([], [2 * x for x in range(30)])
     with pytest.raises(RunError, match="was not rehearsed"):
         _ = run.rehearsal
+    with pytest.raises(RunError, match="does not wait for `go`"):
+        run.rehearse(100)
 
 
 def test_sample_of_which_all_fail_has_no_estimate_and_its_cell_is_corrected(

@@ -93,6 +93,11 @@ class WidgetCanvas:
         return self._widget is not None and self._widget.kept
 
     @property
+    def is_read(self) -> bool:
+        """Whether somebody can press its buttons."""
+        return self._read
+
+    @property
     def awaits(self) -> bool:
         """Whether a front end may yet ask to keep the widget."""
         if not self._read or self.keeps:
@@ -133,7 +138,7 @@ class WidgetCanvas:
 class LooseCanvas:
     """A live widget that the user places, in a layout, more than once, or nowhere yet."""
 
-    keeps = awaits = False
+    keeps = awaits = is_read = False
 
     def __init__(self, press: Callable[[Press], None], *, clock: Clock | None = None) -> None:
         self._press, self._clock = press, clock or SystemClock()
@@ -172,7 +177,7 @@ class LooseCanvas:
 class HtmlCanvas:
     """HTML in a cell's output, refreshed at most once a second."""
 
-    keeps = awaits = False
+    keeps = awaits = is_read = False
 
     def __init__(self, show: Callable[[dict[str, Any]], Any], *, clock: Clock | None = None) -> None:
         self._show, self._clock = show, clock or SystemClock()

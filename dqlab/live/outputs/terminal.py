@@ -31,7 +31,7 @@ SCREEN_PERIOD, LINE_PERIOD = 0.5, 30.0
 class ScreenCanvas:
     """A screen redrawn in place."""
 
-    gone = keeps = awaits = False
+    gone = keeps = awaits = is_read = False
 
     def __init__(self, stream: TextIO, style: TextStyle) -> None:
         self._stream, self._style = stream, style
@@ -72,7 +72,7 @@ class ScreenCanvas:
 class LineCanvas:
     """A line every 30 s and one at the end, for logs."""
 
-    gone = keeps = awaits = False
+    gone = keeps = awaits = is_read = False
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream, self._clock = stream, clock

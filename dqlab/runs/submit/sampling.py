@@ -172,7 +172,7 @@ class SampleSubmitter(Submitter):
         name: str,
         drawn: Drawn,
         sender: RunSender,
-        go: Callable[[], object],
+        go: Callable[..., object],
         *,
         reopen: bool = False,
         verify: bool = False,
@@ -181,7 +181,7 @@ class SampleSubmitter(Submitter):
         super().__init__(name, drawn.elements, sender, reopen=reopen, verify=verify, then=then)
         self.drawn = drawn
         self.go = go
-        """Submits the rest."""
+        """Submits the rest, or given a number, a larger sample."""
         self._missing = drawn.missing(sender.held)
         self.count = sender.held.size
         sender.put_at(pick.at for pick in self._missing)
