@@ -240,16 +240,21 @@ class Settling:
         self._put_off: list[int] = []
         self._duplicates = 0
         self._stale = 0
+        self._answered = 0
+        """Calls that what they call has answered, whatever the function made of it."""
         self.processed = 0
         """Messages with an accepted outcome other than RETURN."""
 
     def apply(self) -> Settled:
         """Judge every outcome, change the lane accordingly, and return the changes."""
-        outcomes, at = self._settlement.outcomes, 0
+        outcomes, at, in_flight = self._settlement.outcomes, 0, self._lane.counts[State.LEASED]
         for first, _, n in self._settlement.pieces:
             for start, stop, outcome in stretches(outcomes, at, at + n):
                 self._stretch(first + start - at, first + stop - at, _OUTCOMES[outcome], start)
             at += n
+        if self._answered and self._lane.flow is not None:
+            took = 0.0 if self._lease is None else self._now - self._lease.since
+            self._lane.flow.answered(self._answered, self._now, took=took, in_flight=in_flight)
         return Settled(tuple(self._results), tuple(self._failed), tuple(self._put_off), self._duplicates, self._stale)
 
     def _stretch(self, lo: int, hi: int, outcome: Outcome, at: int) -> None:
@@ -312,9 +317,7 @@ class Settling:
             self._lane.move(batch, a, b, State.ACKED)
             self._results.append((Piece(batch.first + a, batch.ordinal + a, b - a), at))
             self.processed += b - a
-            if self._lane.flow is not None:
-                took = 0.0 if self._lease is None else self._now - self._lease.since
-                self._lane.flow.answered(b - a, self._now, took=took, leased=self._lane.counts[State.LEASED])
+            self._answered += b - a
         elif outcome is Outcome.RETURN:
             suspect = self._lease is not None and self._lease.suspect
             self._lane.move(batch, a, b, State.READY, suspect=suspect)
@@ -333,10 +336,13 @@ class Settling:
             lease, following = self._settlement.lease, self._next_lease
             lane.flowing().refused(_seconds(after), said, now, lease=lease, next_lease=following)
             return True
-        passing = passing_of(entry) if outcome is Outcome.FAIL else ""
-        if lane.flow is None and not passing:
+        if outcome is Outcome.NACK:
             return False
-        return outcome is not Outcome.NACK and lane.flowing().failed(passing, now)
+        passing = passing_of(entry) if outcome is Outcome.FAIL else ""
+        if not passing:  # the function's own mistake: what it calls is there
+            self._answered += 1
+            return False
+        return lane.flowing().failed(passing, now)
 
     def _fail(self, batch: Batch, index: int, outcome: Outcome, at: int, *, early: bool) -> None:
         entry = bytes(self._settlement.entry(at))

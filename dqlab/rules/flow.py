@@ -355,15 +355,15 @@ class Flow:
             unit = rate.limit.unit
             rate.settle([spent.get(unit, 0.0) for spent in amounts], n * taken.get(unit, 0.0), now)
 
-    def answered(self, n: int, now: float, *, took: float, leased: int) -> None:
-        """Note `n` results, `took` seconds after their lease, when `leased` messages still are."""
+    def answered(self, n: int, now: float, *, took: float, in_flight: int) -> None:
+        """Note `n` calls that were answered, `took` seconds after their lease, of so many that were under way."""
         if not self.outage.why or now - took >= self.outage.since:  # else it was called before, and is only late
             if self.outage.why:
                 self.moves.append((now, f"answers again, after {now - self.outage.since:.0f} s"))
             self.outage.answers(n)
         self._alone = ALONE_FIRST
         if self.level is not None:
-            self.level.answered(n, now, took=took, busy=leased + n >= self.level.whole)
+            self.level.answered(n, now, took=took, busy=in_flight >= self.level.whole)
 
     def refused(self, after: float, said: str, now: float, *, lease: int, next_lease: int) -> None:
         """Note that a server refused a call and asks to wait for `after` seconds, 0 where it does not say."""
@@ -382,10 +382,7 @@ class Flow:
         self.until = max(self.until, now + after)
 
     def failed(self, passing: str, now: float) -> bool:
-        """Note a failed call, with what passes about it or "", and return whether it is part of an outage."""
-        if not passing:
-            self.outage.answers()
-            return False
+        """Note a call that failed in a way that passes, and return whether that is part of an outage."""
         if self.level is not None and self.level.cut_at is None:
             self.level.cut_at = now  # failures stop its growth, and cut nothing
         known, away = bool(self.outage.why), self.outage.fails(passing, now)

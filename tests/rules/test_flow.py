@@ -97,7 +97,7 @@ class Service:
     def _end(self, now: float, what: str, id: int, lease: int, since: float, following: int) -> None:
         if what == "answer":
             self.done += 1
-            self.flow.answered(1, now, took=now - since, leased=self._leased)
+            self.flow.answered(1, now, took=now - since, in_flight=self._leased + 1)
         elif what == "no":
             self.refused += 1
             self.todo.appendleft(id)
@@ -363,6 +363,16 @@ def test_documents_that_fail_in_other_ways_make_no_outage(desk: Any) -> None:
     settle(queue, 50, FAIL, AWAY.replace(b'"503"}', b'""}'))
 
     assert leased(queue) == 50
+
+
+@pytest.mark.parametrize("outcome", [ACK, FAIL])
+def test_a_call_that_was_answered_raises_the_level_whatever_the_function_makes_of_it(desk: Any, outcome: int) -> None:
+    """A function that failed for half of its documents took three times as long as one that did not."""
+    queue = desk(99, ADAPTIVE)
+    start = queue.shard.lanes[RUN].flow.level.whole
+    settle(queue, start, outcome, AWAY.replace(b'"503"}', b'""}'))
+
+    assert queue.shard.lanes[RUN].flow.level.whole == start + start // 2
 
 
 @pytest.mark.parametrize(
