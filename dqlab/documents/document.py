@@ -55,6 +55,7 @@ from dqlab.documents.storage import (
     check_url,
     has_etag,
     local_path,
+    located,
     named,
     note_read,
     open_binary,
@@ -63,6 +64,7 @@ from dqlab.documents.storage import (
     remote_stamp,
     stamp_of,
     stamp_of_open,
+    storage_of,
     stored,
 )
 from dqlab.documents.unreadable import Torn, unreadable
@@ -73,9 +75,13 @@ __all__ = [
     "LINES_PER_PAGE",
     "Document",
     "RowAt",
+    "Within",
+    "fields_within",
     "largest_row",
     "made",
     "made_rows",
+    "made_within",
+    "place_within",
     "reading_ahead",
     "sealed_document",
     "sealed_key",
@@ -743,7 +749,7 @@ def largest_row() -> int:
 # --- pickles ---
 
 
-# Logs of queues contain references by the names of the next six functions, of the classes in `parts`, and of
+# Logs of queues contain references by the names of the next seven functions, of the classes in `parts`, and of
 # `storage.stored` and `storage.named`; `labelled` finds keys by these names. Renaming or moving one, or changing the
 # order of its arguments, makes messages unreadable that were put before.
 def _revive(
@@ -780,22 +786,61 @@ def _row(key: str | int, where: str, version: str, *part: Any) -> Document:
 
 def made_rows(keys: Sequence[str | int], where: str, version: str, part: Row) -> list[Document]:
     """Return neighbours in a row group from `part` on."""
-    # Field by field for all of them, in loops of C: a third of the time that `made` needs for one after another.
-    documents = [*map(_new, repeat(Document, len(keys)))]
     group, at, columns, added = part
     parts = zip(repeat(group), range(at, at + len(keys)), repeat(columns), repeat(added), strict=False)
-    values: dict[Any, Iterable[Any]] = {
-        _key: keys,
-        _version: repeat(version),
-        _where: repeat(where),
-        _size: repeat(None),
-        _n_pages: repeat(None),
-        _part: map(_tuple, repeat(Row), parts),
-        _encoding: repeat(None),
-    }
-    for note, column in values.items():
+    return _made(keys, repeat(where), repeat(version), repeat(None), map(_tuple, repeat(Row), parts))
+
+
+def _made(keys: Sequence[str | int], *columns: Iterable[Any]) -> list[Document]:
+    """Return documents by the columns of their keys, places, versions, sizes and parts."""
+    # Field by field for all of them, in loops of C: a third of the time that `made` needs for one after another.
+    documents, none = [*map(_new, repeat(Document, len(keys)))], repeat(None)
+    fields = _key, _where, _version, _size, _part, _n_pages, _encoding
+    for note, column in zip(fields, (keys, *columns, none, none), strict=True):
         deque(map(note, documents, column), maxlen=0)
     return documents
+
+
+def place_within(document: Document) -> tuple[str, bool] | None:
+    """Return the archive of a document and True, or the folder that its key is below and False, or else None."""
+    key, where, part = document.key, document.where, document.part
+    if not isinstance(key, str) or document.n_pages is not None:
+        return None
+    if part is None and where.endswith(key):
+        return located(where[: len(where) - len(key)], storage_of(where)), False
+    return (where, True) if type(part) is Member else None
+
+
+def fields_within(document: Document) -> tuple[Any, ...]:
+    """Return what differs between documents of one place: key, version, size, and the member with another name."""
+    about, part = (document.key, document.version, document.size), document.part
+    return about if part is None or part == (document.key, -1) else (*about, *part)
+
+
+def made_within(place: tuple[str, bool], found: Sequence[tuple[Any, ...]]) -> list[Document]:
+    """Return documents of one place by the fields of each."""
+    where, archived = place
+    keys, versions, sizes = ([each[at] for each in found] for at in range(3))
+    if archived:
+        parts = [_tuple(Member, each[3:] or (each[0], -1)) for each in found]
+        return _made(keys, repeat(where), versions, sizes, parts)
+    storage = storage_of(where)
+    return _made(keys, [located(where + key, storage) for key in keys], versions, sizes, repeat(None))
+
+
+def _within(place: tuple[str, bool], _at: int, found: tuple[Any, ...]) -> Document:
+    return made_within(place, (found,))[0]
+
+
+class Within(NamedTuple):
+    """Pickles a document of a place so that two differ in a number, and in their fields right behind it: None here."""
+
+    place: tuple[str, bool]
+    """As `place_within` returns it."""
+    at: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _within, (*self, None)
 
 
 def _row_at(name: str, where: str, version: str, before: int, *part: Any) -> Document:
@@ -834,7 +879,7 @@ def _numbered(key: int, where: str, version: str, size: int | None, n_pages: int
     return Document(key, version, where, size, n_pages, part)
 
 
-_REVIVED = {each.__name__: each for each in (_revive, _row, _row_at, _line, _inline, _numbered)}
+_REVIVED = {each.__name__: each for each in (_revive, _row, _row_at, _within, _line, _inline, _numbered)}
 _OPENED: dict[tuple[str, str], Any] = {(each.__module__, each.__qualname__): each for each in PARTS}
 _OPENED |= {(__name__, name): revived for name, revived in _REVIVED.items()}
 _OPENED |= {(each.__module__, each.__qualname__): each for each in (stored, named, Labelled)}

@@ -20,6 +20,7 @@ from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_
 from dqlab.documents.pdf import is_pdf_here
 from dqlab.documents.row_files import ParquetRows, Records, csv_form
 from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window, stdlib
+from dqlab.documents.spans import grouped
 from dqlab.documents.storage import check_options, spelled_out, storage_of
 from dqlab.errors import BadOption, DqlabError, LengthUnknown, PositionNotFound, in_words
 from dqlab.keywords import SuggestsAttributes
@@ -623,8 +624,10 @@ class Documents(SuggestsAttributes):
 
     def _spans(self) -> Iterator[Any]:
         """List the documents, with a `Span` in place of those that one message can stand for."""
-        spans: Callable[[], Iterator[Any]] = getattr(self._source, "spans", self._source.documents)
-        return spans()
+        source: Any = self._source
+        if hasattr(source, "spans"):
+            return iter(source.spans())
+        return grouped(self) if hasattr(source, "place") else iter(self)  # one of a user may pause for hours
 
     def why_none(self) -> str:
         """Return why there are no documents: a condition of `where` that none meets; else "".

@@ -6,14 +6,24 @@ import pickle
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
+from time import monotonic
 from typing import Any, Protocol
 
-from dqlab.documents.document import Document, RowAt, made_rows
+from dqlab.documents.document import (
+    Document,
+    RowAt,
+    Within,
+    fields_within,
+    made_rows,
+    made_within,
+    place_within,
+)
 from dqlab.documents.parts import Row
 from dqlab.frame import Numbered
 from dqlab.texts import kept
 
-__all__ = ["Numbers", "Rows", "Span", "opened", "spans_of"]
+__all__ = ["SPANS", "Listed", "Numbers", "Rows", "Span", "grouped", "opened", "spans_of"]
 
 _MARKS = 0x11223344, 0x55667788
 """Numbers that a pickle holds as four bytes, and that differ in each of these."""
@@ -21,6 +31,8 @@ _MOST = 1 << 31
 """A pickle holds smaller numbers as four bytes."""
 _AT_ONCE, _MADE_AT_ONCE = 1 << 16, 1 << 10
 """Numbers of a span, and rows that are made at once."""
+_LISTED, _SOON_S = 1000, 0.05
+"""Documents of a listing that share a span, at most, and seconds in which they were found."""
 
 
 class Span(Protocol):
@@ -36,6 +48,9 @@ class Span(Protocol):
 
     def digested(self, lo: int, hi: int, seal: Callable[[object], bytes]) -> list[bytes]:
         """Return what the digest of the input has for elements `lo` to `hi`."""
+
+    def heavy(self, lo: int, hi: int) -> Iterable[Any]:
+        """Return an element for each from `lo` to `hi` that weighs as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +95,44 @@ class Rows:
         messages = _numbered(lambda at: seal(RowAt(*about, self._part(at), self.keys is not None)), self.at, self.count)
         if self.keys is None:
             return messages
-        # Pickles of a key alone, without what begins and ends a pickle, in place of that of None.
-        sealed = [pickle.dumps(key, 2)[2:-1] for key in self.keys]
-        sizes = array("I", map(len, sealed))
-        return replace(messages, suffix=messages.suffix[1:], column=b"".join(sealed), sizes=sizes)
+        return _beside(messages, self.keys)
 
     def digested(self, lo: int, hi: int, seal: Callable[[object], bytes]) -> list[bytes]:
         """Return what the digest of the input has for rows `lo` to `hi`."""
         version = self.version or self.where
         return [kept(f"{key}\0{version}\n") for key in self._keys(lo, hi)]
+
+    def heavy(self, lo: int, hi: int) -> Iterable[Any]:
+        """Return an element for each from `lo` to `hi` that weighs as much."""
+        return repeat(next(iter(self)), hi - lo)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Members of one archive, or files below one folder."""
+
+    place: tuple[str, bool]
+    """As `place_within` returns it."""
+    documents: Sequence[Document]
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(self.documents)
+
+    def messages(self, seal: Callable[[object], bytes]) -> Numbered:
+        """Return their messages."""
+        messages = _numbered(lambda at: seal(Within(self.place, at)), 0, len(self))
+        return _beside(messages, map(fields_within, self.documents))
+
+    def digested(self, lo: int, hi: int, seal: Callable[[object], bytes]) -> list[bytes]:
+        """Return what the digest of the input has for documents `lo` to `hi`."""
+        return [kept(f"{each.key}\0{each.version or each.where}\n") for each in self.documents[lo:hi]]
+
+    def heavy(self, lo: int, hi: int) -> Iterable[Any]:
+        """Return documents `lo` to `hi`."""
+        return self.documents[lo:hi]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +155,37 @@ class Numbers:
         """Return what the digest of the input has for numbers `lo` to `hi`."""
         return list(map(seal, self.numbers[lo:hi]))
 
+    def heavy(self, lo: int, hi: int) -> Iterable[Any]:
+        """Return numbers `lo` to `hi`."""
+        return self.numbers[lo:hi]
+
+
+SPANS = Rows, Listed, Numbers
+
+
+def grouped(documents: Iterable[Document]) -> Iterator[Document | Listed]:
+    """Yield the documents of a listing, neighbours of one place that were found soon after each other as spans."""
+    place: tuple[str, bool] | None = None
+    group, since = list[Document](), 0.0
+    try:
+        for document in documents:
+            its = place_within(document)
+            if group and (its != place or len(group) >= _LISTED or monotonic() > since + _SOON_S):
+                yield Listed(place, group)  # type: ignore[arg-type]
+                group = []
+            if its is None:
+                yield document
+                continue
+            if not group:
+                place, since = its, monotonic()
+            group.append(document)
+    except Exception:
+        if group:  # those before the error are put, as one by one
+            yield Listed(place, group)  # type: ignore[arg-type]
+        raise
+    if group:
+        yield Listed(place, group)  # type: ignore[arg-type]
+
 
 def spans_of(elements: Iterable[Any]) -> Iterable[Any]:
     """Return the elements of an input that is no listing, with spans in place of those that one message stands for."""
@@ -123,17 +198,28 @@ def opened(messages: Numbered) -> Sequence[Any] | None:
     """Return the elements of a span by a pickle for all, or None if each message must be opened by itself."""
     try:
         first = pickle.loads(next(iter(messages)))
-        keys = pickle.loads(b"\x80\x02(" + messages.column + b"t.")
+        beside = pickle.loads(b"\x80\x02(" + messages.column + b"t.")
     except Exception:  # noqa: BLE001 - each message fails by itself then, with the same error
         return None
     if type(first) is int:
         return range(first, first + len(messages))
-    if type(first) is not Document or type(first.part) is not Row:
+    if type(first) is not Document:
         return None
+    if type(first.part) is not Row:
+        place = place_within(first)
+        return made_within(place, beside) if place is not None and beside else None
+    keys = beside
     if not keys:
         name, _, position = first.key.rpartition(":")
         keys = _positions(name, int(position), int(position) + len(messages))
     return made_rows(keys, first.where, first.version, first.part)
+
+
+def _beside(messages: Numbered, values: Iterable[Any]) -> Numbered:
+    """Return messages with the pickle of a value in place of None at their end."""
+    sealed = [pickle.dumps(value, 2)[2:-1] for value in values]  # without what begins and ends a pickle
+    sizes = array("I", map(len, sealed))
+    return replace(messages, suffix=messages.suffix[1:], column=b"".join(sealed), sizes=sizes)
 
 
 def _positions(name: str, first: int, stop: int) -> list[str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.documents.document import sealed_document, sealed_key
+from dqlab.documents.document import Document, place_within, sealed_document, sealed_key
 from dqlab.documents.labelled import key_text
-from dqlab.documents.parts import Row
-from dqlab.documents.spans import Numbers, Rows, Span, opened, spans_of
+from dqlab.documents.parts import Line, Member, Row
+from dqlab.documents.spans import SPANS, Listed, Numbers, Rows, Span, grouped, opened, spans_of
 from dqlab.frame import Numbered
 from dqlab.runs.submit.digest import Digest
 
@@ -32,7 +34,25 @@ rows = drawn_rows()
 numbers = st.builds(
     lambda first, n: Numbers(range(first, first + n)), st.integers(0, (1 << 31) - 401), st.integers(1, 400)
 )
-spans = rows | numbers
+members = st.builds(lambda key, name, offset: (key, Member(key if name is None else name, offset)),
+                    st.text(), st.none() | texts, st.just(-1) | st.integers(0, 1 << 40))  # fmt: skip
+
+
+@st.composite
+def drawn_listed(draw: st.DrawFn) -> Listed:
+    sizes, head = st.none() | st.integers(0, (1 << 63) - 1), f"/data/{draw(texts)}"
+    named = draw(st.lists(members, min_size=1, max_size=40))
+    if draw(st.booleans()):
+        documents = [Document(key, draw(texts), head, draw(sizes), part=part) for key, part in named]
+    else:
+        documents = [Document(key, draw(texts), head + key, draw(sizes)) for key, _ in named]
+    place = place_within(documents[0])
+    assert place is not None
+    return Listed(place, documents)
+
+
+listed = drawn_listed()
+spans = rows | numbers | listed
 
 
 @given(spans)
@@ -55,8 +75,8 @@ def test_the_digest_of_a_span_is_that_of_its_elements(span: Span, data: st.DataO
     assert at_once.at(len(span)) == one_by_one.at(len(span))
 
 
-@given(rows)
-def test_rows_of_a_span_are_named_without_running_code_of_users(span: Rows) -> None:
+@given(rows | listed)
+def test_documents_of_a_span_are_named_without_running_code_of_users(span: Rows | Listed) -> None:
     """Views and dead letters name a document by its message alone."""
     first = next(iter(span.messages(seal)))
 
@@ -104,6 +124,42 @@ def test_a_part_of_a_span_opens_at_once_as_message_by_message(span: Span, data: 
     part = messages.cut(lo, data.draw(st.integers(1, len(span) - lo)))
 
     assert list(opened(part) or ()) == [pickle.loads(message) for message in part]
+
+
+@given(spans)
+def test_a_span_weighs_what_its_elements_weigh(span: Span) -> None:
+    def size(each: Any) -> int | None:
+        return each.size if isinstance(each, Document) else None
+
+    assert list(map(size, span.heavy(0, len(span)))) == list(map(size, span))
+
+
+def test_a_listing_is_grouped_in_its_order_and_what_came_before_an_error_comes_first() -> None:
+    """Rows between files, places that change, and a server that stops in the middle."""
+    given_documents = [
+        *(Document(f"{at}.txt", "v", f"/a/{at}.txt", at) for at in range(1200)),
+        Document("b.txt", "v", "/other/b.txt", 1),
+        Document("4", "v", "/a/rows.jsonl", 9, part=Line(0, 9)),
+        *(Document(f"{at}", "", "/a.zip", 3, part=Member(f"{at}")) for at in range(3)),
+    ]
+
+    def listing() -> Iterator[Document]:
+        yield from given_documents
+        raise OSError("gone")
+
+    found, sizes = list[Document](), list[int]()
+
+    def read() -> None:
+        for each in grouped(listing()):
+            found.extend(each if isinstance(each, SPANS) else [each])
+            sizes.append(len(each) if isinstance(each, SPANS) else 1)
+
+    with pytest.raises(OSError, match="gone"):
+        read()
+
+    assert found == given_documents
+    assert max(sizes) <= 1000
+    assert sizes[-3:] == [1, 1, 3]
 
 
 def test_other_messages_that_differ_in_a_number_are_opened_one_by_one() -> None:

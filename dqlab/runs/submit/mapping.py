@@ -19,7 +19,7 @@ from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, s
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
 from dqlab.documents.named_rows import sealer_for
-from dqlab.documents.spans import Numbers, Rows, Span, spans_of
+from dqlab.documents.spans import SPANS, Span, spans_of
 from dqlab.documents.storage import naming
 from dqlab.errors import (
     CallTimeout,
@@ -229,7 +229,7 @@ class Submitter:
                 if time.monotonic() > self._looked + NOTE_EVERY:
                     self._look_up()
                 if type(element) is not kind:  # inline rather than a function: it runs for each element
-                    if isinstance(element, Rows | Numbers):
+                    if isinstance(element, SPANS):
                         self._submit_span(element, plain)
                         continue
                     kind = type(element)
@@ -268,7 +268,7 @@ class Submitter:
             hi = min(lo + AT_ONCE, len(span))
             self.digest.extend(span.digested(lo, hi, seal))
             self.count += hi - lo
-            self.sender.extend(first, messages.cut(lo, hi - lo))
+            self.sender.extend(first, messages.cut(lo, hi - lo), span.heavy(lo, hi))
             if time.monotonic() > self._looked + NOTE_EVERY:
                 self._look_up()
 
@@ -296,7 +296,7 @@ class Submitter:
     def _apart(self, spans: Iterable[Any]) -> Iterator[Any]:
         """Yield spans where all their elements are new, else their elements."""
         for each in spans:
-            if isinstance(each, Rows | Numbers) and not self._takes_spans:
+            if isinstance(each, SPANS) and not self._takes_spans:
                 yield from each
             else:
                 yield each

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby, repeat
+from itertools import accumulate, groupby
 from typing import Any
 
 from dqlab.cluster.transport import calls
@@ -594,18 +594,18 @@ class RunSender(Sender):
 
     def append(self, element: Any, payload: bytes) -> None:
         """Hand over one element with its pickle, and wait while the buffer is full."""
-        self._hand(element, payload, 1, len(payload))
+        self._hand(element, payload, (element,), 1, len(payload))
 
-    def extend(self, first: Any, messages: Numbered) -> None:
-        """Hand over neighbours, given the first of them, and wait while the buffer is full."""
-        self._hand(first, messages, len(messages), messages.nbytes)
+    def extend(self, first: Any, messages: Numbered, heavy: Iterable[Any]) -> None:
+        """Hand over neighbours, given the first of them and what weighs as much, and wait while the buffer is full."""
+        self._hand(first, messages, heavy, len(messages), messages.nbytes)
 
-    def _hand(self, element: Any, payload: bytes | Numbered, n: int, size: int) -> None:
+    def _hand(self, element: Any, payload: bytes | Numbered, heavy: Iterable[Any], n: int, size: int) -> None:
         if not self._weighs:
             unit = "" if self.opening is None else self.opening.record.get("unit", "")
             self._weight, self._weighs = weigher(unit, element), True
         if self._weight is not None:
-            self._weights.extend(repeat(self._weight(element), n))
+            self._weights.extend(map(self._weight, heavy))
         if self._grouped is None:
             self._grouped = type(element) is Document and type(element.part) is Row
         if self._grouped:
