@@ -36,7 +36,7 @@ INTERNAL = {
     dq.QueuePool: {"forget", "gone", "past", "snapshot"},
     dq.Document: {"n_pages", "part"},
     dq.Documents: {"filtered", "repeats", "source_label", "why_none"},
-    Results: {"references", "replaced_keys", "single"},
+    Results: {"ordinals_of", "references", "replaced_keys", "single"},
     Failures: {"example", "named", "of", "places"},
 }
 """Public names that views and lines of `%dq` need, and users do not."""

@@ -23,7 +23,10 @@ _COLUMNS = (
     Column("before", mono=True),
     Column("after", mono=True),
 )
-_STEPS = ("found.to_frame()    # every document of the sample",)
+_STEPS = (
+    "run.accept(found)    # take this code; redo='failed' retries what failed with it",
+    "found.to_frame()    # every document of the sample",
+)
 
 
 def compared_parts(found: Comparison, *, over: bool = True) -> list[Part]:

@@ -51,6 +51,7 @@ from dqlab.runs.code.means import Means
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version, given_parts
+from dqlab.runs.compare.accepting import Redo, Version, accept, accept_code, numbered, source_diff, versions
 from dqlab.runs.compare.comparing import compare
 from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.compare.equality import Equal
@@ -783,6 +784,80 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         """
         return compare(self, fn, sample=sample, equal=equal, score=score, noise=noise)
 
+    def accept(self, comparison: Comparison, redo: Redo = "none") -> int:
+        """Take the code that was compared as the run's newest; return how many documents run again.
+
+        The cell with that code attaches from then on, and what is left of a run that goes on runs it. Results stay as
+        they are, and `versions` says how many each code made.
+
+        Parameters
+        ----------
+        comparison : Comparison
+            What `compare` returned for this run.
+        redo : {"none", "failed"}
+            Which documents run again: none, or those that failed.
+
+        Raises
+        ------
+        BadOption
+            The comparison is of another run, or has not ended. Nothing changed.
+        RunExists
+            The input has changed since it was compared. Nothing changed.
+        RunError
+            The run has got other code since. Nothing changed.
+
+        Examples
+        --------
+        >>> run.accept(run.compare(parse), redo="failed")  # doctest: +SKIP
+        41
+        """
+        return accept(self, comparison, redo)
+
+    def accept_code(self, fn: Callable[..., Any]) -> Self:
+        """Declare that an edit changes no result, so that the cell with this code attaches from now on.
+
+        Nothing runs again. What is left of a run that goes on runs the new code.
+
+        Parameters
+        ----------
+        fn : callable
+            The edited function.
+
+        Raises
+        ------
+        BadOption
+            `fn` is not a function, or cannot be called as the run's own.
+
+        Examples
+        --------
+        >>> run.accept_code(parse)  # doctest: +SKIP
+        <Run 'parse' on queue 'default'>
+        """
+        accept_code(self, fn)
+        return self
+
+    def diff(self, one: int, other: int) -> str:
+        """Return the lines in which two code versions differ, with the names of other parts that do.
+
+        Parameters
+        ----------
+        one, other : int
+            Numbers of versions, from 1, as `versions` and the views have them.
+
+        Raises
+        ------
+        BadOption
+            The run has no version of that number.
+
+        Examples
+        --------
+        >>> print(run.diff(1, 2))  # doctest: +SKIP
+        --- v1
+        +++ v2
+        ...
+        """
+        return source_diff(self._progress().record.codes, one, other)
+
     # --- waiting ----------------------------------------------------------------------------------
 
     @property
@@ -876,6 +951,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         timeout: float | str | None = ...,
         *,
         merge: None = ...,
+        code: int | None = ...,
     ) -> Results: ...
     @overload
     def results(
@@ -891,6 +967,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         timeout: float | str | None = None,
         *,
         merge: Callable[[list[Any]], Any] | None = None,
+        code: int | None = None,
     ) -> Results | MergedResults:
         """Wait for the run, then return its values in document order.
 
@@ -907,6 +984,9 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             Merges the values of documents that `Documents.split` has cut: takes a list, the values of a document's
             parts in the order of its pages, and returns the value of the document. For a document that was not split,
             the list has one value. If a part has no result, `errors` applies to the whole document.
+        code : int, optional
+            Only the results that this code version made, by its number in `versions`; not with `merge`, nor with
+            `errors="return"`. All results are looked through once.
 
         Returns
         -------
@@ -930,6 +1010,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         """
         check_errors(errors, "skip")
         check_merge(merge)
+        if code is not None:
+            return self._made_by(code, errors, timeout, merge)
         with self._wait.interruptible(), shown(self):
             deadline = Deadline(seconds_or_none(timeout, name="timeout"))
             if merge is None:
@@ -937,6 +1019,14 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             # "return", not "skip": merging must see the parts without a result, whose documents are incomplete.
             found = self._results("return" if errors == "skip" else errors, deadline)
             return MergedResults(found, merge, errors)
+
+    def _made_by(self, code: int, errors: Any, timeout: float | str | None, merge: object) -> Results:
+        """Return the results that one code version made."""
+        if merge is not None or errors == "return":
+            problem = "chooses among results; with merge= and errors='return' there are also others. Nothing was read."
+            raise BadOption(option="code", value=code, problem=problem)
+        short = numbered(self._progress().record.codes, code, "code")["short"]
+        return self.results_at(self.results(errors, timeout).ordinals_of(short))
 
     def _results(self, errors: str, deadline: Deadline) -> Results:
         try:
@@ -1126,6 +1216,11 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         RunChanged
             The run was retried meanwhile.
 
+        Warns
+        -----
+        DqlabWarning
+            Several code versions made the results; the warning says how many each.
+
         Examples
         --------
         >>> run.publish("dataset/")  # doctest: +SKIP
@@ -1202,10 +1297,9 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return self._progress().done
 
     @property
-    def versions(self) -> list[CodeStats]:
-        """Code versions that this run has used, oldest first, each with the `note` of its retry."""
-        codes = self._progress().record.codes
-        return [CodeStats(c["name"], c["short"], n, c["cell"], note=c.get("note", "")) for n, c in enumerate(codes, 1)]
+    def versions(self) -> list[Version]:
+        """Code versions of this run, oldest first, each with its `note` and how many ``results`` it made."""
+        return versions(self._progress())
 
     @property
     def source(self) -> str | None:

@@ -343,7 +343,8 @@ def test_a_run_that_was_retried_is_published_again_in_place(queue: dq.QueuePool,
     run.publish(tmp_path / "dataset", timeout=30)
     run.retry(fn=mended)
 
-    made = run.publish(tmp_path / "dataset", timeout=30)
+    with pytest.warns(DqlabWarning, match="5 results by v1, 5 results by v2"):
+        made = run.publish(tmp_path / "dataset", timeout=30)
 
     assert (made.rows, made.failures) == (10, 0)
     said = json.loads((made.path / "manifest.json").read_text())

@@ -104,7 +104,7 @@ def run_stats(
             cell=code.cell,
             note=code.note,
             rest=_of_the_rest(lanes, record),
-            did=_done_by(lanes, record),
+            did=done_by(lanes, record),
         ),
         total=record.total if sealed else None,
         pace=next((lane.pace for lane in lanes if lane.pace), ""),
@@ -123,7 +123,7 @@ def _unable(lanes: Iterable[LaneReport]) -> str:
     return next((lane.unable for lane in lanes if lane.unable), "")
 
 
-def _done_by(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]:
+def done_by(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]:
     """Return the number of acked documents by code version."""
     if len(record.codes) < 2:
         return ()

@@ -149,13 +149,14 @@ def compare(
     found = Comparison(
         run.name,
         run.id,
-        code.code["hash"],
+        records[-1]["hash"],
         (len(records),),
         known[-1] if known else len(records) + 1,
         len(picks),
         settled,
         dead,
         input=progress.record.input.digest,
+        sealed=code,
     )
     old, why = _old_code(run, fn, records[-1], noise)
     repeated = _repeated(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from reprlib import Repr
 from typing import TYPE_CHECKING, Any
 
 from dqlab import numbers
+from dqlab.cluster.transport.orders import Code
 from dqlab.errors import RunError
 from dqlab.imports import import_whole
 from dqlab.numbers import many
@@ -120,8 +121,8 @@ class Comparison:
 
     run: str
     id: bytes
-    code: str
-    """Hash of the new code."""
+    newest: str
+    """Hash of the newest code that the run had."""
     old: tuple[int, ...]
     """Numbers of the versions that made the old results."""
     new: int
@@ -137,6 +138,8 @@ class Comparison:
     """Why the old code was not tried again although it should have been."""
     input: str = ""
     """Digest of the input that the sample was drawn from."""
+    sealed: Code | None = field(default=None, repr=False)
+    """The new code, as it ran."""
 
     @property
     def total(self) -> int:

@@ -39,6 +39,7 @@ from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.book import CodeRecord
+from dqlab.rules.ranges import Ranges
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import AbsentDocument
 from dqlab.runs.objects import StaysHere
@@ -624,6 +625,20 @@ class Results(Values, StaysHere, SuggestsAttributes):
             yield from zip(
                 range(stretch.ordinal, stretch.end), stretch.values, lineage.seconds(), attempts, strict=True
             )
+
+    def ordinals_of(self, code: str) -> list[tuple[int, int]]:
+        """Return the ordinals of the results that a code version made, as half-open ranges."""
+        if self.code == code:
+            return self._ranges
+        found, at = Ranges(), 0
+        while at < len(self):
+            stop = min(len(self), at + READ_VALUES)
+            with reading(self.name, self._handle):
+                page = _decoded(self._handle.link.sync(self._ask(at, stop)))
+            for piece in [piece for each in page if each.made and each.made.code == code for piece in each.pieces]:
+                found.add(piece.ordinal, piece.ordinal + piece.n)
+            at = max(at + 1, self._reached(page, at, stop))
+        return [span for lo, hi in self._ranges for span in found.within(lo, hi)]
 
     def single(self, ordinals: Sequence[int]) -> Iterator[OpenedStretch]:
         """Yield the results at a few ordinals of many, with a call for each: a page would have all between them."""

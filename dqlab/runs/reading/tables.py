@@ -7,6 +7,7 @@ and writes the rows.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
@@ -19,13 +20,15 @@ from dqlab.datasets.sink_parts import Reader
 from dqlab.datasets.sinks import extent
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.documents.parts import Inline, Line, Row
-from dqlab.errors import BadOption, DocumentError
+from dqlab.errors import BadOption, DocumentError, DqlabWarning
+from dqlab.runs.compare.accepting import mixed
 from dqlab.runs.failures import Failures
 from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.reading.merged import MergedResults
 from dqlab.runs.reading.results import ResultRows, Results
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.waiting import reading
+from dqlab.user_frames import level_of_user
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +134,11 @@ class RunTables:
         local_target(path)
         table = self._waited("skip", timeout)
         with self._reading():
-            return publish(table, self._run.failures(), path, self._identity(), self._facts)
+            published = publish(table, self._run.failures(), path, self._identity(), self._facts)
+        if several := mixed(self._run._progress()):
+            said = f"the results of run {self._run.name!r} are of several code versions: {several}. Column _code says "
+            warnings.warn(f"{said}which made a row.", DqlabWarning, stacklevel=level_of_user())
+        return published
 
     def _reading(self) -> AbstractContextManager[None]:
         return reading(self._run.name, self._run.handle)

@@ -1,0 +1,109 @@
+"""Takes the code of a comparison for a run, or declares an edit equal; and which code made how many results."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from dqlab.cluster.statistics.lanes import done_by
+from dqlab.cluster.transport.orders import Adopt, Code, LearnCode
+from dqlab.cluster.transport.progress import Progress
+from dqlab.errors import BadOption, RunError, RunExists
+from dqlab.numbers import many
+from dqlab.rules.book import CodeRecord
+from dqlab.runs.compare.comparison import Comparison
+from dqlab.stats import CodeStats
+
+if TYPE_CHECKING:
+    from dqlab.runs.run import Run
+
+__all__ = ["EQUAL", "Redo", "Version", "accept", "accept_code", "mixed", "numbered", "source_diff", "versions"]
+
+EQUAL = "changes no result"
+"""Note of a code version that a user declared equal to the one before it."""
+Redo = Literal["failed", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Version(CodeStats):
+    """A code version of a run, with how many results it made."""
+
+    results: int = 0
+    """Results of the run that this code made."""
+
+
+def accept(run: Run, found: Comparison, redo: Redo) -> int:
+    """Take the code of a comparison for a run, as `Run.accept` describes."""
+    if not isinstance(found, Comparison):
+        raise BadOption(option="comparison", value=found, problem="is what run.compare(fn) returns. Nothing changed.")
+    if redo not in ("failed", "none"):
+        raise BadOption(option="redo", value=redo, problem="is 'failed' or 'none'. Nothing changed.")
+    progress = run._progress()
+    if found.id != run.id:
+        problem = f"is of run {found.run!r}, or of an earlier one of that name; this is {run.name!r}. Nothing changed."
+        raise BadOption(option="comparison", value=f"<{found.versions}>", problem=problem)
+    if len(found.pairs) != found.sample or found.sealed is None:
+        raise BadOption(option="comparison", value=f"<{found.versions}>", problem="has not ended. Nothing changed.")
+    if progress.record.input.digest != found.input:
+        raise RunExists(run=run.name, difference="other documents than were compared")
+    if progress.record.codes[-1]["hash"] != found.newest:
+        reason = "it has got other code since it was compared. Nothing changed; compare with what it has now."
+        raise RunError(run=run.name, reason=reason)
+    _take(run, found.sealed, progress)
+    return run._send_through(found.sealed) if redo == "failed" else 0
+
+
+def accept_code(run: Run, fn: Callable[..., Any]) -> None:
+    """Declare that other code makes the same results, as `Run.accept_code` describes."""
+    run._wait.raise_other_documents()
+    code = run._new_code(fn)
+    _take(run, code._replace(code={**code.code, "note": EQUAL}), run._progress())
+
+
+def _take(run: Run, code: Code, progress: Progress) -> None:
+    """Record other code as the run's newest, which the rest of a run that goes on runs too."""
+    if progress.record.codes[-1]["hash"] != code.code["hash"]:
+        order = LearnCode if progress.complete else Adopt
+        run.handle.link.sync(run.handle.order(order(run.id, code)))
+
+
+def versions(progress: Progress) -> list[Version]:
+    """Return the code versions of a run, oldest first, with how many results each made."""
+    codes = progress.record.codes
+    made = done_by([shard.lane for shard in progress.shards], progress.record.lane) or (progress.counts.acked,)
+    return [
+        Version(code["name"], code["short"], n, code["cell"], note=code.get("note", ""), results=results)
+        for n, (code, results) in enumerate(zip(codes, made, strict=True), 1)
+    ]
+
+
+def mixed(progress: Progress) -> str:
+    """Return in words which versions made the results of a run, or "" if one did, or equal ones."""
+    made: list[tuple[int, int]] = []
+    for version in versions(progress):
+        if version.note == EQUAL and made:
+            made[-1] = made[-1][0], made[-1][1] + version.results
+        else:
+            made.append((version.version, version.results))
+    several = [f"{many(results, 'result')} by v{number}" for number, results in made if results]
+    return ", ".join(several) if len(several) > 1 else ""
+
+
+def numbered(codes: Sequence[CodeRecord], number: object, option: str) -> CodeRecord:
+    """Return the code version of a number, or raise `BadOption`."""
+    if type(number) is not int or not 1 <= number <= len(codes):
+        raise BadOption(option=option, value=number, problem=f"is the number of a version, 1 to {len(codes)}.")
+    return codes[number - 1]
+
+
+def source_diff(codes: Sequence[CodeRecord], one: int, other: int) -> str:
+    """Return the lines that differ between the sources of two versions, and below them what else does."""
+    before, after = numbered(codes, one, "one"), numbered(codes, other, "other")
+    old, new = ((code["source"] or "").splitlines() for code in (before, after))
+    lines = list(difflib.unified_diff(old, new, f"v{one}", f"v{other}", lineterm=""))
+    parts, own = (before.get("parts") or {}, after.get("parts") or {}), (before["name"], after["name"])
+    names = [name for name in {**parts[0], **parts[1]} if parts[0].get(name) != parts[1].get(name)]
+    names = [name for name in names if name not in {f"code of {each}" for each in own} or not lines]
+    return "\n".join([*lines, *(f"other: {name}" for name in names)])
