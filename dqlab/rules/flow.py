@@ -182,6 +182,10 @@ class Rate:
         self.costs.add(costs)
         self._size(now)
 
+    def drain(self, now: float) -> None:
+        """Let nothing through before its time: nobody knows what was just before."""
+        self._tokens, self._at = min(0.0, self.tokens(now)), max(now, self._at)
+
     def opens(self, now: float) -> float:
         """Return when the next call may begin."""
         return now + max(0.0, (self.costs.high or 0.0) - self.tokens(now)) / self._speed
@@ -344,6 +348,11 @@ class Flow:
     def spent_up(self, leased: int) -> bool:
         """Return whether the budget pays for no further call, and none is in flight."""
         return self.purse is not None and leased == 0 and self.purse.room() == 0
+
+    def distrust(self, now: float) -> None:
+        """Note that another process may have made calls until now."""
+        for rate in self.rates:
+            rate.drain(now)
 
     def take(self, n: int, now: float) -> Mapping[str, float]:
         """Note that `n` messages are leased, and return what was taken for each, by unit."""

@@ -56,6 +56,9 @@ class Replay:
                 # First: the record may be about the messages of these frames.
                 self._apply(record)
         self._gathered.store()
+        for lane in self.ledger.shard.lanes.values():
+            if lane.flow is not None:
+                lane.flow.distrust(self._monotonic)
 
     def end_early(self, patience: float = 0.0) -> None:
         """Mark messages dead that were acked early and have no outcome, after `patience` seconds if given."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -435,3 +436,55 @@ def test_a_flow_says_what_holds_it_back_and_what_it_has_changed(desk: Any) -> No
     assert [why for _, why in flow.moves][-1] == "waits 30 s: 429 slow down"
     assert len(flow.moves) == 20
     assert flow.binds(queue.clock.monotonic(), 8) == "what the service allows"
+
+
+def test_eight_consumers_use_a_limit_and_no_minute_has_more_whoever_dies(desk: Any) -> None:
+    """500 a minute, with calls that take five seconds."""
+    queue, random = desk(5000, FlowTerms(rates=(RateLimit(500, 60.0),))), Random(1)
+    began, flying = list[float](), deque[tuple[float, Any]]()
+    for tick in range(2400):
+        queue.clock.advance(0.05)
+        consumer = f"c{tick % 8}"
+        while flying and flying[0][0] <= tick:
+            lease = flying.popleft()[1]
+            if lease.id in queue.shard.leases:
+                queue.shard.settle(queue.settlement(lease, [ACK] * len(queue.ids(lease))))
+        if random.random() < 0.01:
+            queue.shard.release(consumer)
+        lease = queue.shard.lease(consumer, 20)
+        if lease is not None:
+            began += [tick / 20] * len(queue.ids(lease))
+            flying.append((tick + 100, lease))
+    inside = [bisect_left(began, at + 60) - place for place, at in enumerate(began)]
+
+    assert max(inside) <= 500
+    assert len(began) >= 0.98 * 500 * 120 / 60
+
+
+@pytest.mark.parametrize("jump", [-86_400.0, -1.0, 86_400.0])
+def test_a_clock_that_jumps_lets_no_more_through_than_a_burst(jump: float) -> None:
+    """And backwards, it lets through what it would have."""
+    rate, now = Rate(RateLimit(500, 60.0), 0.0), 0.0
+    for _ in range(100):
+        now += 1.0
+        rate.take(rate.room(now, 0) or 0, now)
+    now += jump
+
+    assert (rate.room(now, 0) or 0) <= 1 + 500 * 0.1 / 60
+    assert rate.opens(now) >= now
+    passed = 0
+    for _ in range(60 if jump > 0 else 0):
+        now += 1.0
+        n = rate.room(now, 0) or 0
+        rate.take(n, now)
+        passed += n
+    assert passed <= 500
+
+
+def test_the_last_rate_of_a_name_holds_for_all_that_name_it(desk: Any) -> None:
+    """Two runs may give it another one."""
+    queue, other = desk(5, FlowTerms(rates=(RateLimit(60, 60.0, "llm"),))), b"another-run-----"
+    flow = FlowTerms(rates=(RateLimit(6, 60.0, "llm"),)).record()
+    queue.ledger.open({"run": other, "record": {"name": "o", "codes": [], "flow": flow}})
+
+    assert queue.ledger.book(RUN).report(RUN, 0.0).pace == "6 calls in 60 s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,6 +139,10 @@ def test_a_coroutine_function_finds_out_by_itself_unless_its_queue_says_how_many
         {"limit": {}},
         {"limit": {"two words": "5/s"}},
         {"limit": {"tokens": "5"}},
+        {"limit": "inf/s"},
+        {"budget": "20 eur 30 usd"},
+        {"budget": {"eur": 20, "usd": 30}},
+        {"budget": "-1 eur"},
         {"concurrency": 0},
         {"concurrency": "many"},
         {"concurrency": 4, "executor": "process"},
@@ -146,7 +151,7 @@ def test_a_coroutine_function_finds_out_by_itself_unless_its_queue_says_how_many
 def test_what_is_no_limit_is_refused_before_anything_is_submitted(lab: dq.Lab, wrong: dict[str, Any]) -> None:
     """With the value, and how one is written."""
     before = len(lab.all_runs())
-    with pytest.raises(BadOption, match=r"limit|concurrency"):
+    with pytest.raises(BadOption, match=r"limit|concurrency|budget"):
         lab.map(abs, [1], **wrong)
     assert len(lab.all_runs()) == before
 
@@ -218,3 +223,32 @@ def test_what_is_no_amount_fails_its_document_without_another_try(lab: dq.Lab) -
     assert owing.failures()[0].deliveries == 1
     with pytest.raises(BadOption, match="20 eur"):
         lab.map(owe, [1], budget="20")
+
+
+def test_what_a_task_spends_after_the_result_is_refused(lab: dq.Lab, tmp_path: Path) -> None:
+    """Nothing would count it, and nobody would know."""
+    file = tmp_path / "refused"
+
+    async def late() -> None:
+        await asyncio.sleep(0.05)
+        try:
+            dq.spend(eur=1)
+        except dq.Reject as error:
+            file.write_text(str(error))
+
+    async def ask(number: int) -> int:
+        ask.task = asyncio.create_task(late())  # type: ignore[attr-defined]
+        return number
+
+    lab.map(ask, [1]).wait(timeout=60)
+    deadline = time.monotonic() + 10
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert "has its result" in file.read_text()
+
+
+@pytest.mark.parametrize("delay", ["soon", float("nan"), float("inf"), -1, "2020-01-01", None, 40 * 86_400])
+def test_what_is_no_time_to_wait_is_refused(delay: Any) -> None:
+    """Where it is raised, with the value."""
+    with pytest.raises(BadOption, match="delay"):
+        dq.Later(delay)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,15 @@ def test_what_cannot_be_kept_fails_its_document_with_the_reason(lab: dq.Lab, arg
     letter = run.failures()[0]
     assert said in letter.message
     assert letter.deliveries == 1
+
+
+def test_arguments_that_cannot_be_compared_are_refused() -> None:
+    """Another question would get the answer of this one; a list that contains itself can be compared."""
+    with pytest.raises(dq.Reject, match="compare the arguments"):
+        _key(rate, (threading.Lock(),), {})
+    recursive: list[Any] = []
+    recursive.append(recursive)
+    assert _key(rate, (recursive,), {}) == _key(rate, (recursive,), {}) != _key(rate, ([],), {})
 
 
 RATE = 3

@@ -228,7 +228,28 @@ def test_answers_and_costs_of_messages_without_a_result_are_found_again(outcome:
 
     store.check()
     assert store.rules.lanes[RUN].kept([(0, 9)]) == [(1, b"an answer")]
-    assert store.ledger.book(RUN).spent["eur"] == (1.0 if outcome in (Outcome.NACK, Outcome.REFUSED) else 1.5)
+    assert store.ledger.book(RUN).spent["eur"] == 1.5
+
+
+def test_a_limit_lets_nothing_more_through_because_its_shard_died(store: Store) -> None:
+    """The one that takes over does not know what the last one let through just now, and begins with nothing."""
+    flow = {"rates": [{"amount": 5.0, "period": 60.0}]}
+    store.ledger.obey("open", None, {"open": {"run": RUN, "record": {**RECORD, "flow": flow}}})
+    store.put(RUN, 30)
+    began, rules, other = list[int](), store.rules, None
+    for second in range(600):
+        if second == 250:
+            store.shard.journal.log.commit()
+            other = store.open(shutil.copytree(store.directory / "q", store.directory / "copy"))
+            rules = other.ledger.shard
+        store.clock.advance(1.0)
+        lease = rules.lease("c", 9)
+        began += [] if lease is None else [second] * lease.remaining.size
+    assert other is not None
+    other.journal.log.close(clean=False)
+
+    assert max(sum(at <= other < at + 60 for other in began) for at in began) <= 5
+    assert len(began) >= 39, "one call of a minute is kept for what timers missed"
 
 
 @pytest.mark.parametrize("order", ORDERS)

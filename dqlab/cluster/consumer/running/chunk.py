@@ -25,7 +25,7 @@ from dqlab.documents import Document
 from dqlab.documents.ahead import ReadAhead
 from dqlab.documents.document import reading_ahead
 from dqlab.documents.spans import opened
-from dqlab.errors import FrameCorrupt
+from dqlab.errors import FrameCorrupt, Reject
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
 from dqlab.printed import Ring
@@ -152,6 +152,12 @@ class Chunk(Beside):
         self.behind: Callable[[], Chunk | None] = lambda: None
         """Returns the slot's next chunk, or None."""
         self.leased_at = time.monotonic()
+
+    def pay(self, index: int, amounts: Mapping[str, float]) -> None:
+        """Note what a message has spent, or raise Reject where it has its result."""
+        if self.ended[index]:  # by a task that the function has left behind
+            raise Reject("dq.spend: the document has its result, and nothing counts this any more")
+        super().pay(index, amounts)
 
     def begin(self) -> None:
         """Note that the executor starts this chunk."""
