@@ -54,6 +54,7 @@ from dqlab.runs.reading.results import Results
 from dqlab.runs.run import RowsStay, Run
 from dqlab.runs.session import Durability
 from dqlab.runs.spending import Spend
+from dqlab.runs.submit.mapping import as_mapped
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import Counts, RunList, Snapshot
 from dqlab.store.values import Compacted
@@ -182,11 +183,16 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
             line.replace(run, kept)
             return kept
 
+        def compare() -> Comparison:
+            # With the documents of the cell: this process may not have mapped them before.
+            given = as_mapped(documents)
+            return compared(found, function, sample=300, equal=None, score=None, noise=None, elements=given)
+
         line.session.submitted(lab, run)
         sentences = list(choices(run, error, options.function, defined=options.defined))
         if options.out is not None:
             line.store(options.out, run)  # before the view is drawn, which names the variable
-        offer(run, function, start_over, keep, sentences, line.say)
+        offer(run, function, start_over, keep, compare, sentences, line.say)
         if options.watch:
             line.session.show(run)
         return run

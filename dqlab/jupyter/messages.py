@@ -107,6 +107,8 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
     if counts.left:
         rest = f"the {many(counts.left, 'document')} that wait or run"
         yield f"    {retry} --rest    # {f'and {rest}' if counts.dead else f'{rest}, with this code'}"
+    if counts.acked or counts.dead:
+        yield f"    %dq compare {run.name} --fn {function}    # what this code would change, on a sample"
     if not is_fresh(counts):
         yield start_over
     yield "    --name NAME    # on this line: keep it, and map under another name"

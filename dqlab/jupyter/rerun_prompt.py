@@ -13,7 +13,7 @@ from typing import Any
 from dqlab.clock import SystemClock
 from dqlab.errors import DqlabError
 from dqlab.jupyter.messages import is_fresh, warned
-from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, watch, watch_in
+from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, text_of, watch, watch_in
 from dqlab.live.html import render_html
 from dqlab.live.parts import line
 from dqlab.live.run_picture import code_of_retry
@@ -34,9 +34,11 @@ class Choice:
         function: Callable[..., Any],
         start_over: Callable[[], Run],
         keep: Callable[[], Run],
+        compare: Callable[[], object],
         place: Callable[[Run], object] | None = None,
     ) -> None:
         self.run, self._function, self._start_over, self._keep = run, function, start_over, keep
+        self._compare = compare
         self.place = place or watch
 
     @property
@@ -52,6 +54,8 @@ class Choice:
         if counts.left:
             also = "Retry failed documents, and give the rest this code too"
             found[also if counts.dead else "Give the rest this code"] = self.rest
+        if counts.acked or counts.dead:
+            found["Compare on a sample"] = self.compare
         found.setdefault("Start over", self.start_over)
         return found | {"Keep it": self.keep}
 
@@ -78,6 +82,10 @@ class Choice:
         new = self._start_over()
         self.place(new)
         return f"{new.name} was started over at {minute(SystemClock().wall())}"
+
+    def compare(self) -> str:
+        """Show what this code would change, and leave the choice."""
+        return text_of(self._compare())
 
     def keep(self) -> str:
         """Leave the run as it is, with the code that it had."""
@@ -130,6 +138,7 @@ def offer(
     function: Callable[..., Any],
     start_over: Callable[[], Run],
     keep: Callable[[], Run],
+    compare: Callable[[], object],
     sentences: Sequence[str],
     say: Callable[[str], None],
 ) -> None:
@@ -140,7 +149,7 @@ def offer(
         return
     shown = _Shown(sentences)
     if can_ask():
-        _add_buttons(shown, Choice(run, function, start_over, keep))
+        _add_buttons(shown, Choice(run, function, start_over, keep, compare))
 
 
 def can_ask() -> bool:
@@ -159,12 +168,16 @@ def _add_buttons(shown: _Shown, choice: Choice) -> None:
     def press(act: Callable[[], str], _: object = None) -> None:
         for button in buttons:  # first: a second press would act twice
             button.disabled = True
+        said.clear_output()
         with said:
             try:
                 with warned() as doubts:
                     report = act()
+                chosen = act != choice.compare
             except DqlabError as error:
-                print(f"{type(error).__name__}: {error}")  # noqa: T201 - it belongs to the cell
+                report, chosen = f"{type(error).__name__}: {error}", False
+            if not chosen:
+                print(report)  # noqa: T201 - it belongs to the cell
                 for button in buttons:
                     button.disabled = False
                 return

@@ -121,6 +121,7 @@ LATE, NAMED = 10.0, 3
 _ACTIONS = ("retry", "show", "resume", "scale")
 MORE_TRIED = 100
 """Documents that a rehearsal tries when more are asked for."""
+_REHEARSED = "rehearsed "
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
 
@@ -355,6 +356,8 @@ def _face(stats: RunStats, *, stale: bool) -> Face:
 
 
 def _chip(face: Face, stats: RunStats) -> str:
+    if face is Face.INCOMPLETE and stats.why.startswith(_REHEARSED):
+        return "Rehearsed"
     if face is not Face.DONE_DEAD:
         return face.value.capitalize()
     if not stats.counts.lost:
@@ -487,7 +490,7 @@ def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: 
     if face is Face.WAITING:
         waiting = many(stats.counts.left, "document")
         return Notice(why or f"No consumer: {waiting} left, and none is being processed", Tone.WARN)
-    if face is Face.INCOMPLETE and why.startswith("rehearsed "):
+    if face is Face.INCOMPLETE and why.startswith(_REHEARSED):
         way = "Go, or run.go() in Python" if focus.tried is not None else "its cell to be run again, which asks again"
         return Notice(f"{why}; the rest waits for {way}")
     if face is Face.INCOMPLETE:

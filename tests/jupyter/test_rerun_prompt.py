@@ -117,6 +117,7 @@ def test_mended_cell_attaches_when_it_is_run_again(edited: Any, capsys: Any) -> 
 
 PRESSES: dict[str, tuple[Callable[[Choice], str], str]] = {
     "Retry failed documents with this code": (Choice.retry, "Retried 1 document with invert v2 at "),
+    "Compare on a sample": (Choice.compare, "1 newly works"),
     "Start over": (Choice.start_over, "edited was started over at "),
     "Keep it": (Choice.keep, "edited was kept, with the results of the code it had"),
 }
@@ -135,15 +136,16 @@ def test_button_does_what_it_says(
         invert,
         lambda: queue.map(invert, [1, 0], name="edited", on_existing="new"),
         lambda: lab.attach("edited"),
+        lambda: lab.attach("edited").compare(invert, sample=300),
     )
     assert list(choice.labels) == list(PRESSES)
 
     said = choice.labels[label]()
 
     assert PRESSES[label][1] in said
-    made = [1.0] if label == "Keep it" else [1.0, 0]
+    made = [1.0] if label in ("Compare on a sample", "Keep it") else [1.0, 0]
     assert list(lab.attach("edited").results(errors="skip", timeout=20)) == made
-    assert [run.name for run in shown] == ["edited"]
+    assert [run.name for run in shown] == ([] if label == "Compare on a sample" else ["edited"])
 
 
 class Output:
@@ -202,7 +204,7 @@ def test_button_wakes_the_view_that_the_cell_has(edited: Any, monkeypatch: pytes
     monkeypatch.setattr("dqlab.jupyter.rerun_prompt.look_again", lambda run: woken.append(run) is None)
     monkeypatch.setattr("dqlab.jupyter.rerun_prompt.watch", lambda run: pytest.fail("a second view"))
 
-    Choice(edited["run"], edited["invert"], lambda: edited["run"], lambda: edited["run"]).retry()
+    Choice(edited["run"], edited["invert"], lambda: edited["run"], lambda: edited["run"], str).retry()
 
     assert woken == [edited["run"]]
 
@@ -212,7 +214,7 @@ def test_after_starting_over_the_cells_variable_and_the_lines_speak_of_the_new_r
 ) -> None:
     """The next cell is `run.results()`: it met the run that the button had just dropped."""
     offered: list[Choice] = []
-    monkeypatch.setattr("dqlab.jupyter.commands.offer", lambda *given: offered.append(Choice(*given[:4])))
+    monkeypatch.setattr("dqlab.jupyter.commands.offer", lambda *given: offered.append(Choice(*given[:5])))
     write(connected, "1 / x", more="--wait --on-existing new")
     write(connected, "x and 1 / x")
     connected.run("mine, other = run, 'other'")
@@ -260,7 +262,7 @@ def test_run_in_mid_run_without_failures_is_offered_the_new_code_for_its_rest(
     write(connected, "'new'", over="range(300)")
 
     assert "--rest    # the 300 documents that wait or run, with this code" in capsys.readouterr().out
-    choice = Choice(connected["run"], connected["invert"], lambda: connected["run"], lambda: connected["run"])
+    choice = Choice(connected["run"], connected["invert"], lambda: connected["run"], lambda: connected["run"], str)
     assert list(choice.labels) == ["Start over", "Give the rest this code", "Keep it"]
     with pytest.raises(RunExists, match="To run the rest with invert too: %dq retry edited --fn invert --rest"):
         connected["run"].results()

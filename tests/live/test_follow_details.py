@@ -245,6 +245,7 @@ def test_a_view_of_a_rehearsed_run_offers_what_can_be_done(
     canvas.is_read, detailed.answer, detailed.waits_for_go = True, tried, True
     assert live.tick()
     view = canvas.drawn[-1]
+    assert view.chip == "Rehearsed"
     assert [each.label for each in view.buttons] == ["Go", "Fix & retry…", "Rehearse 100", "Cancel"]
     assert view.notice.text == "rehearsed 30 of 900 documents; the rest waits for Go, or run.go() in Python"
     assert view.ask.question == "Cancel the rest?"

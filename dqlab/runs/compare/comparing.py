@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -131,8 +131,12 @@ def compare(
     score: Callable[[Any, Any], Any] | None,
     noise: int | None,
     seen: Callable[[Comparison], None] = lambda _: None,
+    elements: Iterable[Any] | None = None,
 ) -> Comparison:
-    """Compare as `Run.compare` describes, and show `seen` what is known after each batch of results."""
+    """Compare as `Run.compare` describes, and show `seen` what is known after each batch of results.
+
+    `elements` is the input, where this process has it and did not map it.
+    """
     check_count("sample", sample)
     if noise is not None:
         check_count("noise", noise, least=0)
@@ -142,7 +146,7 @@ def compare(
     run._wait.raise_other_input()
     code = run._new_code(fn)
     progress = run._progress(covered=True)
-    picks, settled, dead = _drawn(run, progress, sample)
+    picks, settled, dead = _drawn(run, progress, sample, run._wait.elements if elements is None else elements)
     plan = _Plan(run, picks, equal or (same_value if run.sink is None else same_row), score)
     records = progress.record.codes
     known = [number for number, each in enumerate(records, 1) if each["hash"] == code.code["hash"]]
@@ -173,9 +177,10 @@ def compare(
     return found
 
 
-def _drawn(run: Run, progress: Progress, sample: int) -> tuple[list[tuple[Pick, bool]], int, int]:
+def _drawn(
+    run: Run, progress: Progress, sample: int, elements: Iterable[Any] | None
+) -> tuple[list[tuple[Pick, bool]], int, int]:
     """Draw the sample; return it with how many documents have a result, and how many are dead."""
-    elements = run._wait.elements
     if elements is None or not repeats(elements):
         why = "is not known in this process" if elements is None else "can be read only once"
         steps = "Map the same documents under its name again, as a list or as dq.Documents, with the code that it has"
