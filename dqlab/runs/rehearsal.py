@@ -6,9 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dqlab import numbers
+from dqlab.clock import SystemClock
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.sealed import SealError, make_sealer
 from dqlab.config import check_count
@@ -20,6 +22,7 @@ from dqlab.rules.ranges import Ranges
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import key_of
 from dqlab.runs.reading.dataframes import frame_of, index_of
+from dqlab.runs.shares import moment_of
 from dqlab.runs.submit.sampling import Drawn
 from dqlab.stats.sample import FEW, Interval, Measured, Pick, sum_over
 from dqlab.texts import one_line
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Estimate", "Rehearsal", "Tried"]
 
 HOUR = 3600.0
+LEAST_SETUP = 0.1
+"""Seconds of set-up below which it is not named."""
 START = 1.0
 """Seconds that submitting and settling may add to a run."""
 
@@ -74,6 +79,15 @@ class Estimate:
         Worker-hours times the rate, None without a rate.
     nbytes : Interval or None
         Bytes of the results in the queue, None with a sink.
+    peak : int or None
+        The most bytes of memory of a consumer's processes, as measured once a second; None if it is not known.
+    setup : float
+        Seconds in which a slot makes the objects of the function, once: a class, or what `setup` names. They are part
+        of `seconds`, not of `worker_hours`.
+    needed : int or None
+        Slots that end in time, with `by`; None if no number of them does.
+    by : float or None
+        Seconds until `by`.
     """
 
     documents: int
@@ -84,9 +98,16 @@ class Estimate:
     nbytes: Interval | None
     rate: float | None = None
     bound: str = "computing"
+    peak: int | None = None
+    setup: float = 0.0
+    needed: int | None = None
+    by: float | None = None
 
     def __str__(self) -> str:
         time, parts = self.seconds, []
+        if self.by is not None:
+            slots = many(self.needed, "slot") + " to be done" if self.needed else "no number of slots ends"
+            parts.append(f"{slots} in {numbers.duration(self.by)}")
         if time.n < FEW:
             took = f"between {numbers.duration(time.low)} and {numbers.duration(time.high)}"
         else:
@@ -98,6 +119,10 @@ class Estimate:
             parts.append(f"costs {_range(self.price)} at {self.rate:g} a worker-hour")
         if self.nbytes is not None:
             parts.append(f"results {numbers.size(round(self.nbytes.likely))}")
+        if self.peak:
+            parts.append(f"peak {numbers.size(self.peak)} a process")
+        if self.setup >= LEAST_SETUP:
+            parts.append(f"set-up {numbers.duration(self.setup)} a slot")
         return f"whole run: {' · '.join(parts)}"
 
 
@@ -118,6 +143,8 @@ class Rehearsal:
         # a_second: the calls that the run's limit allows.
         self._run, self._drawn, self._slots, self._a_second, self._took = run, drawn, slots, a_second, took
         self._bound = "computing"
+        self._peak: int | None = None
+        self._setup = 0.0
         self.tried, self.total = tried, drawn.sample.total
 
     @classmethod
@@ -142,6 +169,9 @@ class Rehearsal:
         a_second = min((len(progress.shards) * each for each in calls), default=math.inf)
         made = cls(run, drawn, tried, slots=slots, a_second=a_second, took=took)
         made._bound = "computing" if flow.adaptive is None else "what its service allows"
+        here = [each for each in run.snapshot().consumers if each.queue == run.queue]
+        made._peak = max((each.peak or 0 for each in here), default=0) or None
+        made._setup = max((each.setup for each in here), default=0.0)
         return made
 
     @property
@@ -158,7 +188,9 @@ class Rehearsal:
         frame: pd.DataFrame = frame_of(rows, index_of([each.key for each in self.tried]), columns)
         return frame
 
-    def estimate(self, slots: int | None = None, rate: float | None = None) -> Estimate | None:
+    def estimate(
+        self, slots: int | None = None, rate: float | None = None, *, by: str | datetime | None = None
+    ) -> Estimate | None:
         """Estimate what the whole run takes, or return None if that is unknown.
 
         Documents that failed count as if they took as long as those that were done, since a corrected function runs
@@ -168,10 +200,14 @@ class Rehearsal:
         Parameters
         ----------
         slots : int, optional
-            Documents that run at once. Default: the slots that serve the queue now; for a coroutine function that finds
-            out what its service allows, the most calls that it makes at once.
+            Documents that run at once. Default: the slots that serve the queue now, or with `by`, those that are
+            needed; for a coroutine function that finds out what its service allows, the most calls that it makes at
+            once.
         rate : float, optional
             What a worker-hour costs, in any currency.
+        by : str or datetime, optional
+            When all is to be done, such as "18:00" or "2026-12-01 08:00". `needed` then says how many slots it takes,
+            so that it ends later in one of twenty cases, and `bound` what binds where more slots do not help.
 
         Returns
         -------
@@ -181,40 +217,69 @@ class Rehearsal:
         Raises
         ------
         BadOption
-            `slots` is below 1, or `rate` is not a number of at least 0.
+            `slots` is below 1, `rate` is not a number of at least 0, or `by` is no time to come.
 
         Examples
         --------
         >>> print(run.rehearsal.estimate(slots=128, rate=0.04))  # doctest: +SKIP
         whole run: 1 h 35 min (1 h 20 min to 1 h 52 min) on 128 slots, bound by computing · 171 to 239 worker-hours ...
+        >>> run.rehearsal.estimate(by="18:00").needed  # doctest: +SKIP
+        96
         """
         if slots is not None:
             check_count("slots", slots)
         number = isinstance(rate, int | float) and not isinstance(rate, bool)
         if rate is not None and not (number and 0 <= rate < math.inf):
             raise BadOption(option="rate", value=rate, problem="is what a worker-hour costs, a number of 0 or more.")
+        within = None
+        if by is not None:
+            now = SystemClock().wall()
+            within = moment_of(by, now, "by") - now
+            if within <= 0:
+                raise BadOption(option="by", value=str(by), problem="is in the past.")
         work = self._sum("seconds")
         if self.total is None or work is None:
             return None
+        needed = None
+        if within is not None:
+            needed = self._needed(work, within)
+            slots = slots or needed
         slots = min(slots or self._slots, self.total)
+        ends, bound = self._ends(work, slots)
+        hours = work.times(1 / HOUR)
+        price = None if rate is None else hours.times(rate)
+        bytes_ = self._sum("nbytes")
+        return Estimate(
+            self.total, slots, hours, ends, price, bytes_, rate, bound, self._peak, self._setup, needed, within
+        )
+
+    def _ends(self, work: Interval, slots: int) -> tuple[Interval, str]:
+        """Return the seconds that all documents take on so many slots, and what binds them."""
         # The last documents run when no others wait any more: a run never ends before the longest of them.
         longest = max(each.seconds for each in self._measured("seconds"))
         ends = Interval(
             max(work.low / slots, longest),
             max(work.likely / slots, longest),
-            work.high / slots + longest * (1 - 1 / slots) + START,
+            work.high / slots + longest * (1 - 1 / slots) + START + self._setup,
             work.n,
         )
-        least, bound = self.total / self._a_second, self._bound
-        if least > ends.likely:
-            each = numbers.rate(self._a_second * 60)
-            ends, bound = (
-                replace(ends, low=least, likely=least, high=max(least, ends.high)),
-                f"its limit of {each} a minute",
-            )
-        hours = work.times(1 / HOUR)
-        price = None if rate is None else hours.times(rate)
-        return Estimate(self.total, slots, hours, ends, price, self._sum("nbytes"), rate, bound)
+        assert self.total is not None, "asked by `estimate`"
+        least = self.total / self._a_second
+        if least <= ends.likely:
+            return ends, self._bound
+        each = numbers.rate(self._a_second * 60)
+        return replace(ends, low=least, likely=least, high=max(least, ends.high)), f"its limit of {each} a minute"
+
+    def _needed(self, work: Interval, within: float) -> int | None:
+        """Return the least slots that end within some seconds, or None if no number of them does."""
+        assert self.total is not None, "asked by `estimate`"
+        low, high = 1, self.total
+        if self._ends(work, high)[0].high > within:
+            return None
+        while low < high:  # more slots never take longer
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._ends(work, middle)[0].high <= within else (middle + 1, high)
+        return low
 
     def text(self, rate: float | None = None) -> str:
         """Return in two lines what became of the sample, and what the whole run takes."""

@@ -11,7 +11,7 @@ from dqlab.config import seconds
 from dqlab.errors import BadOption
 from dqlab.rules.sharing import Share
 
-__all__ = ["share_of"]
+__all__ = ["moment_of", "share_of"]
 
 LONGEST = 366 * 86400.0
 _WRITTEN = "is a datetime, or written like '18:00' or '2026-11-30 18:00'."
@@ -25,7 +25,7 @@ def share_of(weight: float, priority: int, delay: float | str | None, at: str | 
     if delay is not None:
         starts = now + seconds(delay, name="delay")
     elif at is not None:
-        starts = _moment(at, now)
+        starts = moment_of(at, now, "at")
     if given is not None and not now <= starts <= now + LONGEST:
         problem = "has to be within a year from now." if starts > now else "is in the past; now is the default."
         raise BadOption(option="delay" if at is None else "at", value=str(given), problem=problem)
@@ -33,7 +33,7 @@ def share_of(weight: float, priority: int, delay: float | str | None, at: str | 
     return None if share == Share() else share
 
 
-def _moment(at: Any, now: float) -> float:
+def moment_of(at: Any, now: float, option: str) -> float:
     """Return seconds since 1970 of a datetime, or of what is written as one or as the next such time of day."""
     try:
         if isinstance(at, datetime):
@@ -44,4 +44,4 @@ def _moment(at: Any, now: float) -> float:
             return (day if day.timestamp() > now else day + timedelta(days=1)).timestamp()
         return datetime.fromisoformat(at).timestamp()
     except (ValueError, TypeError, OverflowError, OSError):
-        raise BadOption(option="at", value=at, problem=_WRITTEN) from None
+        raise BadOption(option=option, value=at, problem=_WRITTEN) from None

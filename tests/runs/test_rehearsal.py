@@ -6,7 +6,9 @@ import asyncio
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +241,54 @@ def test_estimate_names_the_limit_that_binds(queue: dq.QueuePool) -> None:
     assert found is not None
     assert found.seconds.likely == pytest.approx(300)
     assert "bound by its limit of 6,000 a minute" in str(found)
+    run.cancel()
+
+
+def test_estimate_says_how_many_slots_end_by_then(queue: dq.QueuePool) -> None:
+    """And that no number does, where a limit binds."""
+    run = queue.map(lambda x: time.sleep(0.02), range(20_000), rehearse=12)
+    later = datetime.now(UTC) + timedelta(seconds=60)
+    found = run.rehearsal.estimate(by=later)
+    assert found is not None
+    assert found.needed is not None
+    assert 7 <= found.needed <= 20  # 400 seconds of work in 60
+    assert found.slots == found.needed
+    assert f"whole run: {found.needed} slots to be done in " in str(found)
+    assert (fewer := run.rehearsal.estimate(found.needed - 1)) is not None
+    assert fewer.seconds.high > 59
+    with pytest.raises(BadOption, match="in the past"):
+        run.rehearsal.estimate(by=datetime.now(UTC))
+    with pytest.raises(BadOption, match="by"):
+        run.rehearsal.estimate(by="tomorrow")
+    run.cancel()
+
+    slow = queue.map(double, range(30_000), rehearse=12, limit="6000/min").rehearsal
+    found = slow.estimate(by=datetime.now(UTC) + timedelta(seconds=60))
+    assert found is not None
+    assert found.needed is None
+    assert "no number of slots ends in " in str(found)
+    assert "bound by its limit of 6,000 a minute" in str(found)
+
+
+class Model:
+    def __init__(self) -> None:
+        time.sleep(0.3)
+
+    def __call__(self, x: int) -> int:
+        return x
+
+
+def test_set_up_is_kept_apart_and_the_peak_of_memory_named(queue: dq.QueuePool) -> None:
+    """A sample of thirty would otherwise pay for a model that is loaded once."""
+    run = queue.map(Model, range(1000), rehearse=30)
+    found = run.rehearsal.estimate()
+
+    assert found is not None
+    assert 0.3 <= found.setup < 3
+    assert found.worker_hours.high * 3600 < 10
+    assert found.peak is not None
+    assert found.peak > 10 << 20
+    assert "a process · set-up " in str(found)
     run.cancel()
 
 

@@ -44,6 +44,8 @@ class MemoryUse:
     def __init__(self) -> None:
         self._own: psutil.Process | None = None
         self._looked, self._nbytes = float("-inf"), 0
+        self.peak = 0
+        """Most bytes that were measured so far."""
 
     def now(self, at: float, processes: Sequence[SlotProcess]) -> int:
         """Return the resident bytes at `at`, in seconds of a monotonic clock."""
@@ -51,6 +53,7 @@ class MemoryUse:
             self._own = self._own or psutil.Process()
             self._looked = at
             self._nbytes = self._own.memory_info().rss + sum(process.memory() for process in processes)
+            self.peak = max(self.peak, self._nbytes)
         return self._nbytes
 
 
@@ -176,6 +179,8 @@ class ConsumerActor:
             busy=sum(slot.busy_s for slot in slots),
             oldest=max(running, key=lambda begun: begun.seconds, default=None),
             rss=self._memory.now(now, [process for slot in slots for process in slot.processes]),
+            peak=self._memory.peak,
+            setup=max((slot.setup_s for slot in slots), default=0.0),
             abandoned=[name for slot in slots for name in slot.abandoned],
             batches=[
                 [run.hex(), filled.size, filled.calls, filled.documents]

@@ -714,6 +714,11 @@ class Slot:
             self._coroutines = thread
         return thread.add(Flight(chunk, work))
 
+    @property
+    def setup_s(self) -> float:
+        """Seconds in which the objects of its function were made."""
+        return self._objects.seconds
+
     def _opened(self, chunk: Chunk, blob: bytes) -> Work:
         """Return the function of a chunk, ready to be called with its messages one by one."""
         work = self._functions.open(chunk.frames[0].function, blob)

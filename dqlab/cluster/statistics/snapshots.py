@@ -268,6 +268,8 @@ class JoinedQueue:
             run="" if oldest is None else self._name_of(oldest.run),
             silent=None if (heard := self._known.silent.get(report.host)) is None else self._now - heard,
             rss=report.rss,
+            peak=report.peak,
+            setup=report.setup,
             chunk=report.chunk,
         )
         stuck = self._lanes.counts.leased > 0 and is_stuck(stats, self._typical, self._known.thresholds)

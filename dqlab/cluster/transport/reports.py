@@ -128,6 +128,9 @@ class ConsumerReport:
     """Seconds in functions."""
     oldest: Running | None = None
     rss: int | None = None
+    peak: int | None = None
+    setup: float = 0.0
+    """Seconds in which a slot made the objects of its function."""
     abandoned: list[str] = field(default_factory=list)
     """Documents whose threads were abandoned, because they did not end."""
     last_error: str | None = None

@@ -108,6 +108,8 @@ const consumer = record({
   document: maybe<string>(),
   step: text(),
   rss: maybe<number>(),
+  peak: maybe<number>(),
+  setup: number(),
   slow: flag(),
   chunk: maybe<number>(),
   run: text(),

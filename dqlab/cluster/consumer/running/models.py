@@ -45,6 +45,8 @@ class Objects:
         self._call: Any = None
         self._made: list[Any] = []
         self._failed: tuple[bytes, float, SetupFailed] | None = None
+        self.seconds = 0.0
+        """How long it took to make them the last time."""
 
     def ready(self, hash: bytes, work: Work, leased_at: float) -> Work:
         """Return a function that is ready for documents, or raise SetupFailed; the first time makes what it needs."""
@@ -54,6 +56,7 @@ class Objects:
         if hash != self._hash:
             self._check(hash, leased_at)
             self.close()
+            began = time.monotonic()
             what = getattr(work.call, "__name__", "the function")
             try:
                 with _turn():
@@ -68,6 +71,7 @@ class Objects:
                 self._failed = hash, time.monotonic(), SetupFailed(what, error)
                 raise self._failed[2] from error
             self._hash, self._call = hash, partial(call, **made) if made else call
+            self.seconds = time.monotonic() - began
         return replace(work, call=self._call)
 
     @property
