@@ -756,8 +756,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             Takes the key of a document and a result, and returns a number, larger for better ones.
         noise : int, optional
             On how many documents the old code runs again, to see what changes by itself. Default: 30 for coroutine
-            functions and for functions that use a clock, random numbers or a network, as far as their names show; 0 for
-            others.
+            functions and for functions that use random numbers, the date or a network, as far as their names show; 0
+            for others.
 
         Returns
         -------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -41,10 +42,11 @@ REPEATS = 30
 FEWEST = 10
 """Of a sample, one of so many documents at least is a dead one, as far as there are such."""
 _UNSURE = frozenset(
-    {"random", "secrets", "uuid", "uuid4", "uuid1", "time", "datetime", "now", "today", "shuffle", "default_rng"}
+    {"random", "secrets", "uuid", "uuid4", "uuid1", "now", "utcnow", "today", "time_ns", "shuffle", "default_rng"}
     | {"requests", "httpx", "aiohttp", "urllib", "urlopen", "openai", "OpenAI", "anthropic", "Anthropic", "litellm"}
 )
 """Names whose use in a function shows that it may return something else when it is called again."""
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -290,7 +292,8 @@ def _versions(plan: _Plan, records: Sequence[Any]) -> tuple[int, ...]:
 
 def _old_code(run: Run, fn: Callable[..., Any], newest: Any, noise: int | None) -> tuple[Code | None, str]:
     """Return the old code if it is to run again, or why it cannot although it should."""
-    if noise == 0 or (noise is None and not _may_vary(called(fn))):
+    source = set(_WORD.findall(newest["source"] or ""))
+    if noise == 0 or (noise is None and not (_may_vary(called(fn)) or source & {"async", *_UNSURE})):
         return None, ""
     if (kept := run._kept()) is not None:
         return kept, ""

@@ -248,7 +248,8 @@ class Comparison:
         again = sum(each.attempts > 1 for each in self.pairs)
         parts += [f"{again:,} at a second attempt or later"] if again else []
         if (ratio := self._ratio(LONG)) is not None and not 1 / ALIKE < ratio < ALIKE:
-            parts.append(f"{ratio:.1f} x slower" if ratio > 1 else f"{1 / ratio:.1f} x faster")
+            times = max(ratio, 1 / ratio)
+            parts.append(f"{times:,.{int(times < 10)}f} x {'slower' if ratio > 1 else 'faster'}")
         if self.pairs and self.sample < self.total:
             parts.append(_would_change(self.share, len(self.changed)))
         return parts
