@@ -54,7 +54,6 @@ from dqlab.runs.reading.results import Results
 from dqlab.runs.run import RowsStay, Run
 from dqlab.runs.session import Durability
 from dqlab.runs.spending import Spend
-from dqlab.runs.submit.mapping import as_mapped
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import Counts, RunList, Snapshot
 from dqlab.store.values import Compacted
@@ -185,8 +184,7 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
 
         def compare() -> Comparison:
             # With the documents of the cell: this process may not have mapped them before.
-            given = as_mapped(documents)
-            return compared(found, function, sample=300, equal=None, score=None, noise=None, elements=given)
+            return found.compare(function, documents=documents)
 
         line.session.submitted(lab, run)
         sentences = list(choices(run, error, options.function, defined=options.defined))
@@ -315,14 +313,13 @@ def retry(line: Line, options: Namespace) -> int:
 def compare(line: Line, options: Namespace) -> Comparison:
     """Compare other code with that of a run, and show the first differences while the sample runs."""
     run, function = line.run(options.run), line.function(options.function)
-    equal, score = (
+    over, equal, score = (
         None if word is None else line.evaluate(word, option)
-        for word, option in ((options.equal, "--equal"), (options.score, "--score"))
+        for word, option in ((options.over, "--over"), (options.equal, "--equal"), (options.score, "--score"))
     )
     view = ComparisonView(line.say)
-    found = compared(
-        run, function, sample=options.sample, equal=equal, score=score, noise=options.noise, seen=view.show
-    )
+    asked = {"sample": options.sample, "equal": equal, "score": score, "noise": options.noise, "elements": over}
+    found = compared(run, function, **asked, seen=view.show)
     view.end(found, stays=options.out is not None)
     return found
 

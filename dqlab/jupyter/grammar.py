@@ -437,6 +437,8 @@ def _compare() -> Command:
     command = _run(_command("compare", summary, "found = run.compare(fn, sample=300, equal=dq.close(1e-6))"))
     command.parser.set_defaults(defined=False)
     command.add("--fn", dest="function", metavar="NAME", names=Names.FUNCTION, help="the code; not with %%%%dq")
+    there = "the documents of the run, in a kernel that did not map it"
+    command.add("--over", metavar="EXPR", names=Names.VALUES, help=there)
     command.add("--sample", type=int, default=300, metavar="N", help="how many documents; default: 300")
     alike = "when two results are the same, as dq.close(1e-6) or dq.same('label'); default: equal"
     command.add("--equal", metavar="EXPR", names=Names.VALUES, help=alike)

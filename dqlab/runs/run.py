@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -734,6 +734,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         equal: Equal | None = None,
         score: Callable[[Any, Any], Any] | None = None,
         noise: int | None = None,
+        documents: Iterable[Any] | None = None,
     ) -> Comparison:
         """Run other code over a sample of the run's documents, and compare the results with those of the run.
 
@@ -759,6 +760,9 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             functions and for functions that use random numbers, the date or a network, as far as their names show; 0
             for others.
 
+        documents : iterable, optional
+            The run's input, for a process that did not map it; it must be the same as then.
+
         Returns
         -------
         Comparison
@@ -767,8 +771,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Raises
         ------
         RunError
-            This process does not have the input of the run; or nothing of the run has an outcome yet; or `noise` was
-            given, and the old code is not kept.
+            This process does not have the input of the run, and `documents` were not given; or nothing of the run has
+            an outcome yet; or `noise` was given, and the old code is not kept.
         RunExists
             The input has changed since it was mapped.
         BadOption
@@ -782,7 +786,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         >>> print(found.summary)  # doctest: +SKIP
         v1 → v2 on 300 of 1,998,204 documents: 281 equal · 17 changed · 2 newly fail · 6.3 % (4.1-9.7) of all would ...
         """
-        return compare(self, fn, sample=sample, equal=equal, score=score, noise=noise)
+        return compare(self, fn, sample=sample, equal=equal, score=score, noise=noise, elements=documents)
 
     def accept(self, comparison: Comparison, redo: Redo = "none") -> int:
         """Take the code that was compared as the run's newest; return how many documents run again.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport.orders import Code
 from dqlab.config import check_count
+from dqlab.documents import labelled
 from dqlab.errors import BadOption, DqlabError, RunError, RunExists
 from dqlab.plan import called
 from dqlab.rules.ranges import Ranges
@@ -26,6 +27,7 @@ from dqlab.runs.compare.equality import Equal, same_row, same_value
 from dqlab.runs.failures import DeadLetter
 from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.reading.results import InPlace, OpenedStretch
+from dqlab.runs.submit.mapping import as_mapped
 from dqlab.runs.submit.sampling import draw_among
 from dqlab.stats.sample import Pick
 from dqlab.texts import one_line
@@ -148,7 +150,8 @@ def compare(
     run._wait.raise_other_input()
     code = run._new_code(fn)
     progress = run._progress(covered=True)
-    picks, settled, dead = _drawn(run, progress, sample, run._wait.elements if elements is None else elements)
+    given = run._wait.elements if elements is None else as_mapped(labelled(elements))
+    picks, settled, dead = _drawn(run, progress, sample, given)
     plan = _Plan(run, picks, equal or (same_value if run.sink is None else same_row), score)
     records = progress.record.codes
     known = [number for number, each in enumerate(records, 1) if each["hash"] == code.code["hash"]]
@@ -185,8 +188,8 @@ def _drawn(
     """Draw the sample; return it with how many documents have a result, and how many are dead."""
     if elements is None or not repeats(elements):
         why = "is not known in this process" if elements is None else "can be read only once"
-        steps = "Map the same documents under its name again, as a list or as dq.Documents, with the code that it has"
-        raise RunError(run=run.name, reason=f"its input {why}. {steps}; then compare. Nothing was run.")
+        steps = "Pass the same documents, a list or dq.Documents, as documents=, or --over on a line"
+        raise RunError(run=run.name, reason=f"its input {why}. {steps}. Nothing was run.")
     done = Ranges(span for shard in progress.shards for span in shard.covered)
     failed = Ranges((ordinal, ordinal + 1) for _, ordinal in _dead(run, progress))
     if not done and not failed:

@@ -227,6 +227,9 @@ def test_what_cannot_be_compared_is_refused(queue: dq.QueuePool, queue_name: str
     other = dq.Run(none.name, none.id, none.handle, beside=none.beside)
     with pytest.raises(RunError, match="not known in this process"):
         other.compare(int)
+    assert not other.compare(int, documents=list(range(10))).changed
+    with pytest.raises(RunExists, match="other documents"):
+        other.compare(int, documents=list(range(1, 11)))
     for bad in ({"sample": 0}, {"sample": 1.5}, {"noise": -1}):
         with pytest.raises(BadOption):
             none.compare(int, **bad)  # type: ignore[arg-type]
