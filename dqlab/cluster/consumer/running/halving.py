@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dqlab.errors import WrongResults
+from dqlab.imports import loaded
 from dqlab.numbers import many
 from dqlab.plan import AUTO, Batch
 
@@ -159,7 +160,9 @@ def _rows(values: Any) -> Sequence[Any] | None:
         return None
     if len(shape) == 1:
         return values.tolist()  # type: ignore[no-any-return]
-    return [values[row] for row in range(shape[0])]  # views: each is copied once, when it is sealed
+    numpy = loaded("numpy")
+    # Views of it, one for each row: each is copied once, when it is sealed.
+    return values if numpy is not None and type(values) is numpy.ndarray else [values[row] for row in range(shape[0])]
 
 
 FIRST, ON_GPU = 16, 32

@@ -12,6 +12,7 @@ from dqlab.cluster.consumer.running.beside import Beside
 from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, failed, running, seal_result
 from dqlab.cluster.consumer.running.halving import SMALLER, WHOLE, Call, Halving, InARow, shares
 from dqlab.cluster.consumer.running.outcomes import Done
+from dqlab.cluster.transport.alike import seal_rows
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.documents import Document, Labelled, key_text
 from dqlab.failures.failure import Failure
@@ -162,13 +163,18 @@ class OneBatch(Beside):
             return error
         each, limit = seconds / len(some), work.most(self._origin)
         seal = work.sealer(limit)
+        self.took |= dict.fromkeys((place for place, _, _ in some), each)
+        self.calls.append((len(some), seconds))
+        is_typed = work.plan is not None and work.plan.returns is not None
+        sealed = None if is_typed else seal_rows(values, seal)
+        if sealed is not None and len(sealed[0]) <= limit:
+            self.done += [(place, Outcome.ACK, row, key) for (place, key, _), row in zip(some, sealed, strict=True)]
+            return None
         for (place, key, _), value in zip(some, values, strict=True):
-            self.took[place] = each
             try:
                 self.done.append((place, Outcome.ACK, seal_result(value, seal, limit), key))
             except BaseException as error:  # noqa: BLE001 - pickling runs users' code
                 self.done.append(failed(place, error, self._origin, work.code, key, each))
-        self.calls.append((len(some), seconds))
         return None
 
     def _signal(self, error: BaseException, n: int, *, paid: bool) -> str:

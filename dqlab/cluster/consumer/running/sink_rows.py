@@ -11,6 +11,7 @@ from typing import Any
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin, failed
 from dqlab.cluster.consumer.running.outcomes import Columns
+from dqlab.cluster.transport.alike import open_alike
 from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.sink_parts import SinkRows
 from dqlab.documents import label_of
@@ -49,7 +50,7 @@ def opened_rows(chunk: Chunk, done: Columns, origin: Origin) -> Opened:
         places = [place for place in places if done.outcomes[place] is acked]
     try:
         # All at once, as nearly always; a value that cannot be opened is found below.
-        values = [pickle.loads(payloads[place]) for place in places]
+        values = open_alike([payloads[place] for place in places])
     except Exception:  # noqa: BLE001 - opening runs users' code
         done, places, values = _opened_one_by_one(chunk, done, places, origin)
     if not places:
