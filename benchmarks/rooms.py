@@ -14,6 +14,7 @@ from benchmarks.idle import idle
 from benchmarks.jupyter import jupyter
 from benchmarks.latency import latency
 from benchmarks.log import log
+from benchmarks.loop import loop
 from benchmarks.makespan import makespan
 from benchmarks.many_runs import many_runs
 from benchmarks.memory import memory
@@ -43,10 +44,11 @@ ROOMS: dict[str, Room] = {
     "views": views,
     "jupyter": jupyter,
     "apis": apis,
+    "loop": loop,
     "documents": documents,
     "results": results,
     "hpc": hpc,
 }
 
-ALONE = frozenset({"apis", "documents", "hpc", "jupyter", "log", "many-runs", "recovery", "results", "views"})
+ALONE = frozenset({"apis", "documents", "hpc", "jupyter", "log", "loop", "many-runs", "recovery", "results", "views"})
 """Rooms that are measured only when they are named."""

@@ -37,6 +37,8 @@ __all__ = ["Estimate", "Rehearsal", "Tried"]
 HOUR = 3600.0
 LEAST_SETUP = 0.1
 """Seconds of set-up below which it is not named."""
+LEAST_NAMED = 0.01
+"""Hours, and prices, below which these are not told apart."""
 START = 1.0
 """Seconds that submitting and settling may add to a run."""
 
@@ -369,6 +371,8 @@ def _worst(tried: tuple[Tried, ...]) -> str:
 
 def _range(interval: Interval) -> str:
     """Spell a range of plain numbers in two digits or more."""
+    if interval.high < LEAST_NAMED:
+        return f"under {LEAST_NAMED}"
     low, high = _number(interval.low), _number(interval.high)
     return low if low == high else f"{low} to {high}"
 
