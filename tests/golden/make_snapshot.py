@@ -126,7 +126,7 @@ ROWS = (
     ("c0", "w-1", 9, 4902, 3.7, 71.0, 0.98, None, 3.0, "nordic/scan-90240.pdf", 412 * MB, False),
 )
 CONSUMERS = tuple(
-    ConsumerStats(name, "pages", worker, leased, done, rate, units, busy, error, oldest, document, rss, slow)
+    ConsumerStats(name, "pages", worker, leased, done, rate, units, busy, error, oldest, document, rss, slow=slow)
     for name, worker, leased, done, rate, units, busy, error, oldest, document, rss, slow in ROWS
 )
 
