@@ -95,9 +95,10 @@ def test_side_columns_are_read_by_name_and_position(
         for name, rider in found.riders.items()
     }
     assert read == header["riders"]
-    assert (found.entries(), [found.key(at) for at in range(n)]) == (bare.entries(), [bare.key(at) for at in range(n)])
-    for key in {found.key(at) for at in range(n)} - {None, ""}:
-        assert found.place_of(key) == next(at for at in range(n) if found.key(at) == key)
+    keys = found.keys()
+    assert (found.entries(), keys) == (bare.entries(), bare.keys())
+    for key in {*(keys or ())} - {""}:
+        assert found.place_of(key) == (keys or []).index(key)
     assert found.place_of("no key") is None
     first = found.pieces[0]
     assert found.cut(first, 0) == bare.cut(first, 0)
@@ -286,8 +287,7 @@ def test_settlement_comes_back_as_it_was_packed(
                 made.seconds, made.ages or [0.0] * n, made.attempts or [1] * n, made.versions or [""] * n, strict=True
             )
         ]
-    keys = header["keys"]
-    assert [settlement.key(i) for i in range(settlement.count)] == (keys or [None] * len(entries))
+    assert settlement.keys() == header["keys"]
     assert (settlement.run, settlement.epoch, settlement.lease) == (header["run"], header["epoch"], header["lease"])
     assert settlement.busy_s == pytest.approx(header["busy_s"], abs=1e-6)
 
@@ -306,7 +306,8 @@ def test_cut_of_a_settlement_holds_one_piece(
         assert list(cut.pieces) == [piece]
         assert cut.entries() == entries[at : at + piece.n]
         assert cut.outcomes == outcomes[at : at + piece.n]
-        assert [cut.key(i) for i in range(piece.n)] == [settlement.key(at + i) for i in range(piece.n)]
+        keys = settlement.keys()
+        assert cut.keys() == (None if keys is None else keys[at : at + piece.n])
         assert told(cut.made, 0, piece.n) == told(settlement.made, at, at + piece.n)
         at += piece.n
 
@@ -431,7 +432,7 @@ def test_key_that_is_no_unicode_survives() -> None:
     """File names are bytes; what is no UTF-8 arrives as lone surrogates and must leave as such."""
     settlement = Settlement.decode(settled(1, keys=["caf\udce9.txt"]))
 
-    assert settlement.key(0) == "caf\udce9.txt"
+    assert settlement.keys() == ["caf\udce9.txt"]
 
 
 def test_later_version_is_refused_by_name() -> None:

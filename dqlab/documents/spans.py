@@ -104,7 +104,7 @@ class Rows:
 
     def heavy(self, lo: int, hi: int) -> Iterable[Any]:
         """Return an element for each from `lo` to `hi` that weighs as much."""
-        return repeat(next(iter(self)), hi - lo)
+        return repeat(next(iter(replace(self, count=1))), hi - lo)
 
 
 @dataclass(frozen=True, slots=True)

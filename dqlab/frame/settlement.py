@@ -192,12 +192,15 @@ class Settlement:
             self._ends = array("Q", accumulate(self.lengths))
         return self._ends
 
-    def key(self, index: int) -> str | None:
-        """Return the key of the document at a position, or None when this run has no keys."""
+    def keys(self) -> list[str] | None:
+        """Return the key of each document, or None when this run has no keys."""
         if self.key_lengths is None:
             return None
-        end = self._ends_of_keys(self.key_lengths)[index]
-        return restored(bytes(self._keys[end - self.key_lengths[index] : end]))
+        keys, cuts = bytes(self._keys), pairwise(accumulate(self.key_lengths, initial=0))
+        if keys.isascii():  # as nearly always: decoded at once
+            text = keys.decode()
+            return [text[a:b] for a, b in cuts]
+        return [restored(keys[a:b]) for a, b in cuts]
 
     def place_of(self, key: str) -> int | None:
         """Return the first position whose document has this key, or None."""

@@ -82,9 +82,9 @@ async def slowest_behind(
         cursor, searched = stretch.number + 1, searched + 1
         if settlement.made is not None:
             seconds = settlement.made.seconds(stretch.at, stretch.at + count)
-            consumer, key = settlement.made.consumer, settlement.key
+            consumer, keys = settlement.made.consumer, settlement.keys()
             most = nlargest(n, ((took, at) for at, took in enumerate(seconds) if took == took))
-            found += [(took, ordinal + at, key(stretch.at + at), consumer) for took, at in most]
+            found += [(took, ordinal + at, keys[stretch.at + at] if keys else None, consumer) for took, at in most]
             found = nlargest(n, found)
         if searched == SEARCHED:
             return found, cursor

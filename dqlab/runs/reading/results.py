@@ -159,10 +159,9 @@ def _open_all(settlements: Sequence[Settlement], *, referring: bool = False) -> 
             values: list[Any] = list(settlement.entries())
         else:
             values, errors = _opened(settlement.views(), settlement.payload)
-        keys = None
-        if settlement.key_lengths is not None:
-            texts = [settlement.key(at) for at in range(settlement.count)]
-            keys = [label_of(text) if text else at for text, at in zip(texts, settlement.ordinals(), strict=True)]
+        keys: list[Any] | None = settlement.keys()
+        if keys is not None:
+            keys = [label_of(text) if text else at for text, at in zip(keys, settlement.ordinals(), strict=True)]
         at = 0
         for piece in settlement.pieces:
             stop = at + piece.n

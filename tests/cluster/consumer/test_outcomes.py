@@ -53,11 +53,9 @@ def told(settlement: bytes | None) -> dict[int, tuple[int, Outcome, bytes, str |
     assert settlement is not None
     opened = Settlement.decode(settlement)
     opened.check_order()
-    columns = zip(opened.ids(), opened.ordinals(), opened.outcomes, opened.entries(), strict=True)
-    return {
-        id: (ordinal, Outcome(outcome), entry, opened.key(at))
-        for at, (id, ordinal, outcome, entry) in enumerate(columns)
-    }
+    keys = opened.keys() or [None] * opened.count
+    columns = zip(opened.ids(), opened.ordinals(), opened.outcomes, opened.entries(), keys, strict=True)
+    return {id: (ordinal, Outcome(outcome), entry, key) for id, ordinal, outcome, entry, key in columns}
 
 
 @pytest.mark.parametrize("order", [[0, 2, 1, 3], [0, 7, 2], [3, 9, 5], [2, 1, 0], [5, 0, 6]])
@@ -322,8 +320,9 @@ class Town:
     def results(self) -> Iterator[tuple[int, str | None, object]]:
         parts = asyncio.run(page(self.ledger.book(NO_ID).results, self.store.read, 0, 1 << 40))
         for settlement in map(Settlement.decode, parts):
-            for at, ordinal in enumerate(settlement.ordinals()):
-                yield ordinal, settlement.key(at), open_value(settlement.entry(at))
+            keys = settlement.keys() or [None] * settlement.count
+            for at, (ordinal, key) in enumerate(zip(settlement.ordinals(), keys, strict=True)):
+                yield ordinal, key, open_value(settlement.entry(at))
 
     def step(self) -> None:
         """Let one thing happen."""

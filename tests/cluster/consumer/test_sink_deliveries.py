@@ -217,7 +217,7 @@ async def play(sink: Any, seed: int, steps: int, count: int) -> None:
         for ordinal, row in zip(ordinals, reader.find(settlement.entries(), ordinals), strict=True):
             assert ordinal not in found, "it is there twice"
             found[ordinal] = row["n"]
-        assert [settlement.key(at) for at in range(settlement.count)] == [f"k{n}" for n in settlement.ordinals()]
+        assert settlement.keys() == [f"k{n}" for n in settlement.ordinals()]
     assert found == {n: n for n in range(count)}
     await actor.hand_over(pack({}))
 
