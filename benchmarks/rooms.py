@@ -19,6 +19,7 @@ from benchmarks.makespan import makespan
 from benchmarks.many_runs import many_runs
 from benchmarks.memory import memory
 from benchmarks.messages import messages
+from benchmarks.models import models
 from benchmarks.recovery import recovery
 from benchmarks.results import results
 from benchmarks.rules import rules
@@ -45,10 +46,13 @@ ROOMS: dict[str, Room] = {
     "jupyter": jupyter,
     "apis": apis,
     "loop": loop,
+    "models": models,
     "documents": documents,
     "results": results,
     "hpc": hpc,
 }
 
-ALONE = frozenset({"apis", "documents", "hpc", "jupyter", "log", "loop", "many-runs", "recovery", "results", "views"})
+ALONE = frozenset(
+    {"apis", "documents", "hpc", "jupyter", "log", "loop", "many-runs", "models", "recovery", "results", "views"}
+)
 """Rooms that are measured only when they are named."""

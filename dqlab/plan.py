@@ -43,11 +43,14 @@ class Batch:
         larger document is a batch of its own.
     max_wait : float or str, default 1 s
         How long the first document of a batch waits for others; at the end of the input it does not wait.
+    key : str, optional
+        Documents of a batch share the value of this column, or attribute; those without it are together too.
 
     Raises
     ------
     BadOption
-        A size below 1, or something that is no size, no number of bytes, or no duration up to an hour.
+        A size below 1, a key that is no text, or something that is no size, no number of bytes, or no duration up to
+        an hour.
 
     Examples
     --------
@@ -59,6 +62,7 @@ class Batch:
     size: int | Literal["auto"] = AUTO
     max_bytes: int | str | None = None
     max_wait: float | str = 1.0
+    key: str | None = None
 
     def __post_init__(self) -> None:
         if self.size != AUTO:
@@ -67,6 +71,8 @@ class Batch:
         object.__setattr__(self, "max_wait", seconds(self.max_wait, name="max_wait"))
         if not 0 <= float(self.max_wait) <= _LONGEST:
             raise BadOption(option="max_wait", value=self.max_wait, problem="is not a duration from 0 s to 1 h.")
+        if not (self.key is None or (isinstance(self.key, str) and self.key)):
+            raise BadOption(option="key", value=self.key, problem="is no name of a column or an attribute.")
 
 
 class Smaller(DqlabError):

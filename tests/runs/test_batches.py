@@ -204,6 +204,36 @@ def test_what_failed_runs_again_in_batches_when_the_cell_is_edited(queue: dq.Que
     assert list(run.results())[76:79] == [76, -77, 78]
 
 
+def same(documents: list[Any]) -> list[int]:
+    assert len({getattr(each, "language", None) or each["language"] for each in documents}) == 1
+    return [len(documents)] * len(documents)
+
+
+@dataclass
+class Text:
+    language: str
+
+
+@pytest.mark.parametrize("make", [Text, lambda language: {"language": language}])
+def test_documents_of_a_batch_share_the_value_of_a_key(queue: dq.QueuePool, make: Any) -> None:
+    texts = [make("de" if n % 3 else "en") for n in range(600)]
+    run = queue.map(same, texts, batch=dq.Batch(50, key="language", max_wait="1m"))
+    found = Counter(run.results(timeout=30))
+    assert found[50] >= 300, f"most batches are full: {found}"
+
+
+def test_more_values_than_batches_that_are_filled_cost_no_wait(queue: dq.QueuePool) -> None:
+    texts = [{"language": str(n % 100)} for n in range(300)]
+    run = queue.map(same, texts, batch=dq.Batch(50, key="language", max_wait="1m"))
+    assert len(list(run.results(timeout=30))) == 300
+
+
+@pytest.mark.parametrize("key", ["", 3, ["a"]])
+def test_the_key_of_a_batch_is_a_name(key: Any) -> None:
+    with pytest.raises(BadOption, match="a column or an attribute"):
+        dq.Batch(8, key=key)
+
+
 def test_coroutines_take_batches_too(queue: dq.QueuePool, log: str) -> None:
     run = queue.map(Awaited, range(300), batch=16, init={"log": log})
     assert list(run.results()) == list(range(1, 301))

@@ -20,7 +20,7 @@ from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Flight, Origin, failed, resolve, take
 from dqlab.cluster.consumer.running.halving import FIRST, InARow, Size
 from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halted
-from dqlab.cluster.consumer.running.one_batch import OneBatch
+from dqlab.cluster.consumer.running.one_batch import OneBatch, shared
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.frame import Outcome
@@ -31,7 +31,9 @@ __all__ = ["BatchFlight", "Batches", "Filled", "Remote"]
 ASK_S = 0.1, 1.0
 """Seconds until a batch that is not full asks the queue whether more is to come, and between two questions."""
 Place: TypeAlias = tuple["BatchFlight", int]
-_Key: TypeAlias = tuple[tuple[bytes, bytes], bool]
+_Key: TypeAlias = tuple[tuple[bytes, bytes], bool, str]
+MOST_FORMING = 16
+"""Most batches that are filled at a time, where documents of a batch share a value; then the oldest one runs."""
 
 
 class Remote(Protocol):
@@ -130,7 +132,8 @@ class Batches:
         self._thread, self._objects = SlotThread(name), Objects()
         self._waiting: deque[BatchFlight] = deque()
         self._forming: dict[_Key, _Forming] = {}
-        """By group, those of retried messages apart: what failed before may fail again, and would cost others calls."""
+        """By group, those of retried messages apart: what failed before may fail again, and would cost others calls;
+        and by the value that documents share."""
         self._ready: deque[_Forming] = deque()
         self._running: set[_Forming] = set()
         self._sizes: dict[bytes, Size] = {}
@@ -146,7 +149,8 @@ class Batches:
         """Return how many messages keep this slot busy, from any thread."""
         size = self._sizes.get(flight.function)
         now = size.now if size is not None else FIRST
-        return 2 * now * (self._concurrency if flight.wide else 1)
+        more = len(self._forming) if flight.batch.key is not None else 0
+        return now * (2 * (self._concurrency if flight.wide else 1) + more)
 
     # --- as `Coroutines` ------------------------------------------------------------------------
 
@@ -232,7 +236,7 @@ class Batches:
         """Put a message into the batch that is being filled, which may complete it or an earlier one."""
         for other in [other for other in self._forming if other[0] != flight.group]:
             self._complete(other)  # of another run: it need not wait for this one
-        key = flight.group, flight.chunk.attempts_at([index]) != [1]
+        key = self._key(flight, index)
         nbytes, most = flight.chunk.nbytes_at(index), flight.batch.max_bytes
         forming = self._forming.get(key)
         if forming is not None and most is not None and forming.nbytes + nbytes > int(most):
@@ -245,7 +249,14 @@ class Batches:
         if len(forming.places) >= self._size(flight).now:
             self._complete(key)
 
+    def _key(self, flight: BatchFlight, index: int) -> _Key:
+        by = flight.batch.key
+        value = "" if by is None else shared(flight.messages[index], by)
+        return flight.group, flight.chunk.attempts_at([index]) != [1], value
+
     def _begin(self, key: _Key, flight: BatchFlight) -> _Forming:
+        if len(self._forming) >= MOST_FORMING:
+            self._complete(next(iter(self._forming)))
         forming = self._forming[key] = _Forming()
         loop, longest = asyncio.get_running_loop(), float(flight.batch.max_wait)
         forming.timers.append(loop.call_later(longest, self._due, key, forming))
@@ -371,7 +382,7 @@ class Batches:
         """Put messages of a batch at the head of the next one."""
         if not places:
             return
-        key = flight.group, places[0][0].chunk.attempts_at([places[0][1]]) != [1]
+        key = self._key(*places[0])
         forming = self._forming.get(key) or self._begin(key, flight)
         forming.places[:0] = places
         forming.nbytes += sum(each.chunk.nbytes_at(index) for each, index in places)

@@ -20,8 +20,9 @@ from dqlab.frame import Kind, Outcome
 from dqlab.plan import Smaller
 from dqlab.printed import Ring
 from dqlab.rules.retry import Later
+from dqlab.texts import said_by
 
-__all__ = ["OneBatch", "one_by_one", "opened_parcel"]
+__all__ = ["OneBatch", "one_by_one", "opened_parcel", "shared"]
 
 
 class OneBatch(Beside):
@@ -186,6 +187,17 @@ class OneBatch(Beside):
         if paid or issubclass(kind, Later):
             return WHOLE
         return Failure.from_exception(error, when=0.0, seconds=0.0).fingerprint
+
+
+def shared(message: bytes, key: str) -> str:
+    """Return the value that the documents of a batch share, as text; that of a document without it is ""."""
+    try:
+        value = open_value(message)
+        value = value.value if type(value) is Labelled else value
+        its = value[key] if hasattr(type(value), "__getitem__") else getattr(value, key)
+    except BaseException:  # noqa: BLE001 - users' code; a document that cannot be opened fails in its batch
+        return ""
+    return said_by(its)
 
 
 def _name(value: Any) -> Any:
