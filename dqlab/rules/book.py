@@ -118,6 +118,8 @@ class RunRecord:
     """Unit of the weights of its messages: "bytes"; "" for pages, and where they have none."""
     needs: dict[str, float] = field(default_factory=dict)
     """Amounts of resources that a slot must have to run its messages."""
+    marks: list[tuple[int, bool]] = field(default_factory=list)
+    """Ordinals of results that its user looked at, and whether they are right."""
 
     @property
     def code(self) -> CodeRecord:

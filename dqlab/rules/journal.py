@@ -40,6 +40,7 @@ class Op(StrEnum):
     WHY = "why"
     SUBMITTED = "submitted"
     FLOW = "flow"
+    JUDGE = "judge"
 
 
 class Journal(Changes, Protocol):

@@ -311,6 +311,7 @@ class Ledger:
             Op.HALT: lambda meta: self._halt(run, **meta),
             Op.WHY: lambda meta: self._explain(run, meta["why"]),
             Op.FLOW: lambda meta: self._set_flow(run, meta["flow"]),
+            Op.JUDGE: lambda meta: self._note_marks(run, meta["marks"]),
             Op.SUBMITTED: lambda meta: self._submitted(run, meta),
         }
 
@@ -458,6 +459,12 @@ class Ledger:
     def _set_retries(self, run: bytes, retries: int) -> None:
         lane = self.shard.lane(run)
         lane.retry = replace(lane.retry, retries=retries)
+
+    def _note_marks(self, run: bytes, marks: list[list[Any]]) -> None:
+        record = self.book(run).record
+        if record is not None:
+            known = dict(record.marks) | {int(ordinal): right for ordinal, right in marks}
+            record.marks = [(ordinal, right) for ordinal, right in known.items() if right is not None]
 
     def _set_flow(self, run: bytes, flow: dict[str, Any]) -> None:
         record = self.book(run).record

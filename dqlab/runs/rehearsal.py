@@ -24,7 +24,7 @@ from dqlab.runs.lost import key_of
 from dqlab.runs.reading.dataframes import frame_of, index_of
 from dqlab.runs.shares import moment_of
 from dqlab.runs.submit.sampling import Drawn
-from dqlab.stats.sample import FEW, Interval, Measured, Pick, sum_over
+from dqlab.stats.sample import FEW, Interval, Measured, Pick, Sample, sum_over
 from dqlab.texts import one_line
 
 if TYPE_CHECKING:
@@ -177,6 +177,11 @@ class Rehearsal:
         return made
 
     @property
+    def sample(self) -> Sample:
+        """The documents that were drawn, and the strata of all documents."""
+        return self._drawn.sample
+
+    @property
     def failures(self) -> Failures:
         """The run's failures, as `Run.failures` returns them."""
         return self._run.failures()
@@ -284,8 +289,10 @@ class Rehearsal:
         return low
 
     def text(self, rate: float | None = None) -> str:
-        """Return in two lines what became of the sample, and what the whole run takes."""
-        return "\n".join([self._what_happened(), self._what_comes(rate)])
+        """Return in lines what became of the sample, what the whole run takes, and how much of it was found right."""
+        marks = self._run.marks
+        said = [f"marked: {marks}"] if len(marks) else []
+        return "\n".join([self._what_happened(), self._what_comes(rate), *said])
 
     def __str__(self) -> str:
         return self.text()

@@ -56,6 +56,7 @@ from dqlab.runs.compare.comparing import compare
 from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.compare.equality import Equal
 from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.runs.judged import Marks
 from dqlab.runs.lost import CancelledDocument, LostDocument, keys_at, why_empty
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.objects import HasWidget, StaysHere
@@ -243,6 +244,17 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         """Documents of the sample that was submitted from here, 0 without one."""
         asked = self.submitter
         return len(asked.drawn.sample.picks) if isinstance(asked, SampleSubmitter) else 0
+
+    @property
+    def marks(self) -> Marks:
+        """Which results of the sample are right or wrong in your judgement, and which share of all that promises.
+
+        Examples
+        --------
+        >>> run.marks.right("a.pdf").wrong("c.pdf")  # doctest: +SKIP
+        1 of 2 right: 9 to 91 %
+        """
+        return Marks(self)
 
     @property
     def rehearsal(self) -> Rehearsal:

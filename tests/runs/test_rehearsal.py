@@ -244,6 +244,23 @@ def test_estimate_names_the_limit_that_binds(queue: dq.QueuePool) -> None:
     run.cancel()
 
 
+def test_marks_say_how_many_results_are_right(queue: dq.QueuePool, queue_name: str) -> None:
+    """Crashes are seen, wrong answers are not; who maps again still has the marks."""
+    run = queue.map(odd_fails, range(0, 20_000, 2), name=queue_name, rehearse=30)
+    keys = list(run.rehearsal.table.index)
+    assert (len(run.marks), repr(run.marks), run.marks.share) == (0, "no result is marked", (0.0, 1.0))
+
+    assert repr(run.marks.right(*keys[:28]).wrong(*keys[27:])) == "27 of 30 right: 74 to 97 %"
+    assert run.rehearsal.text().endswith("marked: 27 of 30 right: 74 to 97 %")
+    for wrong in (-1, [], "a.pdf"):
+        with pytest.raises(BadOption, match="Nothing was marked"):
+            run.marks.right(keys[29], wrong)
+    run.marks.forget(keys[0])
+    again = queue.map(odd_fails, range(0, 20_000, 2), name=queue_name, rehearse=30)
+    assert again.marks.to_dict() == {key: key in keys[1:27] for key in keys[1:]}
+    run.cancel()
+
+
 def test_estimate_says_how_many_slots_end_by_then(queue: dq.QueuePool) -> None:
     """And that no number does, where a limit binds."""
     run = queue.map(lambda x: time.sleep(0.02), range(20_000), rehearse=12)

@@ -98,6 +98,7 @@ CHANGES: dict[str, Callable[[Desk], Any]] = {
     "purge": lambda desk: desk.order("purge", None, {"state": "DEAD"}),
     "halt": lambda desk: desk.order("halt", run_of(1), {"halted": "all failed"}),
     "flow": lambda desk: desk.order("flow", run_of(1), {"flow": {"most": 3}}),
+    "judge": lambda desk: desk.order("judge", run_of(1), {"marks": [[0, True], [1, None]]}),
     "why": lambda desk: desk.order("why", run_of(0), {"why": "somebody said so"}),
     "adopt": lambda desk: desk.ledger.shard.adopt(run_of(1), function(3)),
     "lose": lambda desk: desk.ledger.lose(run_of(1), [(0, 1 << 40)]),

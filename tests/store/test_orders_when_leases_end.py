@@ -64,6 +64,7 @@ ORDERS: dict[str, tuple[bytes | None, dict[str, Any]]] = {
     "forget": (NO_ID, {"ids": [(0, 1 << 50)], "coming": True}),
     "halt": (RUN, {"halted": "all of it failed"}),
     "flow": (RUN, {"flow": {"most": 3}}),
+    "judge": (RUN, {"marks": [[0, True], [1, None]]}),
     "submitted": (RUN, {"submitted": 3, "digest": "abc", "beyond": [[5, 7]], "end_digest": "abd"}),
 }
 """Every order that the log has, each with what it is told; "why" is words for people, and not kept."""
@@ -274,6 +275,7 @@ def test_order_in_the_instant_in_which_a_lease_ends_hides_no_delivery(order: str
         "forget",
         "submitted",
         "flow",
+        "judge",
         "drop",
         "reopen",
         "purge DEAD",

@@ -689,6 +689,7 @@ class QueueActor:
             unit=record.unit,
             needs=record.needs,
             flow=record.flow,
+            marks=record.marks,
         )
 
     def _report_of(self, run: bytes) -> LaneReport:

@@ -23,6 +23,7 @@ __all__ = [
     "Drain",
     "Drop",
     "Forget",
+    "Judge",
     "LearnCode",
     "Open",
     "Order",
@@ -264,6 +265,23 @@ class Pace(RunOrder):
     def fields(self, shard: int) -> Message:
         """Return the terms."""
         return {"flow": self.flow}
+
+
+@dataclass(frozen=True)
+class Judge(RunOrder):
+    """Note which results its user found right or wrong."""
+
+    op = Op.JUDGE
+    marks: Sequence[Sequence[Any]]
+    """Each [ordinal, whether it is right], with None for no mark."""
+
+    def shards(self, count: int) -> Iterable[int]:
+        """Return the first shard, which has the run record."""
+        return (0,)
+
+    def fields(self, shard: int) -> Message:
+        """Return the marks."""
+        return {"marks": self.marks}
 
 
 # --- about the input of a run -------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ class ShardProgress:
     unit: str = ""
     """Unit of its messages' weights: "bytes"; "" for pages."""
     needs: dict[str, float] = field(default_factory=dict)
+    marks: list[tuple[int, bool]] = field(default_factory=list)
     covered: list[tuple[int, int]] = field(default_factory=list)
     came: list[tuple[int, int]] = field(default_factory=list)
     missing_ordinals: list[tuple[int, int]] = field(default_factory=list)

@@ -71,6 +71,7 @@ FORMS: list[tuple[Order, list[tuple[int, dict[str, Any]]]]] = [
     ),
     (orders.Adopt(RUN, CODE), [(at, {"op": "adopt", "run": RUN, **CODE._asdict()}) for at in range(3)]),
     (orders.Retries(NO_ID, 7), [(at, {"op": "retries", "run": NO_ID, "retries": 7}) for at in range(3)]),
+    (orders.Judge(RUN, [[3, True]]), [(0, {"op": "judge", "run": RUN, "marks": [[3, True]]})]),
     (orders.Pace(RUN, {"most": 3}), [(at, {"op": "flow", "run": RUN, "flow": {"most": 3}}) for at in range(3)]),
     (SUBMITTED, [(0, {"op": "submitted", "run": RUN, **KNOWN, "by": b"producer"})]),
     (
