@@ -17,8 +17,10 @@ from dqlab import errors, hpc, testing
 from dqlab.jupyter.grammar import COMMANDS
 from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.runs.judged import Marks
 from dqlab.runs.puts import PutResult
 from dqlab.runs.reading.results import Results
+from dqlab.runs.rehearsal import Estimate, Rehearsal
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "reference" / "api.md"
@@ -32,6 +34,7 @@ INTERNAL = {
     dq.Run: {
         *("doubt", "examples", "handle", "left", "newer", "on_drop", "past", "record", "send_again", "snapshot"),
         *("beside", "reader", "submitter", "undecided", "until_over", "at_end", "why_none"),
+        *("drawn", "rate", "tried", "waits_for_go"),
     },
     dq.QueuePool: {"forget", "gone", "past", "snapshot"},
     dq.Document: {"n_pages", "part"},
@@ -62,6 +65,11 @@ GROUPS = [
         "Results and failures",
         "`run.results()` and `run.failures()` return sequences that are read page by page.",
         [("results", Results), ("failures", Failures), ("letter", DeadLetter)],
+    ),
+    Group(
+        "Rehearsals",
+        "What a sample of a run says about all of it; see also `rehearse` of `map`, and `run.go`.",
+        [("run.rehearsal", Rehearsal), ("found", Estimate), ("run.marks", Marks)],
     ),
     Group(
         "Comparisons",

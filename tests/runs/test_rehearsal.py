@@ -325,6 +325,21 @@ def test_estimate_of_coroutines_is_that_of_what_their_service_allows(queue: dq.Q
     run.cancel()
 
 
+def test_empty_documents_and_equal_ones_are_drawn_like_any_others(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """A weight of zero divides nothing, and two equal elements are two documents."""
+    for at in range(40):
+        (tmp_path / f"f{at:02}.txt").touch()
+    run = queue.map(lambda doc: doc.size, dq.Documents.from_glob(str(tmp_path / "*.txt")), rehearse=12)
+    assert (found := run.rehearsal.estimate()) is not None
+    assert found.documents == 40
+    assert list(run.go().results(timeout=60)) == [0] * 40
+
+    run = queue.map(double, [7] * 500, rehearse=12)
+    assert len({each.ordinal for each in run.rehearsal.tried}) == 12
+    assert repr(run.marks.right(*(each.key for each in run.rehearsal.tried))).startswith("12 of 12 right: ")
+    assert list(run.go().results(timeout=60)) == [14] * 500
+
+
 def test_cancel_ends_the_question(queue: dq.QueuePool, queue_name: str) -> None:
     """And a cancelled run does not go on."""
     run = queue.map(double, range(1000), name=queue_name, rehearse=30)
