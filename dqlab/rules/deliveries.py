@@ -252,6 +252,10 @@ class Settling:
             for start, stop, outcome in stretches(outcomes, at, at + n):
                 self._stretch(first + start - at, first + stop - at, _OUTCOMES[outcome], start)
             at += n
+        if self._lease is not None and self._lease.answered:  # these were answered before
+            told = min(self._lease.answered, self._answered)
+            self._lease.answered -= told
+            self._answered -= told
         if self._answered and self._lane.flow is not None:
             took = 0.0 if self._lease is None else self._now - self._lease.since
             self._lane.flow.answered(self._answered, self._now, took=took, in_flight=in_flight)

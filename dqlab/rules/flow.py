@@ -308,9 +308,16 @@ class Flow:
         """Nothing is leased before that, since a server asked for it."""
         self.asked = ""
         """What it said."""
+        self.waiting = 0
+        """Leased messages whose calls have ended, and whose rows wait for their part of a sink."""
         self.moves: deque[tuple[float, str]] = deque(maxlen=MOVES)
         """When it changed for which reason, in words."""
         self._alone = ALONE_FIRST
+
+    @property
+    def counts_calls(self) -> bool:
+        """Whether only so many calls may run at once."""
+        return self.level is not None or self.terms.most is not None
 
     @property
     def limited(self) -> bool:
@@ -330,17 +337,18 @@ class Flow:
         if now < self.until:
             return 0
         if self.outage.why:
-            return int(leased == 0 and now >= self.outage.probe_at)
+            return int(leased <= self.waiting and now >= self.outage.probe_at)
         level = None if self.level is None else self.level.whole
         paid = None if self.purse is None else self.purse.room()
-        rooms = [most - leased for most in (self.terms.most, level, paid) if most is not None]
+        rooms = [most + self.waiting - leased for most in (self.terms.most, level) if most is not None]
+        rooms += [] if paid is None else [paid - leased]  # what rows that wait have cost is not paid yet
         rooms += [most for rate in self.rates if (most := rate.room(now, leased)) is not None]
         return max(0, min(rooms)) if rooms else None
 
     def opens(self, now: float, leased: int) -> float | None:
         """Return when time alone will make room, or None where it does not."""
         dues = [self.until] if now < self.until else []
-        if self.outage.why and leased == 0:
+        if self.outage.why and leased <= self.waiting:
             dues.append(self.outage.probe_at)
         dues += [rate.opens(now) for rate in self.rates]
         return max((due for due in dues if due > now), default=None)
@@ -372,7 +380,7 @@ class Flow:
             self.outage.answers(n)
         self._alone = ALONE_FIRST
         if self.level is not None:
-            self.level.answered(n, now, took=took, busy=in_flight >= self.level.whole)
+            self.level.answered(n, now, took=took, busy=in_flight - self.waiting >= self.level.whole)
 
     def refused(self, after: float, said: str, now: float, *, lease: int, next_lease: int) -> None:
         """Note that a server refused a call and asks to wait for `after` seconds, 0 where it does not say."""
@@ -413,9 +421,9 @@ class Flow:
         for rate in self.rates:
             if rate.room(now, leased) == 0:
                 return f"the limit of {rate.limit.unit}"
-        if self.level is not None and leased >= self.level.whole:
+        if self.level is not None and leased - self.waiting >= self.level.whole:
             return "what the service allows" if self.level.cut_at is not None else "calls at once, which still grow"
-        return "concurrency" if self.terms.most is not None and leased >= self.terms.most else ""
+        return "concurrency" if self.terms.most is not None and leased - self.waiting >= self.terms.most else ""
 
 
 def why_shut(flow: Flow, now: float) -> str:

@@ -61,6 +61,8 @@ class Lease:
     """Ids that are not settled yet."""
     taken: Mapping[str, float]
     """What limits were charged in advance for each message, by unit."""
+    answered: int = 0
+    """How many of its messages have a row that waits for its part of a sink: their calls have ended."""
     early: bool = False
     """Acked early: none of these messages is delivered again, unless its consumer returns it untouched."""
     renewals: int = 0

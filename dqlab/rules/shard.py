@@ -295,6 +295,22 @@ class Shard:
             raise
         return [id for id in ids if self.leases.get(id) is None]
 
+    def note_answered(self, lease_id: int, n: int) -> None:
+        """Note that the calls of `n` messages of a lease have ended, whose rows wait for their part of a sink."""
+        lease = self.leases.get(lease_id)
+        lane = None if lease is None else self.lanes[lease.run]
+        if lease is not None and lane is not None and lane.flow is not None:
+            more, lease.answered, now = n - lease.answered, n, self.clock.monotonic()
+            if more > 0:
+                took, in_flight = now - lease.since, lane.counts[State.LEASED]
+                lane.flow.answered(more, now, took=took, in_flight=in_flight)
+            self._count_waiting(lane)
+
+    def _count_waiting(self, lane: Lane) -> None:
+        if lane.flow is not None:
+            leases = (lease for lease in self.leases.values() if lease.run == lane.run)
+            lane.flow.waiting = sum(min(lease.answered, lease.remaining.size) for lease in leases)
+
     def settle(self, settlement: Settlement) -> Settled:
         """Apply a consumer's outcomes, as far as `Settling` accepts them."""
         self.tick()
@@ -321,6 +337,8 @@ class Shard:
             self.fairness.charge(run, -lease.price * (held - lease.remaining.size))
             if not lease.remaining:
                 self.leases.close(lease)
+            if lane.flow is not None and lane.flow.waiting:
+                self._count_waiting(lane)
         self.end_drain()
         return settled
 
@@ -387,6 +405,7 @@ class Shard:
         lane.flow = Flow(terms, rates, proven=lane.counts[State.ACKED] > 0)
         if before is not None and before.terms.adaptive == terms.adaptive:
             lane.flow.level = before.level  # what was found out stays
+        self._count_waiting(lane)
 
     def seal_lane(self, run: bytes, total: int) -> None:
         """Refuse further puts, since `total` messages of the run were put here."""
@@ -578,6 +597,7 @@ class Shard:
         self.leases_lost += 1
         if (flow := self.lanes[lease.run].flow) is not None:
             flow.lose(lease.remaining.size)
+            self._count_waiting(self.lanes[lease.run])
         return end_lease(self.lanes[lease.run], lease, why, died=died)
 
     def end_drain(self) -> None:

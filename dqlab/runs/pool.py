@@ -288,9 +288,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         max_messages_per_process : int, optional
             Start a new process after this many messages, for functions that leak.
         concurrency : "auto", int or Adaptive, optional
-            Most calls of this run at once, over all consumers. "auto", the default of coroutine functions without a
-            sink unless the queue has a `concurrency`: found out by what the service refuses, see `Adaptive`. Calls of a
-            plain function run in threads then.
+            Most calls of this run at once, over all consumers. "auto", the default of coroutine functions unless the
+            queue has a `concurrency`: found out by what the service refuses, see `Adaptive`. Calls of a plain function
+            run in threads then.
         limit : str, mapping or Limit, optional
             Most calls in a time, such as "500/min", over all consumers; every delivery counts, also a retry. By unit,
             as ``{"calls": "500/min", "tokens": "200k/min"}``, also what calls say with `dqlab.spend`, see `Limit`,
@@ -427,8 +427,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             limit=limit,
             budget=budget,
             shards=self.handle.shards,
-            # Rows that wait for their part of a sink are in flight too: a level would hold back calls for them.
-            default=of_queue == CONCURRENCY and into is None,
+            default=of_queue == CONCURRENCY,
         )
         share = share_of(weight, priority, delay, at)
         if share is not None:

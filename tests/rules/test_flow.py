@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dqlab.errors import BadOption
 from dqlab.failures.failure import Failure
 from dqlab.frame import Outcome
-from dqlab.rules.budget import SPENT
+from dqlab.rules.budget import SPENT, Budget
 from dqlab.rules.flow import Adaptive, Flow, FlowTerms, Level, Rate, RateLimit
 from dqlab.rules.states import State
 from tests.rules.conftest import RUN
@@ -488,3 +488,35 @@ def test_the_last_rate_of_a_name_holds_for_all_that_name_it(desk: Any) -> None:
     queue.ledger.open({"run": other, "record": {"name": "o", "codes": [], "flow": flow}})
 
     assert queue.ledger.book(RUN).report(RUN, 0.0).pace == "6 calls in 60 s"
+
+
+def test_rows_that_wait_for_their_part_of_a_sink_are_no_calls(desk: Any) -> None:
+    """Others begin meanwhile, and what they have cost is still reserved."""
+    queue = desk(99, FlowTerms(most=5, budget=Budget(8, "eur", reserve=1)))
+    first = queue.lease(5)
+    assert leased(queue) == 0
+    queue.shard.note_answered(first.id, 4)
+    second = queue.lease(9, consumer="dies")
+    assert len(queue.ids(second)) == 3, "the budget pays for eight"
+    queue.shard.note_answered(second.id, 3)
+    queue.ack(first)
+    assert queue.shard.lanes[RUN].flow.waiting == 3
+    queue.shard.release("dies")
+
+    assert queue.shard.lanes[RUN].flow.waiting == 0
+    assert sum(leased(queue) for _ in range(9)) == 5
+
+
+def test_a_level_learns_when_calls_are_answered_and_once_where_their_rows_wait(desk: Any) -> None:
+    """The wait for a part says nothing about the service."""
+    queue = desk(99, ADAPTIVE)
+    lease = queue.lease(8)
+    queue.clock.advance(0.1)
+    queue.shard.note_answered(lease.id, 8)
+    level = queue.shard.lanes[RUN].flow.level
+    assert level.whole == 12
+    queue.clock.advance(5.0)
+    queue.ack(lease)
+
+    assert level.whole == 12
+    assert level._latency == pytest.approx(0.1)

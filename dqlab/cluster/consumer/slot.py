@@ -378,6 +378,7 @@ class Slot:
             lease.timeout,
             process=lease.process,
             sink=lease.sink,
+            paced=lease.paced,
             suspect=lease.suspect,
             consumer=self.options.origin.consumer,
             attempts=dict(lease.attempts),
@@ -808,10 +809,20 @@ class Slot:
         """Begin to settle finished messages of a chunk that runs, unless that is under way."""
         if chunk.news and not chunk.settling.locked():
             self._in_background(self._settle(chunk))
+        elif chunk.news and chunk.lease.sink and chunk.lease.paced:
+            self._in_background(self._tell_waiting(chunk))
+
+    async def _tell_waiting(self, chunk: Chunk) -> None:
+        """Tell a shard how many rows of a lease wait for their part: they are calls no more, and others may begin."""
+        held = [each for each in self._held_of(chunk.lease.shard) if each.lease.id == chunk.lease.id]
+        with suppress(DqlabError):  # then the part that they wait for tells it
+            await self._send(chunk, chunk.nothing(), answered=sum(each.waiting for each in held))
 
     async def _settle(self, chunk: Chunk) -> None:
         """Settle finished messages of a chunk."""
         # One settlement of a chunk at a time: `Chunk.confirm` confirms all that was collected.
+        if chunk.lease.sink and chunk.lease.paced:
+            await self._tell_waiting(chunk)
         async with chunk.settling:
             try:
                 while await self._settle_some(chunk):
@@ -837,11 +848,15 @@ class Slot:
         return True
 
     async def _send(
-        self, chunk: Chunk, settlement: bytes | memoryview, sending: Callable[[], None] | None = None
+        self,
+        chunk: Chunk,
+        settlement: bytes | memoryview,
+        sending: Callable[[], None] | None = None,
+        answered: int | None = None,
     ) -> None:
         """Send a settlement with a new credit, and call `sending` before each try."""
         credit = self._credit(chunk.lease.shard)
-        call = calls.SettleCall(self.name, credit)
+        call = calls.SettleCall(self.name, credit, answered)
         body = call.pack_apart(settlement)
 
         def packed() -> Packed:

@@ -356,6 +356,7 @@ class QueueActor:
             attempts=lane.attempts(lease.remaining),
             once=lane.kept(lease.remaining),
             suspect=lease.suspect,
+            paced=lane.flow is not None and lane.flow.counts_calls,
         )
         return calls.LeaseAnswer(orders, self.shard.epoch, delivery).pack_apart(*cuts)
 
@@ -388,6 +389,8 @@ class QueueActor:
         flow, now = lane.flow if lane is not None else None, self._clock.monotonic()
         open_before = flow is None or not flow.shut(now)
         settled = self.ledger.settle(settlement)
+        if asked.answered is not None:
+            self.shard.note_answered(settlement.lease, asked.answered)
         if open_before and lane is not None and lane.flow is not None and lane.flow.shut(now):
             self._give_back_untouched(settlement.run)
         self._note_effort(settlement, settled, before)

@@ -150,6 +150,8 @@ class Delivery(PlainData):
     """Ids of messages with the answers that earlier deliveries have kept."""
     suspect: bool = False
     """Its message may have killed its last consumer."""
+    paced: bool = False
+    """Only so many calls of its run may run at once."""
 
 
 @dataclass(slots=True)
@@ -214,6 +216,8 @@ class SettleCall(Call[SettleAnswer]):
     consumer: str
     """The slot."""
     credit: Credit | None = None
+    answered: int | None = None
+    """How many messages of the lease have a row that waits for its part of a sink; None: as it was."""
 
 
 @dataclass(slots=True)

@@ -69,6 +69,8 @@ class Lease:
     """The record of the run's `Isolation`; None: no process."""
     sink: bool = False
     """Results are written to the run's sink, and settled as references."""
+    paced: bool = False
+    """Only so many calls of its run may run at once."""
     suspect: bool = False
     """Its one message was lost with a consumer."""
     paged: bool = True
@@ -398,6 +400,11 @@ class Chunk(Beside):
         """Return the decided outcomes whose results are not in the sink yet, which `collect` leaves."""
         start = self._referred
         return self.done.columns(start, self.done.decided(start, start + SETTLE_MOST))
+
+    @property
+    def waiting(self) -> int:
+        """How many rows wait for their part of the sink."""
+        return self.pending().outcomes.count(Outcome.ACK)
 
     @property
     def news(self) -> bool:
