@@ -54,6 +54,10 @@ class Counted:
         return documents
 
 
+EMBED: Any = Embed
+COUNTED: Any = Counted
+
+
 class Line(BaseModel):
     """A line of an invoice."""
 
@@ -142,7 +146,7 @@ def _embedded(stage: Stage, sizes: Sizes) -> Figure:
     texts = [f"text number {at} {'x' * 40}" for at in range(n)]
 
     def mapped(folder: str) -> None:
-        run = stage.lab.map(Embed, texts, batch=BATCH, sink=f"{folder}/rows").wait()
+        run = stage.lab.map(EMBED, texts, batch=BATCH, sink=f"{folder}/rows").wait()
         if run.counts["acked"] != n:
             raise WrongAnswer(f"{run.counts['acked']} of {n} texts")
         run.drop(data=True)
@@ -179,7 +183,7 @@ def _raising(stage: Stage, sizes: Sizes) -> list[Figure]:
         with TemporaryDirectory(prefix="bench-models-", dir=Path.cwd()) as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they tell of the failures
             log = Path(folder, "calls")
-            run = stage.lab.map(Counted, range(n), batch=BATCH, init={"log": str(log), "bad": bad}, retry=0, stop_if=n)
+            run = stage.lab.map(COUNTED, range(n), batch=BATCH, init={"log": str(log), "bad": bad}, retry=0, stop_if=n)
             run.wait()
             if run.counts["dead"] != dead:
                 raise WrongAnswer(f"{run.counts['dead']} dead letters, and not {dead}")
@@ -207,14 +211,14 @@ def _beside(
     *,
     cost: bool = False,
 ) -> Figure:
-    """Compare two ways to map: their seconds (`cost`), else their speeds."""
+    """Compare what two ways to map cost, in CPU seconds (`cost`), or the inverse of it."""
     n = n if sizes.full else n // 10
 
-    def seconds(fn: Callable[[int], Any], *, table: bool = False, **options: Any) -> float:
-        start = time.perf_counter()
-        run = stage.lab.map(fn, range(n), **options)
-        rows = run.wait().table().to_arrow().num_rows if table else sum(1 for _ in run.results())
-        taken = time.perf_counter() - start
+    def spent(fn: Callable[[int], Any], *, table: bool = False, **options: Any) -> float:
+        before = tree_cpu_s(os.getpid())
+        run = stage.lab.map(fn, range(n), **options).wait()
+        rows = run.table().to_arrow().num_rows if table else sum(1 for _ in run.results())
+        taken = tree_cpu_s(os.getpid()) - before
         if rows != n:
             raise WrongAnswer(f"{rows} rows of {n}")
         run.drop()
@@ -222,9 +226,10 @@ def _beside(
 
     mine, others = [], []
     for at in range(sizes.rounds + 1):
-        pair = seconds(**one), seconds(**other)
-        if at:
+        pair = spent(**one), spent(**other)
+        if at:  # the first round loads what the others use
             mine.append(pair[0])
             others.append(pair[1])
-    made = ratios(mine, others) if cost else ratios(others, mine)
-    return Figure(f"{n:,} {name}", "x", Better.LOWER if cost else Better.HIGHER, made, target)
+    over, under = Series.of(mine), Series.of(others)
+    made = ratios(over, under) if cost else ratios(under, over)
+    return Figure(f"{n:,} {name}: CPU", "x", Better.LOWER if cost else Better.HIGHER, made, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -362,6 +363,70 @@ def test_a_process_that_dies_while_it_makes_its_model_pauses_the_run_too(queue: 
         run.wait(timeout=30)
     assert run.counts["dead"] == run.counts["acked"] == 0
     run.cancel()
+
+
+class Interrupted:
+    def __init__(self) -> None:
+        raise KeyboardInterrupt
+
+    def __call__(self, documents: list[int]) -> list[int]:
+        return documents
+
+
+class Exits(Interrupted):
+    def __init__(self) -> None:
+        sys.exit("no licence")
+
+
+class Talks(Interrupted):
+    def __init__(self) -> None:
+        print("loading", "x" * 100_000)  # noqa: T201
+        sys.stderr.buffer.write(b"\xff\x1b[31m")
+        self.lock = threading.Lock()
+
+
+class ReturnsItself(Talks):
+    def __call__(self, documents: list[int]) -> Any:
+        return [self] * len(documents)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(("fn", "said"), [(Interrupted, "KeyboardInterrupt"), (Exits, "SystemExit: no licence")])
+def test_a_set_up_that_ends_its_process_pauses_the_run(queue: dq.QueuePool, fn: Any, said: str, executor: Any) -> None:
+    run = queue.map(fn, range(20), batch=8, executor=executor)
+    with pytest.raises(SetupFailed, match=said):
+        run.wait(timeout=30)
+    assert run.counts["dead"] == run.counts["acked"] == 0
+    run.cancel()
+    assert list(queue.map(len, ["a"], executor=executor).results(timeout=30)) == [1]  # the slot goes on
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_set_up_may_print_and_its_model_is_no_result(queue: dq.QueuePool, executor: Any) -> None:
+    assert list(queue.map(Talks, range(20), batch=8, executor=executor).results(timeout=30)) == list(range(20))
+    run = queue.map(ReturnsItself, range(20), batch=8, executor=executor, retry=0, stop_if=100)
+    wait_for_end(run)
+    assert {letter.error for letter in run.failures()} == {"ResultNotPicklable"}
+    assert run.counts["dead"] == 20
+
+
+def test_a_set_up_that_fails_in_one_process_alone_is_told_and_goes_on(queue: dq.QueuePool, log: str) -> None:
+    run = queue.map(FirstFails, range(100), batch=8, init={"log": log})
+    with pytest.raises(SetupFailed, match="OSError: this machine has no model"):
+        run.wait(timeout=30)
+    run.resume()
+    assert list(run.wait(timeout=30).results()) == list(range(100))
+
+
+class FirstFails:
+    def __init__(self, log: str) -> None:
+        path = Path(log)
+        if not path.stat().st_size:
+            note(log, "failed")
+            raise OSError("this machine has no model")
+
+    def __call__(self, documents: list[int]) -> list[int]:
+        return documents
 
 
 def test_setup_makes_what_each_call_gets_as_a_keyword(queue: dq.QueuePool) -> None:
