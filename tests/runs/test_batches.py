@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -420,9 +421,7 @@ def test_a_set_up_that_fails_in_one_process_alone_is_told_and_goes_on(queue: dq.
 
 class FirstFails:
     def __init__(self, log: str) -> None:
-        path = Path(log)
-        if not path.stat().st_size:
-            note(log, "failed")
+        with suppress(FileExistsError), Path(f"{log}.first").open("x"):
             raise OSError("this machine has no model")
 
     def __call__(self, documents: list[int]) -> list[int]:
@@ -486,3 +485,27 @@ def test_a_plan_that_cannot_work_is_refused_before_anything_is_submitted(
 def test_a_batch_waits_for_a_duration_up_to_an_hour(wait: Any) -> None:
     with pytest.raises(BadOption, match="max_wait"):
         dq.Batch(8, max_wait=wait)
+
+
+def test_two_runs_with_models_have_a_slot_by_turns_and_not_by_leases(queue: dq.QueuePool, tmp_path: Path) -> None:
+    logs = [str(tmp_path / name) for name in "ab"]
+    for name in logs:
+        Path(name).touch()
+    one, two = (queue.map(fn, range(4000), batch=16, init={"log": name}) for fn, name in zip(SLOW, logs, strict=True))
+    assert one.wait(timeout=60).counts["acked"] == two.wait(timeout=60).counts["acked"] == 4000
+    slots = len({line for name in logs for line in lines(name)})
+    made = sum(line.startswith("made") for name in logs for line in lines(name))
+    assert made <= 4 * slots, "each slot makes each, and once more for what it had in hand"
+
+
+class Slowly(Noted):
+    def __call__(self, documents: list[int]) -> list[int]:
+        time.sleep(0.002)
+        return documents
+
+
+class AlsoSlowly(Slowly):
+    pass
+
+
+SLOW: list[Any] = [Slowly, AlsoSlowly]

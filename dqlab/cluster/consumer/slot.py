@@ -140,7 +140,7 @@ logger = logging.getLogger("dqlab.consumer")
 SETTLE_EVERY = 0.1
 """Seconds after which finished messages of a running chunk are settled."""
 STAY_S = 30.0
-"""Seconds in which a slot with devices takes messages of one run before those of others: each may load a model."""
+"""Seconds in which a slot takes messages of a run that has loaded a model before those of others."""
 IN_HAND = 2
 """Leases in hand above which only a shard that has none of them is asked for more."""
 PARK_AGAIN = 1.0
@@ -220,7 +220,7 @@ class Slot:
         self._credits = count(1)
         self.begun = Begun()
         self._stays: tuple[bytes | None, float] = None, 0.0
-        """The last leased run that needs a process, and until when it goes before others on a slot with devices."""
+        """The last run that has loaded something here, and until when it goes before others."""
         self._told: dict[int, tuple[int, int]] = {}
         """The last credit that each shard has answered: its number, and how many messages it asks for."""
         self._stopping = False
@@ -335,7 +335,7 @@ class Slot:
             credit = self._credit(shard)
             self._note_told(shard, credit)
             stays, until = self._stays
-            stays = stays if self._equipment.devices and time.monotonic() < until else None
+            stays = stays if time.monotonic() < until else None
             return calls.LeaseCall(self.name, self._session, credit, dict(self._equipment.has) or None, stays)
 
         while not (self._stopping and self._tasks[-1].done()):
@@ -388,8 +388,6 @@ class Slot:
         for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
             firsts, cuts = zip(*group, strict=True)
             self.chunk = sum(frame.count for frame in cuts)
-            if lease.process is not None and self._stays[0] != cuts[0].run:
-                self._stays = cuts[0].run, time.monotonic() + STAY_S
             portions = portions_of(firsts, cuts, self._sinks.piece(cuts[0].run)) if lease.sink else [(firsts, cuts)]
             self._inbox += [Chunk(held, ids, portion) for ids, portion in portions]
         self._look_ahead()
@@ -505,6 +503,12 @@ class Slot:
         blob = blobs.get(chunk.frames[0].function)
         if blob is not None and "process" in (settings := settings_in(blob)):  # a retry has given its own
             chunk.lease = replace(chunk.lease, process=settings["process"])
+        # Not before the time of the other run is over, of which messages are in hand too.
+        stays, until = self._stays
+        if blob is not None and stays != chunk.run and (now := time.monotonic()) >= until:
+            has_device = self._equipment.devices and chunk.lease.process is not None
+            if has_device or makes_objects(blob):
+                self._stays = chunk.run, now + STAY_S
         return blobs
 
     async def _place(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> bool:
