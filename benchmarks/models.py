@@ -89,7 +89,7 @@ def plain(n: int) -> dict[str, Any]:
 
 def for_1_ms(n: int) -> int:
     """Compute for 1 ms, and print."""
-    print(n)
+    print(n, end="\r")  # which a terminal shows on one line
     return _for(0.001, n)
 
 
