@@ -37,13 +37,14 @@ def _check_counts(lane: Lane, by_state: dict[State, Ranges]) -> None:
         stored = [part for lo, hi in ids for part in lane.batches.covering(lo, hi)]
         units = sum(batch.units(a, b) for batch, a, b in stored)
         if state.final:
-            assert lane.counts[state] >= ids.size, f"{state.name}: fewer counted than stored"
-            assert lane.units[state] >= units, f"{state.name}: fewer units counted than stored"
+            lapsed = {State.ACKED: lane.lapsed, State.CANCELLED: lane.lapsed_cancelled}.get(state, 0)
+            assert lane.counts[state] + lapsed >= ids.size, f"{state.name}: fewer counted than stored"
+            assert lapsed or lane.units[state] >= units, f"{state.name}: fewer units counted than stored"
         else:
             assert lane.counts[state] == ids.size, f"{state.name}: {lane.counts[state]} counted, {ids.size} stored"
             assert lane.units[state] == units, f"{state.name}: {lane.units[state]} units counted, {units} stored"
     acked = by_state[State.ACKED].size + lane.settled.size
-    forgotten = lane.counts[State.ACKED] - acked
+    forgotten = lane.counts[State.ACKED] + lane.lapsed - acked
     assert forgotten == 0 or (forgotten > 0 and lane.settled.intervals == MAX_SETTLED), "acks are stored or remembered"
     alive = [
         part for state in State if state.alive for span in by_state[state] for part in lane.batches.covering(*span)

@@ -99,6 +99,10 @@ class Lane:
         # How many messages were dead or lost and are delivered again, and the sum of their weights: with these, what
         # was settled only grows. In memory only.
         self.revived = [0, 0]
+        # Acked and cancelled messages that count no longer, since their documents run again.
+        self.lapsed = self.lapsed_cancelled = 0
+        # A document that is put under an ordinal which came before runs again in its place, until the lane is sealed.
+        self.redoes = False
         self.paused = False  # nothing is leased from it; puts are accepted
         # What holds its messages back; None: nothing ever has. In memory only, but for the terms in a run's record.
         self.flow: Flow | None = None
@@ -242,6 +246,8 @@ class Lane:
     def put_row(self, row: Row, weights: Sequence[int] | None = None) -> None:
         """Store a frame by its row."""
         self.activity.note(self)
+        if self.redoes:  # in a replay, which has no leases; else `Shard.put` has done it
+            self.lapse(row.ordinal, row.ordinal + row.n)
         self.batches.add(row, weights)
         if self.run != NO_ID:
             self.came.add(row.ordinal, row.ordinal + row.n)
@@ -259,7 +265,7 @@ class Lane:
 
     def put_rows(self, rows: Sequence[Row]) -> None:
         """Store one or more frames without weights, in ascending order of ids."""
-        if self.sealed or self.batches.end > rows[0].first:
+        if self.sealed or self.batches.end > rows[0].first or self.redoes:
             for row in rows:
                 self.put_row(row)
             return
@@ -270,6 +276,47 @@ class Lane:
             _add_all(self.came, ordinal, count)
         self.counts[State.READY] += sum(count)
         self.adopt_rows(columns, put_at_shift=0)
+
+    def ids_of(self, lo: int, hi: int) -> list[tuple[int, int]]:
+        """Return the ids of stored messages that have ordinals in ``[lo, hi)``."""
+        found = []
+        for batch in self.batches if self.alive or self.dead else ():
+            a, b = max(lo, batch.ordinal), min(hi, batch.ordinal + len(batch.states))
+            if a < b:
+                found.append((a - batch.ordinal + batch.first, b - batch.ordinal + batch.first))
+        return found
+
+    def lapse(self, lo: int, hi: int) -> None:
+        """Count the messages with ordinals in ``[lo, hi)`` no longer, whatever state they are in."""
+        for start, stop in self.came.overlap(lo, hi):
+            ended = 0
+            for a, b in self.ids_of(start, stop):
+                for batch, x, y, state in self.stretches(a, b):
+                    if state.alive or state is State.DEAD:
+                        units = batch.units(x, y)
+                        self._revive(*((y - x, units) if state is State.DEAD else (0, 0)))
+                        self.move(batch, x, y, State.CANCELLED)
+                        self.units[State.CANCELLED] -= units
+                        ended += y - x
+            self.counts[State.CANCELLED] -= ended
+            self.lapsed_cancelled += ended
+            # Those of which nothing is stored any more were acked.
+            acked = min(stop - start - ended, self.counts[State.ACKED])
+            self.counts[State.ACKED] -= acked
+            self.lapsed += acked
+            self._revive(acked, 0)
+            self._discredit(acked)
+            self.came.discard(start, stop)
+
+    def _discredit(self, acked: int) -> None:
+        """Take acked messages from the functions that have acked most: which of several it was is not known here."""
+        while acked and self.acked_by:
+            most = max(self.acked_by, key=self.acked_by.__getitem__)
+            taken = min(acked, self.acked_by[most])
+            self.acked_by[most] -= taken
+            acked -= taken
+            if not self.acked_by[most]:
+                del self.acked_by[most]
 
     def adopt_rows(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
         """Restore batches to which nothing had happened, without weights, after all others."""

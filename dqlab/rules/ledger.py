@@ -211,7 +211,8 @@ class Ledger:
             return
         stretches = list(stretches)
         for stretch in stretches:
-            book.results.add(stretch)
+            if freed := book.results.add(stretch):
+                self.shard.journal.forgot(freed)
             if book.lane.retrying or len(book.classes):
                 book.classes.settled_well(stretch.piece.ordinal, stretch.piece.n)
         for stretch in stretches:  # when all are known: the results of one settlement are kept at one place
@@ -480,7 +481,7 @@ class Ledger:
             self._budgeted[run] = book
 
     def _reopen(self, run: bytes, meta: dict[str, Any]) -> None:
-        self.shard.reopen_lane(run, meta.get("producer", NO_ID))
+        self.shard.reopen_lane(run, meta.get("producer", NO_ID), redo=meta.get("redo", False))
         book = self.book(run)
         self.go_on(run, meta.setdefault("at", self.shard.clock.wall()))
         if book.record is not None:

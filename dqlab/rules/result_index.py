@@ -59,6 +59,8 @@ class ResultIndex:
 
     def __init__(self) -> None:
         self._in_order: SortedDict = SortedDict()  # number -> Stretch
+        self._parts: dict[int, list[Stretch]] = {}
+        """What is left of stretches out of which results were cut, by number, where that is in several parts."""
         self._by_place: dict[int, list[Stretch]] = {}
         self._held: dict[int, HeldStretches] = {}
         """Full blocks of `BLOCK` numbers as a checkpoint copied them, unchanged since."""
@@ -67,8 +69,6 @@ class ResultIndex:
         self._by_ordinal: SortedKeyList = SortedKeyList(key=lambda stretch: stretch.piece.ordinal)
         self.covered = Ranges()
         """Their ordinals."""
-        self.forgotten = Ranges()
-        """Ordinals of forgotten results in a stretch that still has others."""
 
     def __len__(self) -> int:
         """Return the number of results."""
@@ -76,21 +76,27 @@ class ResultIndex:
 
     def __iter__(self) -> Iterator[Stretch]:
         """Return all stretches in the order of completion."""
-        return iter(self._in_order.values())
+        return (part for number in self._in_order for part in self._at(number))
 
     def __contains__(self, stretch: Stretch) -> bool:
         """Return whether this stretch itself is among them, not an equal one."""
-        return self._in_order.get(stretch.number) is stretch
+        return stretch.number in self._in_order and any(part is stretch for part in self._at(stretch.number))
 
-    def add(self, stretch: Stretch) -> None:
-        """Add accepted results."""
-        piece = stretch.piece
+    def _at(self, number: int) -> Sequence[Stretch]:
+        return self._parts.get(number) or (self._in_order[number],)
+
+    def add(self, stretch: Stretch) -> list[Stretch]:
+        """Add accepted results in place of earlier ones, and return a stretch of each settlement that has none left."""
+        piece, freed = stretch.piece, list[Stretch]()
+        size = self.covered.size
+        self.covered.add(piece.ordinal, piece.ordinal + piece.n)
+        if self.covered.size != size + piece.n:  # these documents have run again
+            freed = self._cut(piece.ordinal, piece.ordinal + piece.n)
         stretch.number, self.end = self.end, self.end + 1
         self._in_order[stretch.number] = stretch
         self._by_place.setdefault(stretch.place, []).append(stretch)
         self._by_ordinal.add(stretch)
-        self.covered.add(piece.ordinal, piece.ordinal + piece.n)
-        self.forgotten.discard(piece.ordinal, piece.ordinal + piece.n)
+        return freed
 
     def held(self, *, reuse: bool) -> list[HeldStretches]:
         """Return all stretches as they are now, in blocks and in the order of completion, for another thread."""
@@ -103,7 +109,7 @@ class ResultIndex:
             block = self._held.get(at) if reuse else None
             if block is None:
                 numbers = self._in_order.irange(number, behind, inclusive=(True, False))
-                block = HeldStretches([self._in_order[each] for each in numbers])
+                block = HeldStretches([part for each in numbers for part in self._at(each)])
                 # Only full blocks: the last one still grows.
                 if reuse and behind <= self.end:
                     self._held[at] = block
@@ -115,27 +121,37 @@ class ResultIndex:
         """Yield the stretches after a cursor, in the order of completion."""
         # Looked up each time, because stretches may come and go during the loop.
         while (number := next(self._in_order.irange(cursor), None)) is not None:
-            yield self._in_order[number]
+            yield from self._at(number)
             cursor = number + 1
 
     def forget(self, lo: int, hi: int) -> list[Stretch]:
         """Forget results with ordinals in ``[lo, hi)``, and return a stretch of each settlement that has none left."""
-        freed = []
         self.covered.discard(lo, hi)
+        return self._cut(lo, hi)
+
+    def _cut(self, lo: int, hi: int) -> list[Stretch]:
+        """Take results out of their stretches, and return a stretch of each settlement that has none left."""
+        freed = []
         for stretch in list({id(stretch): stretch for stretch, _, _ in self.between(lo, hi)}.values()):
-            _, ordinal, n = stretch.piece
-            if self.covered.overlap(ordinal, ordinal + n):
-                # A settlement with something left stays whole, since a journal keeps it as one record.
-                self.forgotten.add(max(lo, ordinal), min(hi, ordinal + n))
-                continue
-            self.forgotten.discard(ordinal, ordinal + n)
-            del self._in_order[stretch.number]
-            self._held.pop(stretch.number // BLOCK, None)
+            # New objects: a checkpoint may be packing the old one in another thread.
+            left = _outside(stretch, lo, hi)
+            number, place = stretch.number, stretch.place
             self._by_ordinal.remove(stretch)
-            same = self._by_place[stretch.place]
-            same.remove(stretch)
+            self._by_ordinal.update(left)
+            self._held.pop(number // BLOCK, None)
+            parts = [part for part in self._at(number) if part is not stretch] + left
+            self._parts.pop(number, None)
+            if parts:
+                self._in_order[number] = parts[0]
+            else:
+                del self._in_order[number]
+            if len(parts) > 1:
+                self._parts[number] = parts
+            same = self._by_place[place]
+            _remove(same, stretch)
+            same += left
             if not same:
-                del self._by_place[stretch.place]
+                del self._by_place[place]
                 freed.append(stretch)
         return freed
 
@@ -160,3 +176,14 @@ class ResultIndex:
             skip, stop = max(0, lo - ordinal), min(n, hi - ordinal)
             if skip < stop:
                 yield stretch, Piece(first + skip, ordinal + skip, stop - skip), stretch.at + skip
+
+
+def _remove(stretches: list[Stretch], stretch: Stretch) -> None:
+    del stretches[next(at for at, each in enumerate(stretches) if each is stretch)]
+
+
+def _outside(stretch: Stretch, lo: int, hi: int) -> list[Stretch]:
+    """Return the parts of a stretch with ordinals outside of ``[lo, hi)``."""
+    (first, ordinal, n), place, at, number = stretch.piece, stretch.place, stretch.at, stretch.number
+    spans = (0, max(0, lo - ordinal)), (min(n, hi - ordinal), n)
+    return [Stretch(Piece(first + a, ordinal + a, b - a), place, at + a, number) for a, b in spans if a < b]

@@ -102,11 +102,20 @@ class Shard:
         if put.verdict is not Verdict.ACCEPTED:
             return put
         first, lane = self.next_id, self.lane(frame.run)
-        # The journal first, as an argument: if it raises, nothing has changed.
-        lane.put(frame, first, self.clock.monotonic(), self.journal.put(frame, first))
+        place = self.journal.put(frame, first)  # first: if it raises, nothing has changed
+        if lane.redoes:
+            self._lapse(lane, frame.ordinal, frame.ordinal + frame.count)
+        lane.put(frame, first, self.clock.monotonic(), place)
         self.next_id += frame.count
         self.producers.record(frame.producer, frame.run, first)
         return Put(put.verdict, first=first)
+
+    def _lapse(self, lane: Lane, lo: int, hi: int) -> None:
+        """Count the messages with these ordinals no longer, since their documents run again."""
+        wanted = Ranges(lane.ids_of(lo, hi))
+        for lease in self.leases.of_run(lane.run) if wanted else ():
+            revoke(lease, wanted, self.leases, self.effects)
+        lane.lapse(lo, hi)
 
     def judge(self, frame: Frame) -> Put:
         """Return the verdict that `put` would give now, without putting anything."""
@@ -410,15 +419,15 @@ class Shard:
     def seal_lane(self, run: bytes, total: int) -> None:
         """Refuse further puts, since `total` messages of the run were put here."""
         lane = self.lane(run)
-        lane.total = total
+        lane.total, lane.redoes = total, False
         # Messages that are missing from the total are lost, as when an earlier epoch confirmed them and left no log.
         lane.counts[State.LOST] = max(0, total - (sum(lane.counts) - lane.counts[State.LOST]))
         self.activity.touch(run)
 
-    def reopen_lane(self, run: bytes, producer: bytes = NO_ID) -> None:
-        """Accept puts again, of this producer alone, because the run's input, which was cut off, continues."""
+    def reopen_lane(self, run: bytes, producer: bytes = NO_ID, *, redo: bool = False) -> None:
+        """Accept puts again, of this producer alone: the input was cut off and continues, or documents run again."""
         lane = self.lane(run)
-        lane.total, lane.producer = None, producer
+        lane.total, lane.producer, lane.redoes = None, producer, redo
         self.activity.touch(run)
 
     def drop_lane(self, run: bytes) -> None:

@@ -1254,7 +1254,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         lost, how = {}, progress.how_lost(self.queue)
         if progress.counts.lost:
             lost = {at: LostDocument(at, key, how) for at, key in keys_at(progress.lost, self._wait.elements)}
-        instead = InPlace(self.failures() if progress.counts.dead else None, lost)
+        instead = InPlace(self.failures() if progress.counts.dead else None, lost, Ranges(covered))
         if progress.counts.cancelled:  # no shard keeps their ordinals: they are the gaps between all the others
             known = Ranges(sorted([*covered, *((at, at + 1) for at in instead.ordinals)]))
             end = progress.total if progress.sealed else None

@@ -161,6 +161,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
         "replaced": None if lane.replaced is None else sorted(lane.replaced),
         "functions": lane.functions.to_list(),
         "acked_by": list(lane.acked_by.items()),
+        "lapsed": [lane.lapsed, lane.lapsed_cancelled, lane.redoes],
     }
     wall = clock.wall() - clock.monotonic()
     pack_book = None if book is None else _freeze_book(book, reuse=reuse)
@@ -214,6 +215,8 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     else:  # written by an earlier dqlab
         lane.functions.assume(ledger.functions)
     lane.acked_by = dict(entry.get("acked_by", ()))  # missing where an earlier dqlab wrote it
+    lapsed = entry.get("lapsed", (0, 0, False))  # missing where an earlier dqlab wrote it
+    lane.lapsed, lane.lapsed_cancelled, lane.redoes = lapsed
     # After the batches, which put all that is ready into `ready`.
     for lo, hi in _pairs(entry["suspects"]):
         lane.ready.discard(lo, hi)
@@ -290,7 +293,6 @@ def _freeze_book(book: Book, *, reuse: bool) -> Callable[[], dict[str, Any]]:
         "why": book.why,
         "spent": dict(book.spent),
         "unwanted": list(book.unwanted),
-        "forgotten": _column(number for interval in book.results.forgotten for number in interval),
     }
 
     def pack() -> dict[str, Any]:

@@ -145,6 +145,8 @@ class Replay:
         if copied and book is not None and book.results.relocate(old_place(record), place):
             return
         acked = _whole(settlement) if ruling is None else ruling.acked
+        if copied and book is not None:  # behind results of the same documents that came later
+            acked = [one for one in acked if not book.results.covered.overlap(one[0].ordinal, sum(one[0][1:]))]
         for piece, _ in acked:
             self._has_outcome(settlement.run, piece.first, piece.first + piece.n)
             for batch, a, b, state in lane.stretches(piece.first, piece.first + piece.n):

@@ -41,12 +41,11 @@ async def page_behind(
     parts: list[bytes | memoryview] = []
     size, opened, values = 0, _Opened(read), 0
     for stretch in results.behind(cursor):
-        if stretch.number >= end:
+        # What is left of a stretch out of which results were cut may be in several parts, with one number.
+        if stretch.number >= end or (stretch.number >= cursor and (values >= most or size >= PAGE_BYTES)):
             break
         parts.append(await opened.cut(stretch, stretch.piece, stretch.at))
         size, values, cursor = size + len(parts[-1]), values + stretch.piece.n, stretch.number + 1
-        if values >= most or size >= PAGE_BYTES:
-            break
     return parts, cursor if parts else max(cursor, end)
 
 
@@ -63,12 +62,12 @@ async def rider_behind(
     """Search results behind a cursor for a key; return as `rider_of` does, and where to go on, None at the end."""
     opened, searched = _Opened(read), 0
     for stretch in results.behind(cursor):
+        if searched >= SEARCHED and stretch.number >= cursor:
+            return False, b"", cursor
         settlement = await opened.whole(stretch)
         place, cursor, searched = settlement.place_of(key), stretch.number + 1, searched + 1
         if place is not None and stretch.at <= place < stretch.at + stretch.piece.n:
             return True, _entry(settlement, name, place), None
-        if searched == SEARCHED:
-            return False, b"", cursor
     return False, b"", None
 
 

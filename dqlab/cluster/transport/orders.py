@@ -338,7 +338,9 @@ class Reopen(RunOrder):
     op = Op.REOPEN
     client: str
     producer: bytes
+    redo: bool = False
+    """Whether documents under ordinals that came before run again in their places."""
 
     def fields(self, shard: int) -> Message:
-        """Return client and producer."""
-        return {"client": self.client, "producer": self.producer}
+        """Return client, producer, and whether documents run again."""
+        return {"client": self.client, "producer": self.producer} | ({"redo": True} if self.redo else {})

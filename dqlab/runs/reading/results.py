@@ -259,9 +259,13 @@ class InPlace:
     """The dead letters, lost and cancelled documents that replace results, by ordinal."""
 
     # Only the places of dead letters are held: there may be a million, each with a traceback of up to 16 KiB.
-    def __init__(self, failures: Failures | None, lost: Mapping[int, AbsentDocument]) -> None:
+    def __init__(
+        self, failures: Failures | None, lost: Mapping[int, AbsentDocument], covered: Ranges | None = None
+    ) -> None:
         self._failures = failures
-        places = failures.places() if failures is not None else []
+        # What has failed when it ran again keeps its earlier result.
+        kept = () if covered is None else covered
+        places = [(at, id) for at, id in failures.places() if at not in kept] if failures is not None else []
         self._dead = array("Q", (ordinal for ordinal, _ in places))
         self._ids = array("Q", (id for _, id in places))
         self._absent: dict[int, AbsentDocument] = {}

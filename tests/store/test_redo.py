@@ -1,0 +1,155 @@
+"""Documents that are done run again in their places: what counts, what is read, and what a log brings back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dqlab.frame import Frame, Kind, Outcome
+from dqlab.rules.states import State, Verdict
+from dqlab.store.compaction import MOSTLY, compaction, run_through
+from dqlab.store.journal import needed_by
+from tests.store.test_functions import Desk, run_of
+
+RUN = run_of(1)
+PRODUCERS = iter(range(1, 1000))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path / "log")
+    desk.start(RUN, 1)
+    desk.put(RUN, 1, n=10)
+    desk.seal(RUN)
+    return desk
+
+
+def redo(desk: Desk, lo: int, hi: int, producer: bytes = b"") -> Verdict:
+    producer = producer or next(PRODUCERS).to_bytes(16, "big")
+    desk.order("reopen", RUN, {"client": "c", "producer": producer, "redo": True})
+    code = desk.ledger.books[RUN].record.code  # type: ignore[union-attr]
+    blob = Frame.encode(
+        [b"again"] * (hi - lo), kind=Kind.ELEMENT, run=RUN, function=code["blob"], producer=producer, ordinal=lo
+    )
+    verdict = desk.ledger.shard.put(Frame.decode(blob)).verdict
+    desk.durable.journal.noted()
+    desk.seal(RUN)
+    return verdict
+
+
+def agrees(desk: Desk) -> None:
+    desk.durable.journal.noted()
+    desk.ledger.shard.invariants()
+    log, book = desk.durable.journal.log, desk.ledger.books[RUN]
+    needed = needed_by(desk.ledger)
+    assert {segment: log.needed(segment) for segment in needed} == needed
+    assert sum(book.lane.counts) == 10
+    ordinals = [piece.ordinal + i for _, piece, _ in book.results.between(0, 100) for i in range(piece.n)]
+    assert len(ordinals) == len(set(ordinals)), "never two rows"
+    streamed = [each.piece.ordinal + i for each in book.results.behind(0) for i in range(each.piece.n)]
+    assert sorted(streamed) == ordinals
+
+
+def counted(desk: Desk) -> dict[State, int]:
+    counts = desk.ledger.books[RUN].lane.counts
+    return {state: counts[state] for state in State if counts[state]}
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_document_that_runs_again_keeps_its_result_until_the_new_one_is_recorded(
+    desk: Desk, checkpoint: bool
+) -> None:
+    desk.work()
+    assert redo(desk, 3, 6) is Verdict.ACCEPTED
+    for _ in range(2):
+        agrees(desk)
+        assert counted(desk) == {State.READY: 3, State.ACKED: 7}
+        assert list(desk.ledger.books[RUN].results.covered) == [(0, 10)]
+        assert not desk.ledger.books[RUN].lane.done
+        desk.reopen(checkpoint=checkpoint)
+    old = {stretch.place for stretch, _, _ in desk.ledger.books[RUN].results.between(3, 6)}
+    desk.work()
+    for _ in range(2):
+        agrees(desk)
+        assert counted(desk) == {State.ACKED: 10}
+        assert list(desk.ledger.books[RUN].results.covered) == [(0, 10)]
+        new = {stretch.place for stretch, _, _ in desk.ledger.books[RUN].results.between(3, 6)}
+        assert not new & old
+        assert desk.ledger.books[RUN].lane.done
+        desk.reopen(checkpoint=checkpoint)
+    run_through(compaction(desk.durable, below=MOSTLY))
+    agrees(desk)
+    desk.reopen(checkpoint=checkpoint)
+    agrees(desk)
+    assert counted(desk) == {State.ACKED: 10}
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_the_results_of_a_settlement_leave_the_log_when_all_have_been_replaced(desk: Desk, checkpoint: bool) -> None:
+    desk.work()
+    (place,) = {stretch.place for stretch in desk.ledger.books[RUN].results}
+    for lo, hi in ((0, 4), (6, 10), (4, 6)):
+        assert place in {stretch.place for stretch in desk.ledger.books[RUN].results}
+        redo(desk, lo, hi)
+        desk.work()
+        desk.reopen(checkpoint=checkpoint)
+        agrees(desk)
+    assert place not in {stretch.place for stretch in desk.ledger.books[RUN].results}
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_redo_that_ends_dead_keeps_the_old_result_and_is_listed(desk: Desk, checkpoint: bool) -> None:
+    desk.work()
+    redo(desk, 2, 4)
+    desk.work(Outcome.REJECT)
+    for _ in range(2):
+        agrees(desk)
+        book = desk.ledger.books[RUN]
+        assert counted(desk) == {State.ACKED: 8, State.DEAD: 2}
+        assert list(book.results.covered) == [(0, 10)]
+        assert [letter.ordinal for letter in book.lane.letters(-1)] == [2, 3]
+        assert book.lane.done
+        desk.reopen(checkpoint=checkpoint)
+    lane = desk.ledger.books[RUN].lane
+    desk.order("retry", RUN, {"ids": list(lane.dead), "ordinals": [(2, 4)]})
+    desk.work()
+    agrees(desk)
+    assert counted(desk) == {State.ACKED: 10}
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize("before", ["ready", "leased", "dead", "retried", "redone"])
+def test_the_later_order_wins_whatever_state_the_document_is_in(desk: Desk, before: str, checkpoint: bool) -> None:
+    """A message that was put earlier never settles behind the one that replaces it."""
+    shard, lease = desk.ledger.shard, None
+    if before == "leased":
+        lease = shard.lease("other", 10)
+    elif before in ("dead", "retried"):
+        desk.work(Outcome.REJECT)
+    elif before == "redone":
+        desk.work()
+        redo(desk, 0, 10)
+    if before == "retried":
+        lane = desk.ledger.books[RUN].lane
+        desk.order("retry", RUN, {"ids": list(lane.dead), "ordinals": [(0, 10)]})
+    redo(desk, 2, 5)
+    agrees(desk)
+    assert sum(counted(desk).values()) == 10
+    if lease is not None:
+        assert lease.remaining.size == 7
+        assert [revoked.ranges for revoked in shard.effects] == [((lease.pieces[0].frame + 2, lease.pieces[0].frame + 5),)]
+    desk.reopen(checkpoint=checkpoint)
+    agrees(desk)
+    desk.work()
+    agrees(desk)
+    dead = {State.DEAD: 7} if before == "dead" else {}
+    assert counted(desk) == {State.ACKED: 10 - sum(dead.values()), **dead}
+
+
+def test_the_same_order_given_twice_is_carried_out_once(desk: Desk) -> None:
+    desk.work()
+    assert redo(desk, 0, 2, b"p" * 16) is Verdict.ACCEPTED
+    assert redo(desk, 0, 2, b"p" * 16) is Verdict.DUPLICATE
+    assert counted(desk) == {State.READY: 2, State.ACKED: 8}
+    agrees(desk)
