@@ -73,6 +73,7 @@ from dqlab.runs.run_wait import RunWait
 from dqlab.runs.spending import Spend, spend_of
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sampling import Drawn, SampleSubmitter
+from dqlab.runs.update.redoing import redo
 from dqlab.runs.waiting import Deadline
 from dqlab.stats import CodeStats, History, RunState, RunStats, Snapshot, StopReason
 from dqlab.user_frames import level_of_user
@@ -799,6 +800,45 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         v1 → v2 on 300 of 1,998,204 documents: 281 equal · 17 changed · 2 newly fail · 6.3 % (4.1-9.7) of all would ...
         """
         return compare(self, fn, sample=sample, equal=equal, score=score, noise=noise, elements=documents)
+
+    def redo(
+        self,
+        fn: Callable[..., Any] | None = None,
+        keys: Collection[Any] | None = None,
+        *,
+        documents: Iterable[Any] | None = None,
+    ) -> int:
+        """Run documents that have a result again, with new code if it is given; return how many, at once.
+
+        Each keeps its place and its earlier result until the new one is recorded; if it fails now, the earlier result
+        stays, and the failure is one of `failures`. `wait` waits for them. A document that already runs again starts
+        over: the later order counts.
+
+        Parameters
+        ----------
+        fn : callable, optional
+            The new code. Default: the run's newest, where the queue still keeps it.
+        keys : collection, optional
+            Keys of the documents, or positions where they have none. Default: all that have a result.
+        documents : iterable, optional
+            The run's input, in a process that did not map it.
+
+        Raises
+        ------
+        RunError
+            The input is still being submitted, ended early or was cancelled, cannot be read here, or the code is no
+            longer kept. Nothing was run.
+        RunExists
+            These are other documents than those of the run. Nothing was run.
+        BadOption
+            A key has no result in this run. Nothing was run.
+
+        Examples
+        --------
+        >>> run.redo(parse, keys=["a.pdf", "b.pdf"])  # doctest: +SKIP
+        2
+        """
+        return redo(self, fn, keys, documents)
 
     def accept(self, comparison: Comparison, redo: Redo = "none") -> int:
         """Take the code that was compared as the run's newest; return how many documents run again.

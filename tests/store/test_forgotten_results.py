@@ -98,7 +98,6 @@ def test_what_is_forgotten_stays_so_behind_a_restart_while_others_that_came_with
         agrees(desk)
     forget(desk, 3, 4)
     assert (results(desk), desk.durable.journal.stored) == (0, 0)
-    assert not desk.ledger.books[NO_ID].results.forgotten
     agrees(desk)
 
 

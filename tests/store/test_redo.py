@@ -138,7 +138,8 @@ def test_the_later_order_wins_whatever_state_the_document_is_in(desk: Desk, befo
     assert sum(counted(desk).values()) == 10
     if lease is not None:
         assert lease.remaining.size == 7
-        assert [revoked.ranges for revoked in shard.effects] == [((lease.pieces[0].frame + 2, lease.pieces[0].frame + 5),)]
+        first = lease.pieces[0].frame
+        assert [revoked.ranges for revoked in shard.effects] == [((first + 2, first + 5),)]
     desk.reopen(checkpoint=checkpoint)
     agrees(desk)
     desk.work()

@@ -29,7 +29,7 @@ from dqlab.runs.submit.weights import unit_of, weigher
 from dqlab.stats.sample import Draw, Pick, Sample
 from dqlab.waits import shown
 
-__all__ = ["Drawn", "SampleSubmitter", "draw", "draw_among"]
+__all__ = ["Drawn", "OtherInput", "SampleSubmitter", "checked", "draw", "draw_among"]
 
 SAID_EVERY = 10_000
 """Documents between two reports of how many were listed."""
@@ -116,18 +116,32 @@ def draw_among(
 ) -> list[Sample] | None:
     """Draw so many documents of each set of ordinals, or return None for another input than was submitted before."""
     drawings = [Draw(n) for _, n in strata]
-    known = {before.end: before.end_digest} | {before.through: before.digest}
-    count = 0
+    try:
+        for at, element, group in checked(elements, before, options):
+            for drawing, (ordinals, _) in zip(drawings, strata, strict=True):
+                if at in ordinals and drawing.offer(1, group):
+                    drawing.keep((at, element), "", group)
+    except OtherInput:
+        return None
+    return [_placed(drawing.sample(drawing.count)) for drawing in drawings]
+
+
+class OtherInput(Exception):
+    """An input is not the one that was submitted before."""
+
+
+def checked(
+    elements: Iterable[Any], before: Submitted, options: Sequence[str] = ()
+) -> Iterator[tuple[int, Any, Hashable]]:
+    """Yield each element with its position and row group, and raise `OtherInput` for another input than before."""
+    known, count = {before.end: before.end_digest} | {before.through: before.digest}, 0
     for at, element, group, digest in _passed(elements, options):
         count = at + 1
         if known.get(count) and digest.at(count) != known[count]:
-            return None
-        for drawing, (ordinals, _) in zip(drawings, strata, strict=True):
-            if at in ordinals and drawing.offer(1, group):
-                drawing.keep((at, element), "", group)
+            raise OtherInput
+        yield at, element, group
     if count < max(known):
-        return None
-    return [_placed(drawing.sample(drawing.count)) for drawing in drawings]
+        raise OtherInput
 
 
 def _placed(sample: Sample) -> Sample:

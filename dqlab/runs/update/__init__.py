@@ -1,0 +1,1 @@
+"""Runs documents again that are done, in their places."""
