@@ -193,7 +193,7 @@ class SecondReader:
     def settle(self, ruling: bytes, settlement: bytes, wall: float, place: Position) -> None:
         if (run := settlement[24:40]) not in self.lanes:
             return
-        acked, _, moves = msgpack.unpackb(ruling) if ruling else (settlement_of(settlement)[0], [], [])
+        acked, _, moves, *_ = msgpack.unpackb(ruling) if ruling else (settlement_of(settlement)[0], [], [])
         for first, ordinal, n, at in acked:
             self.move(run, first, first + n, ACKED)
             self.lanes[run].results.append((first, ordinal, n, at, place))
