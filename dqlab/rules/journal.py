@@ -41,6 +41,7 @@ class Op(StrEnum):
     SUBMITTED = "submitted"
     FLOW = "flow"
     JUDGE = "judge"
+    UNIQUE = "unique"
 
 
 class Journal(Changes, Protocol):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from dqlab.errors import RunNotFound
-from dqlab.frame import NO_ID, Settlement
+from dqlab.frame import NO_ID, Frame, Settlement
 from dqlab.rules.book import CANCELLED, CUT_OFF, REHEARSED, WORDS, Book, RunRecord
 from dqlab.rules.budget import SPENT, amounts_of
 from dqlab.rules.deliveries import Settled
@@ -22,8 +22,8 @@ from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
 from dqlab.rules.retry import Retry
-from dqlab.rules.shard import Shard
-from dqlab.rules.states import State
+from dqlab.rules.shard import Put, Shard
+from dqlab.rules.states import State, Verdict
 from dqlab.rules.submitted import Submitted
 from dqlab.stats.counts import StopReason
 from dqlab.texts import brief
@@ -246,6 +246,24 @@ class Ledger:
         journal.ordered(op, run, meta)
         return count
 
+    def put_unique(self, frame: Frame, key: bytes, *, within: float, delay: float) -> Put:
+        """Put one message unless its key stands for another, which is the answer then."""
+        # A key stands for a message while that waits or runs, and for `within` seconds from its put.
+        shard, now = self.shard, self.shard.clock.wall()
+        known = shard.uniques.find(key, shard.lane(NO_ID), now)
+        if known is not None:
+            return Put(Verdict.DUPLICATE, first=known)
+        meta: dict[str, Any] = {"key": key, "until": now + within}
+        shard.journal.admit_order(Op.UNIQUE, NO_ID, meta)
+        put = shard.put(frame)
+        if put.verdict is Verdict.ACCEPTED and put.first is not None:
+            if delay:
+                shard.delay(put.first, delay)
+            meta["id"] = put.first
+            self.order(Op.UNIQUE, NO_ID, meta)
+            shard.journal.ordered(Op.UNIQUE, NO_ID, meta)
+        return put
+
     def begin(self, lease_id: int) -> bool:
         """Ack a lease early, as `Shard.begin` does, and record it."""
         shard = self.shard
@@ -314,6 +332,7 @@ class Ledger:
             Op.FLOW: lambda meta: self._set_flow(run, meta["flow"]),
             Op.JUDGE: lambda meta: self._note_marks(run, meta["marks"]),
             Op.SUBMITTED: lambda meta: self._submitted(run, meta),
+            Op.UNIQUE: lambda meta: shard.uniques.note(meta["key"], meta["id"], meta["until"]),
         }
 
     def open(self, spec: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ from dqlab.rules.flow import Flow, FlowTerms, Rate
 from dqlab.rules.ids import END, first_id
 from dqlab.rules.invariants import check
 from dqlab.rules.journal import Journal
-from dqlab.rules.lane import Activity, Lane
+from dqlab.rules.lane import Activity, Lane, microseconds
 from dqlab.rules.lanes.producers import Producers
 from dqlab.rules.lanes.trouble import StoredLetter
 from dqlab.rules.leases import NO_OWNER, Lease, LeasedPiece, Leases, epoch_of
@@ -37,6 +37,7 @@ from dqlab.rules.retry import Retry
 from dqlab.rules.sharing import Share
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked, cancel, let_go, lose, purge, retry, revoke
+from dqlab.rules.uniques import Uniques
 
 __all__ = ["Holding", "Put", "Shard", "holding"]
 
@@ -91,6 +92,7 @@ class Shard:
         self.producers = Producers()
         self.fairness = Fairness()
         self.next_id = first_id(index, first_sequence)
+        self.uniques = Uniques()
         self._rates: dict[tuple[str, str], Rate] = {}  # limits that lanes share, by name and unit
         # Leases that ended by expiry or by their consumer's death, and messages that were redelivered.
         self.leases_lost = self.redelivered = 0
@@ -116,6 +118,15 @@ class Shard:
         for lease in self.leases.of_run(lane.run) if wanted else ():
             revoke(lease, wanted, self.leases, self.effects)
         lane.lapse(lo, hi)
+
+    def delay(self, id: int, seconds: float) -> None:
+        """Make a ready plain put wait before it is leased."""
+        lane = self.lane(NO_ID)
+        found = lane.batches.at(id)
+        assert found is not None, "it was just put"
+        lane.trouble_of(id)  # holds when it is due
+        due = microseconds(self.clock.monotonic() + seconds)
+        lane.move(found[0], found[1], found[1] + 1, State.DELAYED, due=due)
 
     def judge(self, frame: Frame) -> Put:
         """Return the verdict that `put` would give now, without putting anything."""

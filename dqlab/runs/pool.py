@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.clock import SystemClock
+from dqlab.cluster.consumer.message import Message
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import Executor, is_coroutine, isolation, needs_of
@@ -649,15 +650,51 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         """
         return self._calls(_call(call, position) for position, call in enumerate(calls))
 
-    def put(self, value: Any, timeout: float | None = None) -> PutResult:
+    def put(
+        self,
+        value: Any,
+        timeout: float | None = None,
+        *,
+        unique: str | None = None,
+        within: float | str = 0.0,
+        delay: float | str | None = None,
+        at: str | datetime | None = None,
+    ) -> PutResult:
         """Put one plain value, for a consumer with its own `process_item`; a `Message` is put as a call.
 
         Parameters
         ----------
         timeout : float, optional
             An option of the ancestor; it changes nothing: a put does not wait, and reading ``.ids`` has its own limit.
+        unique : str, optional
+            A text that stands for the message in this queue: while a message with it waits or runs, nothing is put, and
+            the result is that of the message that is there (``.existed`` is True). A dead one does not count.
+        within : float or str, default 0
+            So long after its put, seconds or "1d", `unique` stands for a message that is done, too.
+        delay : float or str, optional
+            Deliver it after so many seconds, or "10m".
+        at : str or datetime, optional
+            Deliver it at "18:00", the next one here, or "2026-11-30 18:00".
+
+        Raises
+        ------
+        BadOption
+            An option is invalid; nothing was put.
+        PutTimeout, QueueFull, QueueDraining
+            With one of these options a put waits for its confirmation, and was refused.
+
+        Examples
+        --------
+        >>> result = lab.queue().put(dq.Message(len, "abc"), unique="abc", within="1d")
+        >>> result.existed
+        False
         """
-        return self._values([value])
+        share = share_of(1, 0, delay, at)
+        if unique is None and share is None:
+            return self._values([value])
+        self._before_put(Kind.CALL if isinstance(value, Message) else Kind.VALUE)
+        later = 0.0 if share is None else max(0.0, share.starts - SystemClock().wall())
+        return self._puts.alone(value, unique, within=seconds(within, name="within"), delay=later)
 
     def put_many(self, values: Iterable[Any], timeout: float | None = None) -> PutResult:
         """Put many plain values; if one cannot be pickled, none is put."""

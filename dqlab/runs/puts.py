@@ -9,6 +9,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from hashlib import blake2b
 from inspect import Signature
 from typing import Any, Literal, TypeAlias
 
@@ -22,6 +23,7 @@ from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.sealed import blob_hash, pack_function, seal_or_explain
 from dqlab.config import nbytes, option, seconds_or_none
 from dqlab.errors import (
+    BadOption,
     CallsFailed,
     CallTimeout,
     DqlabError,
@@ -44,7 +46,7 @@ from dqlab.runs.code.sealing import function_bytes, warn_of_changes
 from dqlab.runs.code.signature import check_function, check_takes, own_signature
 from dqlab.runs.failures import Failures
 from dqlab.runs.reading.results import check_errors, check_readable, open_settlements
-from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, PutSender, Ticket
+from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, LoneSender, PutSender, Ticket
 from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
 
 __all__ = ["PlainPuts", "PutResult"]
@@ -131,6 +133,24 @@ class PlainPuts:
             sealed.append(self._call(fn, args, kwargs, position, entries, check=True))
         return self._send(sealed)
 
+    def alone(self, value: Any, unique: str | None, *, within: float, delay: float) -> PutResult:
+        """Put one value, or `Message`, once for its key, and wait for the confirmation."""
+        if unique is not None and not (isinstance(unique, str) and unique):
+            raise BadOption(option="unique", value=unique, problem="must be a text, the same wherever it is put.")
+        call = isinstance(value, Message)
+        sealed = self._call(value.func, value.args, value.kwargs, 0, {}) if call else self._value(value, 0)
+        key = uuid.uuid4().bytes if unique is None else blake2b(unique.encode(), digest_size=16).digest()
+        sender = LoneSender(self.handle, key, within=within, delay=delay)
+        sender.on_unserved = self._unserved
+        ticket = Ticket(1)
+        sender.extend([sealed], ticket)
+        result = PutResult(self.handle, ticket, self._unserved)
+        result.ids  # noqa: B018 - waits, and raises what was refused
+        result.existed = sender.existed
+        if not result.existed:
+            self._forget_with(result)
+        return result
+
     def _value(self, value: Any, position: int) -> tuple[Entry, bytes]:
         return self._values, self._sealed(value, "value", position)
 
@@ -175,10 +195,15 @@ class PlainPuts:
             ticket.done.set_result([])
         self._sender.extend(sealed, ticket)
         result = PutResult(self.handle, ticket, self._unserved)
-        if self._forgetting is not None and sealed:
-            # The callback must not refer to `result`, which would live for ever. Not at exit: the loop has ended then.
-            weakref.finalize(result, self._forgetting.drop, ticket).atexit = False
+        if sealed:
+            self._forget_with(result)
         return result
+
+    def _forget_with(self, result: PutResult) -> None:
+        """Forget the results of a put when nothing can read them any more."""
+        if self._forgetting is not None:
+            # The callback must not refer to `result`, which would live for ever. Not at exit: the loop has ended then.
+            weakref.finalize(result, self._forgetting.drop, result._ticket).atexit = False
 
     def _sealed(self, value: Any, what: str, position: int) -> bytes:
         payload = seal_or_explain(value, what, position)
@@ -202,10 +227,16 @@ class PutResult(SuggestsAttributes):
     ----------
     ticket : Ticket
         Where the sender records the outcome of the messages.
+
+    Attributes
+    ----------
+    existed : bool
+        Whether nothing was put, because `unique` stood for this message already.
     """
 
     def __init__(self, handle: Handle, ticket: Ticket, serve: Callable[[], None] | None = None) -> None:
         self._handle, self._ticket, self._serve = handle, ticket, serve
+        self.existed = False
 
     def __repr__(self) -> str:
         done = self._ticket.done

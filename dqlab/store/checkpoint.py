@@ -53,6 +53,7 @@ def freeze(ledger: Ledger, *, reuse: bool = False) -> Callable[[], bytes]:
         "draining": shard.draining,
         "producers": shard.producers.frozen(),
         "functions": dict(ledger.functions),
+        "uniques": list(shard.uniques.holding(shard.lanes[NO_ID], shard.clock.wall())),
         "early": [[lease.run, list(lease.remaining)] for lease in shard.leases.values() if lease.early],
     }
     lanes: list[Callable[[], bytes]] = list(ledger.packed.values()) if reuse else []
@@ -92,6 +93,8 @@ def restore(ledger: Ledger, body: bytes) -> dict[bytes, Ranges]:
     elapsed = max(0.0, shard.clock.wall() - state["at"])
     for entry in state["lanes"]:
         _restore_lane(ledger, entry, elapsed)
+    for key, id, until in state.get("uniques", ()):  # missing where an earlier dqlab wrote it
+        shard.uniques.note(key, id, until)
     early: dict[bytes, Ranges] = {}
     for run, ranges in state["early"]:
         for lo, hi in ranges:

@@ -166,7 +166,7 @@ def test_orders_lie_in_logs_under_names_that_stay() -> None:
     """An older log that has another name of an order could not be opened."""
     names = [
         *("open", "seal", "pause", "resume", "drain", "cancel", "purge", "retry", "adopt", "retries", "reopen"),
-        *("drop", "forget", "halt", "why", "submitted", "flow", "judge"),
+        *("drop", "forget", "halt", "why", "submitted", "flow", "judge", "unique"),
     ]
 
     assert [each.value for each in Op] == names

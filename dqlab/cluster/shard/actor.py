@@ -166,7 +166,7 @@ class QueueActor:
         for part in parts[: asked.frames]:
             frame = Frame.decode(bytes(part))
             # Waits for room, and for earlier frames of the producer.
-            put = await self._put_frame(frame, asked.wait, function)
+            put = await self._put_frame(frame, asked, function)
             verdict = put.verdict
             if put.verdict not in (Verdict.ACCEPTED, Verdict.DUPLICATE):
                 if put.verdict is Verdict.FULL:
@@ -182,10 +182,12 @@ class QueueActor:
         await self._store.durable()
         return calls.PutAnswer(firsts, verdict, full, opened, unserved).pack()
 
-    async def _put_frame(self, frame: Frame, wait: float, function: tuple[bytes, bytes] | None) -> Put:
+    async def _put_frame(self, frame: Frame, asked: calls.PutCall, function: tuple[bytes, bytes] | None) -> Put:
         def attempt() -> Put:
             if not self._has_function(frame, function):
                 return Put(Verdict.NO_FUNCTION)
+            if asked.unique is not None:
+                return self.ledger.put_unique(frame, asked.unique, within=asked.within, delay=asked.delay)
             return self.shard.put(frame)
 
         put = attempt()
@@ -197,7 +199,7 @@ class QueueActor:
             self._puts_waiting += 1
             try:
                 self._dispatch()
-                if await self._changed.until(judged, wait):
+                if await self._changed.until(judged, asked.wait):
                     put = attempt()  # no await in between, so the verdict still holds
             finally:
                 self._puts_waiting -= 1

@@ -110,6 +110,10 @@ class PutCall(Call[PutAnswer]):
     """The run's `Open.spec`, for a shard that does not have it."""
     function: bytes | None = None
     """Name of the function that is sent with the frames."""
+    unique: bytes | None = None
+    """Of one message: what stands for it, see `Ledger.put_unique`."""
+    within: float = 0.0
+    delay: float = 0.0
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ import uuid
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -50,6 +50,7 @@ __all__ = [
     "BUFFER_MESSAGES",
     "CONFIRM_WAIT",
     "Entry",
+    "LoneSender",
     "PutSender",
     "RunSender",
     "Sender",
@@ -557,6 +558,29 @@ class PutSender(Sender):
         _, payload, ticket = self.buffer.popleft()
         self.taken_bytes += len(payload)
         return ticket
+
+
+class LoneSender(PutSender):
+    """Sends one message, once for its key, and perhaps to be leased later."""
+
+    def __init__(self, handle: Handle, key: bytes, *, within: float, delay: float, **options: Any) -> None:
+        super().__init__(handle, run=NO_ID, producer=NO_ID, **options)  # its key does what numbers do
+        self._key, self._within, self._delay = key, within, delay
+        self.existed = False
+        """Whether its key stood for a message already."""
+
+    def choose(self) -> int:
+        """Return the shard of its key."""
+        return self._key[0] % len(self.handle.refs)
+
+    def _encode(self, parcel: list[UnsentFrame]) -> tuple[calls.PutCall, Sequence[bytes]]:
+        put, parts = super()._encode(parcel)
+        return replace(put, unique=self._key, within=self._within, delay=self._delay), parts
+
+    async def _put(self, parcel: list[UnsentFrame]) -> calls.PutAnswer:
+        answer = await super()._put(parcel)
+        self.existed = answer.verdict is Verdict.DUPLICATE
+        return answer
 
 
 class RunSender(Sender):
