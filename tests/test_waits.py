@@ -110,10 +110,10 @@ class Scene:
 Call = Callable[[Scene], Any]
 
 
-def _not_rehearsed(run: Any) -> None:
+def _not_rehearsed(run: Any, ask: Callable[[Any], object] = lambda run: run.rehearsal) -> None:
     """Ask a run for a sample that it does not have."""
     with suppress(RunError):
-        _ = run.rehearsal
+        ask(run)
 
 
 def _found(sequence: Any, value: object) -> int | None:
@@ -185,6 +185,7 @@ ASKS: dict[str, Call] = {
     "Run.slowest": lambda s: s.run.slowest(1),
     "Run.debug": lambda s: s.run.debug(0),
     "Run.rehearsal": lambda s: _not_rehearsed(s.run),
+    "Run.marks": lambda s: len(s.run.marks),
     "Run.results_at": lambda s: list(s.same_run.results_at([(0, 1)])),
     "RunTable.batches_of": lambda s: list(s.table.batches_of(Shape())),
     "RunTable.columns": lambda s: s.table.columns,
@@ -265,6 +266,7 @@ ACTS: dict[str, Call] = {
     "Run.pause": lambda s: s.run.pause(),
     "Run.resume": lambda s: s.run.resume(),
     "Run.go": lambda s: s.run.go(),
+    "Run.rehearse": lambda s: _not_rehearsed(s.run, lambda run: run.rehearse()),
     "Run.limit": lambda s: s.run.limit("1k/s"),
     "Run.budget": lambda s: s.run.budget("9 eur"),
     "Run.scale": lambda s: s.run.scale(1),
@@ -285,7 +287,7 @@ ACTS: dict[str, Call] = {
 SAYS_NOTHING_TO_THE_CLUSTER = {
     "Lab": "announce dashboard embedded keep_in list_stored panel queues runs service widget",
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
-    "Run": "newer queue on_drop undecided waits_for_go widget",
+    "Run": "newer queue on_drop tried undecided waits_for_go widget",
     "PutResult": "__len__",
     "Results": "in_sink __len__",
     "ConsumerPool": "__getitem__ __len__",
@@ -301,7 +303,7 @@ CLASSES = (
 )
 ASK_NOBODY = (
     "AbsentDocument CancelledDocument DeadLetter Durability LostDocument Moment Timeline Unacked UnackedLeases "
-    "Captured Drawn Estimate Limit Means Rehearsal RunTerms SlowDocument Slowest Tried "
+    "Captured Drawn Estimate Limit Marks Means Rehearsal RunTerms SlowDocument Slowest Tried "
     "Explanation ConsumerBaseClass DummyConsumer GeneralConsumer"
 )
 """Other classes whose objects users hold: what they know was fetched before, or is in this process."""
