@@ -21,6 +21,7 @@ from dqlab.runs.judged import Marks
 from dqlab.runs.puts import PutResult
 from dqlab.runs.reading.results import Results
 from dqlab.runs.rehearsal import Estimate, Rehearsal
+from dqlab.runs.update.plan import UpdatePlan
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "reference" / "api.md"
@@ -75,6 +76,11 @@ GROUPS = [
         "Comparisons",
         "What other code would change in a run; see also `run.compare`.",
         [("found", Comparison), ("dq", [dq.close, dq.same, dq.same_words])],
+    ),
+    Group(
+        "Updates",
+        "What an input has that a run lacks: what `run.plan` returns, and `run.update` does.",
+        [("plan", UpdatePlan)],
     ),
     Group(
         "Sinks",

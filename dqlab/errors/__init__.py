@@ -743,6 +743,7 @@ class RunExists(RunError):
 
     text = "run {run!r} exists with {difference}. It was left as it is. {steps}"
     START_OVER = "Another name= keeps both; on_existing='new' cancels and drops it and starts over"
+    UPDATE = "; on_existing='update' runs what is new or has changed, once the run has ended"
     RETRY = "; on_existing='retry-failed' retries its dead documents with this code"
     """What works where only the code differs: a retry compares the documents too."""
 
@@ -752,7 +753,7 @@ class RunExists(RunError):
         # in_python: whether `steps` are lines of Python, not of `%dq`; by default those that are made here are.
         if in_python is None:
             in_python = not steps
-        steps = steps or f"{self.START_OVER}{self.RETRY * other_code}."
+        steps = steps or f"{self.START_OVER}{self.RETRY if other_code else self.UPDATE * ('documents' in difference)}."
         super().__init__(run=run, difference=difference, other_code=other_code, steps=steps, in_python=in_python)
 
 

@@ -143,6 +143,8 @@ def submit(line: Line, options: Namespace) -> Run:
         line.session.submitted(line.lab, run)
         retries = options.on_existing == "retry-failed"
         line.say(submitted(run, documents, options.over, function=options.function, retries=retries))
+        if options.on_existing == "update" and run.updated is not None:
+            line.say(str(run.updated))
         for notice in notices:
             line.say(notice)
         if run.waits_for_go:

@@ -309,8 +309,9 @@ def _submit() -> Command:
     command.add("--sink", metavar="PATH", names=Names.NEW, help=written)
     printed = "of which documents to keep what they print; default: failed, those that failed or were slow"
     command.add("--logs", choices=["failed", "all", "none"], default="failed", help=printed)
-    there = "when a run of that name exists: the same if code and documents are, start over, or retry what is dead"
-    command.add("--on-existing", choices=["attach", "new", "retry-failed"], default="attach", help=there)
+    there = "when a run of that name exists: the same if code and documents are, start over, retry what is dead, or "
+    there += "run what is new or has changed"
+    command.add("--on-existing", choices=["attach", "new", "retry-failed", "update"], default="attach", help=there)
     command.add("--watch", action="store_true", help="show it while it runs")
     return _out(command.add("-w", "--wait", action="store_true", help="return when it is done"))
 

@@ -83,7 +83,10 @@ def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: i
             f"had: %dq attach {error.run}."
         )
     else:
-        steps = "To start over with these documents: submit with --on-existing new. To keep both: another --name."
+        steps = (
+            "To run what is new or has changed, and keep the rest: submit with --on-existing update. To start over "
+            "with these documents: --on-existing new. To keep both: another --name."
+        )
     return RunExists(run=error.run, difference=error.difference, other_code=error.other_code, steps=steps)
 
 

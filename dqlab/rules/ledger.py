@@ -502,6 +502,9 @@ class Ledger:
     def _reopen(self, run: bytes, meta: dict[str, Any]) -> None:
         self.shard.reopen_lane(run, meta.get("producer", NO_ID), redo=meta.get("redo", False))
         book = self.book(run)
+        for lo, hi in meta.get("gone", ()):
+            self.shard.lapse(run, lo, hi)
+            self.shard.journal.forgot(book.results.forget(lo, hi))
         self.go_on(run, meta.setdefault("at", self.shard.clock.wall()))
         if book.record is not None:
             book.record.total = book.record.incomplete = None

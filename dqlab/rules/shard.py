@@ -106,14 +106,15 @@ class Shard:
         first, lane = self.next_id, self.lane(frame.run)
         place = self.journal.put(frame, first)  # first: if it raises, nothing has changed
         if lane.redoes:
-            self._lapse(lane, frame.ordinal, frame.ordinal + frame.count)
+            self.lapse(frame.run, frame.ordinal, frame.ordinal + frame.count)
         lane.put(frame, first, self.clock.monotonic(), place)
         self.next_id += frame.count
         self.producers.record(frame.producer, frame.run, first)
         return Put(put.verdict, first=first)
 
-    def _lapse(self, lane: Lane, lo: int, hi: int) -> None:
-        """Count the messages with these ordinals no longer, since their documents run again."""
+    def lapse(self, run: bytes, lo: int, hi: int) -> None:
+        """Count the messages with these ordinals no longer, since their documents run again or are gone."""
+        lane = self.lane(run)
         wanted = Ranges(lane.ids_of(lo, hi))
         for lease in self.leases.of_run(lane.run) if wanted else ():
             revoke(lease, wanted, self.leases, self.effects)

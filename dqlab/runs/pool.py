@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dqlab.clock import SystemClock
 from dqlab.cluster.consumer.message import Message
@@ -89,7 +89,7 @@ class ShardView:
         return self.qsize() == 0
 
 
-OnExisting = Literal["attach", "new", "retry-failed"]
+OnExisting = Literal["attach", "new", "retry-failed", "update"]
 
 
 _FOR_COROUTINES = (
@@ -271,9 +271,10 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             `copy.deepcopy(documents)`, or a generator that yields new elements.
         name : str, optional
             Default: the function's name and a number, which is always a new run.
-        on_existing : {"attach", "new", "retry-failed"}
+        on_existing : {"attach", "new", "retry-failed", "update"}
             What to do if a run of that name exists: attach to it if code and documents are the same; cancel and drop it
-            and start over; or retry its dead documents with this code.
+            and start over; retry its dead documents with this code; or run what is new or has changed in the documents
+            and keep the rest, as `Run.update` does.
         retry : int or Retry, optional
             Tries after an exception: 5 is ``dq.Retry(5)``, which also sets delays and the exceptions. Default: the
             queue's.
@@ -393,10 +394,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         self._check_open()
         _check_documents(documents)
         documents = labelled(documents)
-        if on_existing not in ("attach", "new", "retry-failed"):
-            raise BadOption(
-                option="on_existing", value=on_existing, problem="must be 'attach', 'new' or 'retry-failed'."
-            )
+        if on_existing not in get_args(OnExisting):
+            choices = "must be 'attach', 'new', 'retry-failed' or 'update'."
+            raise BadOption(option="on_existing", value=on_existing, problem=choices)
         chosen_retry = as_retry(retry)
         if consumers not in ("auto", None):
             raise BadOption(option="consumers", value=consumers, problem="must be 'auto' or None.")

@@ -73,6 +73,7 @@ from dqlab.runs.run_wait import RunWait
 from dqlab.runs.spending import Spend, spend_of
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sampling import Drawn, SampleSubmitter
+from dqlab.runs.update.plan import Again, UpdatePlan, plan_of
 from dqlab.runs.update.redoing import redo
 from dqlab.runs.waiting import Deadline
 from dqlab.stats import CodeStats, History, RunState, RunStats, Snapshot, StopReason
@@ -135,6 +136,10 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     on_drop: Callable[[Run], None] = field(default=lambda run: None, repr=False)
     beside: Callable[[Run, Code, list[Any]], Run] | None = field(default=None, repr=False)
     """Starts a run of other code over some documents, on the same queue and terms."""
+    updates: Callable[[Run, UpdatePlan, Code], None] | None = field(default=None, repr=False)
+    """Carries out a plan."""
+    updated: UpdatePlan | None = field(default=None, init=False, repr=False)
+    """What the last update from this object has done; None before one."""
     drawn: Drawn | None = field(default=None, repr=False)
     """The sample that was submitted first, if this process drew one."""
     rate: float | None = field(default=None, init=False, repr=False)
@@ -179,6 +184,77 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def resume(self) -> Self:
         """Continue after `pause`."""
         return self._order("resume")
+
+    def plan(self, documents: Iterable[Any], again: Again = ()) -> UpdatePlan:
+        """Compare an input with what this run has, and change nothing.
+
+        Parameters
+        ----------
+        documents : iterable of Document
+            What the run should have now, all of it. It is read whole.
+        again : collection, callable or "all", optional
+            Keys of documents that run again though they have not changed, as with new code: some keys, a function of a
+            key that returns whether to, or "all".
+
+        Returns
+        -------
+        UpdatePlan
+            What is new, has another version, or is gone, by key. A document that was renamed is gone, and new.
+
+        Raises
+        ------
+        RunError
+            The run has not ended, its documents have no keys, or several have the same one.
+        UsageError
+            An element is no document, or two documents have the same key.
+
+        Examples
+        --------
+        >>> print(run.plan(dq.Documents.from_glob("inbox/**")))  # doctest: +SKIP
+        run 'extract': 3,112 new, 18 changed, 4 gone; 1,995,000 kept
+        """
+        return plan_of(self, documents, self._progress(covered=True), again)
+
+    def update(self, documents: Iterable[Any] | UpdatePlan, fn: Callable[[Any], Any] | None = None) -> Self:
+        """Run what is new in an input and what has changed, drop the results of what is gone, and keep the rest.
+
+        It returns at once, as `map` does. The result of a document that has changed stays until its new one is
+        recorded; if it fails, the old one stays, and the failure is listed. An update that was cut off, as by the end
+        of its process, is completed by the next one.
+
+        Parameters
+        ----------
+        documents : iterable of Document or UpdatePlan
+            All that the run should have now, or what `plan` made of it.
+        fn : callable, optional
+            The function for new and changed documents; it is the run's newest code then. Default: the newest code,
+            where this process has mapped it or a failed document keeps it.
+
+        Raises
+        ------
+        RunError
+            As in `plan`; or the run has got other documents since the plan was made, perhaps by this very plan; or its
+            code is no longer kept anywhere. Nothing changed.
+
+        Examples
+        --------
+        >>> changed = [pair.key for pair in run.compare(parse).changed]  # doctest: +SKIP
+        >>> run.update(run.plan(papers, again=changed), fn=parse).wait()  # doctest: +SKIP
+        >>> run.update(dq.Documents.from_glob("inbox/**")).wait()  # doctest: +SKIP
+        >>> print(run.updated)  # doctest: +SKIP
+        run 'extract': 3,112 new, 18 changed, 4 gone; 1,995,000 kept
+        """
+        plan = documents if isinstance(documents, UpdatePlan) else self.plan(documents)
+        if plan.run != self.name or self.updates is None:
+            raise BadOption(option="documents", value=plan, problem=f"is a plan of run {plan.run!r}. Nothing changed.")
+        code = self._kept() if fn is None else self._new_code(fn)
+        if code is None:
+            reason = (
+                "no shard keeps the code of a run that has ended. Nothing changed. Pass it: run.update(..., fn=parse)."
+            )
+            raise RunError(run=self.name, reason=reason)
+        self.updates(self, plan, code)
+        return self
 
     def go(self) -> Self:
         """Submit the rest of a run that was rehearsed; return at once.
@@ -843,15 +919,16 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def accept(self, comparison: Comparison, redo: Redo = "none") -> int:
         """Take the code that was compared as the run's newest; return how many documents run again.
 
-        The cell with that code attaches from then on, and what is left of a run that goes on runs it. Results stay as
-        they are, and `versions` says how many each code made.
+        The cell with that code attaches from then on, and what is left of a run that goes on runs it. A result stays
+        until there is a new one, and `versions` says how many each code made.
 
         Parameters
         ----------
         comparison : Comparison
             What `compare` returned for this run.
-        redo : {"none", "failed"}
-            Which documents run again: none, or those that failed.
+        redo : {"none", "failed", "changed", "all"}
+            Which documents run again: none, those that failed, those of the sample whose result changed, or all. The
+            last two need keys, as `update` does, and a run that has ended.
 
         Raises
         ------

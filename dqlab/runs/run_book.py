@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
-from dqlab.cluster.transport.orders import Code, Drop, Open
+from dqlab.cluster.transport.orders import Code, Drop, Open, Reopen
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.sealed import blob_hash, with_options
 from dqlab.config import check_name
@@ -35,6 +35,7 @@ from dqlab.errors import (
     DqlabError,
     DqlabWarning,
     RunCancelled,
+    RunError,
     RunExists,
     RunNotFound,
 )
@@ -48,6 +49,7 @@ from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, keeping_plan, sealed_function, warn_of_scheme, warn_of_uncertain
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import CodeVersion, same_scheme
+from dqlab.runs.compare.accepting import take
 from dqlab.runs.lost import repeats
 from dqlab.runs.marks import mark, owner
 from dqlab.runs.run import Run
@@ -57,6 +59,8 @@ from dqlab.runs.submit.sampling import Drawn, SampleSubmitter, draw
 from dqlab.runs.submit.sender import Entry, RunSender
 from dqlab.runs.submit.weights import unit_of
 from dqlab.runs.terms import RunTerms
+from dqlab.runs.update.plan import UpdatePlan, plan_of
+from dqlab.runs.update.updating import UpdateSender, UpdateSubmitter
 from dqlab.user_frames import level_of_user
 
 __all__ = ["NothingFailed", "PoolLike", "RunBook"]
@@ -157,6 +161,9 @@ class RunBook:
                 self._serve(pool)
             if found is not None and on_existing != "new":
                 entry = Entry(Kind.ELEMENT, hash, blob)
+                if on_existing == "update":
+                    self._keep_current(found, elements, Code(hash, blob, code), terms.sink)
+                    return found
                 run = self._again(
                     found, fn, elements, code, version, entry, on_existing, terms.sink, rehearse, planned=bool(plan)
                 )
@@ -371,7 +378,7 @@ class RunBook:
         return run
 
     def _known_as(self, name: str, id: bytes, handle: Handle, submitter: Submitter | None = None) -> Run:
-        return Run(name, id, handle, submitter, self._dropped, self._beside)
+        return Run(name, id, handle, submitter, self._dropped, self._beside, updates=self._update)
 
     def _beside(self, run: Run, code: Code, elements: list[Any]) -> Run:
         """Start a run of other code over some documents, on the terms of a run but without its sink."""
@@ -389,6 +396,41 @@ class RunBook:
             record |= {"name": name, "codes": [code.code], "client": self._link.client.id}
             entry = Entry(Kind.ELEMENT, code.function, code.blob)
             return self._begin(pool, Open(uuid.uuid4().bytes, record, answer.retry), elements, entry)
+
+    def _keep_current(self, run: Run, elements: Iterable[Any], code: Code, sink: Sink | None) -> None:
+        """Update a run from an input that was mapped under its name."""
+        progress = run._progress(covered=True)
+        _check_sink(run.name, progress.record.sink, sink)
+        entry, record = _bringing(progress.record.options, Entry(Kind.ELEMENT, code.function, code.blob), code.code)
+        plan = plan_of(run, elements, progress)
+        self._update(run, plan, Code(entry.function, entry.blob, record))
+
+    def _update(self, run: Run, plan: UpdatePlan, code: Code) -> None:
+        """Carry out a plan, unless the run's input is another one since."""
+        pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
+        if pool is not None and pool.served:
+            self._serve(pool)
+        with self._alone(run.name), self._lock:
+            progress = run._progress(covered=True)
+            if not progress.sealed or progress.record.input.digest != plan.digest:
+                reason = "it has got other documents since the plan was made. Nothing changed. Make another one."
+                raise RunError(run=run.name, reason=reason)
+            run.updated = plan
+            if plan.empty:
+                return
+            take(run, code, progress)
+            sender = self._sender(run, Entry(Kind.ELEMENT, code.function, code.blob), progress, UpdateSender)
+            assert isinstance(sender, UpdateSender), "as it was asked for"
+            reopen = Reopen(run.id, self._link.client.id, sender.producer, redo=True, gone=list(plan.gone_at))
+            self._link.sync(run.handle.order(reopen))
+            progress = run._progress(covered=True)
+            came = [Ranges(shard.came) for shard in progress.shards]
+            sender.go_on([counts.all for counts in progress.by_shard], progress.came)
+            sender.put_back([ordinal for ordinal, _ in plan.changed], came, plan.end)
+            run.at_end = None
+            run.submitter = UpdateSubmitter(plan, sender)
+            run.submitter.start()
+        mark(self._link, "update", run.queue)
 
     def _let_go(self, handle: Handle, run: bytes, submitter: Submitter) -> None:
         """Drop a run that was not started, in the background if its shards are out of reach."""
@@ -519,10 +561,10 @@ class RunBook:
             raise copy(error)  # raising the kept error itself would add a traceback to it each time
         return run
 
-    def _sender(self, run: Run, entry: Entry, progress: Progress) -> RunSender:
+    def _sender(self, run: Run, entry: Entry, progress: Progress, kind: type[RunSender] = RunSender) -> RunSender:
         """Return what puts further documents of a run."""
         bounds = next((pool.options for pool in self._pools() if pool.name == run.queue), {})
-        return RunSender(
+        return kind(
             run.handle,
             entry,
             run=run.id,

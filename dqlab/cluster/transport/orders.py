@@ -340,7 +340,11 @@ class Reopen(RunOrder):
     producer: bytes
     redo: bool = False
     """Whether documents under ordinals that came before run again in their places."""
+    gone: Sequence[tuple[int, int]] = ()
+    """Ordinals of settled documents that count no longer, and whose results are forgotten."""
 
     def fields(self, shard: int) -> Message:
         """Return client, producer, and whether documents run again."""
-        return {"client": self.client, "producer": self.producer} | ({"redo": True} if self.redo else {})
+        own: Message = {"client": self.client, "producer": self.producer}
+        own |= {"redo": True} if self.redo else {}
+        return own | ({"gone": list(self.gone)} if self.gone else {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dqlab.cluster.statistics.lanes import done_by
 from dqlab.cluster.transport.orders import Adopt, Code, LearnCode
@@ -14,16 +14,17 @@ from dqlab.errors import BadOption, RunError, RunExists
 from dqlab.numbers import many
 from dqlab.rules.book import CodeRecord
 from dqlab.runs.compare.comparison import Comparison
+from dqlab.runs.update.plan import Again
 from dqlab.stats import CodeStats
 
 if TYPE_CHECKING:
     from dqlab.runs.run import Run
 
-__all__ = ["EQUAL", "Redo", "Version", "accept", "accept_code", "mixed", "numbered", "source_diff", "versions"]
+__all__ = ["EQUAL", "Redo", "Version", "accept", "accept_code", "mixed", "numbered", "source_diff", "take", "versions"]
 
 EQUAL = "changes no result"
 """Note of a code version that a user declared equal to the one before it."""
-Redo = Literal["failed", "none"]
+Redo = Literal["all", "changed", "failed", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ def accept(run: Run, found: Comparison, redo: Redo) -> int:
     """Take the code of a comparison for a run, as `Run.accept` describes."""
     if not isinstance(found, Comparison):
         raise BadOption(option="comparison", value=found, problem="is what run.compare(fn) returns. Nothing changed.")
-    if redo not in ("failed", "none"):
-        raise BadOption(option="redo", value=redo, problem="is 'failed' or 'none'. Nothing changed.")
+    if redo not in get_args(Redo):
+        raise BadOption(option="redo", value=redo, problem="is 'all', 'changed', 'failed' or 'none'. Nothing changed.")
     progress = run._progress()
     if found.id != run.id:
         problem = f"is of run {found.run!r}, or of an earlier one of that name; this is {run.name!r}. Nothing changed."
@@ -51,7 +52,14 @@ def accept(run: Run, found: Comparison, redo: Redo) -> int:
     if progress.record.codes[-1]["hash"] != found.newest:
         reason = "it has got other code since it was compared. Nothing changed; compare with what it has now."
         raise RunError(run=run.name, reason=reason)
-    _take(run, found.sealed, progress)
+    plan = None
+    if redo in ("all", "changed") and run.updates is not None:  # first: it may refuse the input
+        again: Again = "all" if redo == "all" else [pair.key for pair in found.changed]
+        plan = run.plan(found.documents, again)
+    take(run, found.sealed, progress)
+    if plan is not None and run.updates is not None:
+        run.updates(run, plan, found.sealed)
+        return plan.again
     return run._send_through(found.sealed) if redo == "failed" else 0
 
 
@@ -59,10 +67,10 @@ def accept_code(run: Run, fn: Callable[..., Any]) -> None:
     """Declare that other code makes the same results, as `Run.accept_code` describes."""
     run._wait.raise_other_documents()
     code = run._new_code(fn)
-    _take(run, code._replace(code={**code.code, "note": EQUAL}), run._progress())
+    take(run, code._replace(code={**code.code, "note": EQUAL}), run._progress())
 
 
-def _take(run: Run, code: Code, progress: Progress) -> None:
+def take(run: Run, code: Code, progress: Progress) -> None:
     """Record other code as the run's newest, which the rest of a run that goes on runs too."""
     if progress.record.codes[-1]["hash"] != code.code["hash"]:
         order = LearnCode if progress.complete else Adopt

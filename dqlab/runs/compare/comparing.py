@@ -28,7 +28,8 @@ from dqlab.runs.failures import DeadLetter
 from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.reading.results import InPlace, OpenedStretch
 from dqlab.runs.submit.mapping import as_mapped
-from dqlab.runs.submit.sampling import draw_among
+from dqlab.runs.submit.sampling import draw_among, draw_placed
+from dqlab.runs.update.plan import UPDATED, plan_of
 from dqlab.stats.sample import Pick
 from dqlab.texts import one_line
 from dqlab.waits import shown
@@ -166,6 +167,7 @@ def compare(
         dead,
         input=progress.record.input.digest,
         sealed=code,
+        documents=given,
     )
     old, why = _old_code(run, fn, records[-1], noise)
     repeated = _repeated(
@@ -199,7 +201,11 @@ def _drawn(
     most = math.ceil(sample * failed.size / (done.size + failed.size))
     of_failed = min(failed.size, max(most, sample // FEWEST, sample - done.size))
     sizes = [(done, min(done.size, sample - of_failed)), (failed, of_failed)]
-    samples = draw_among(elements, sizes, progress.record.input, progress.record.options)
+    if progress.record.input.digest.startswith(UPDATED):  # its documents no longer stand in the order of the input
+        plan = plan_of(run, elements, progress, again="all")
+        samples = draw_placed(plan.changed, sizes) if plan.again and plan.only_again else None
+    else:
+        samples = draw_among(elements, sizes, progress.record.input, progress.record.options)
     if samples is None:
         raise RunExists(run=run.name, difference="other documents")
     picks = [(pick, failed) for failed, drawn in enumerate(samples) for pick in drawn.picks]

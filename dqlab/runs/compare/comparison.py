@@ -140,6 +140,8 @@ class Comparison:
     """Digest of the input that the sample was drawn from."""
     sealed: Code | None = field(default=None, repr=False)
     """The new code, as it ran."""
+    documents: Any = field(default=None, repr=False)
+    """The input that the sample was drawn from."""
 
     @property
     def total(self) -> int:

@@ -633,15 +633,37 @@ class Results(Values, StaysHere, SuggestsAttributes):
         """Return the ordinals of the results that a code version made, as half-open ranges."""
         if self.code == code:
             return self._ranges
-        found, at = Ranges(), 0
+        found = Ranges()
+        for each, _ in self._settlements():
+            if each.made and each.made.code == code:
+                for piece in each.pieces:
+                    found.add(piece.ordinal, piece.ordinal + piece.n)
+        return [span for lo, hi in self._ranges for span in found.within(lo, hi)]
+
+    def identities(self) -> Iterator[tuple[int, str | None, str, str]]:
+        """Yield (ordinal, key, version, code) of each result, "" for what was not recorded, and open no value."""
+        covered = Ranges(self._ranges)
+        for each, (lo, hi) in self._settlements():
+            versions: Iterable[str] = repeat("", each.count)
+            if each.made is not None:
+                versions = chain.from_iterable(repeat(version, n) for version, n in each.made.versions(0, each.count))
+            code = (each.made.code if each.made is not None else "") or self.code or ""
+            keys: Iterable[str | None] = each.keys() or repeat(None, each.count)
+            for ordinal, key, version in zip(each.ordinals(), keys, versions, strict=True):
+                if lo <= ordinal < hi and ordinal in covered:
+                    yield ordinal, key, version, code
+
+    def _settlements(self) -> Iterator[tuple[Settlement, tuple[int, int]]]:
+        """Yield what holds the results, and which ordinals are whole so far: later ones come again."""
+        at = 0
         while at < len(self):
             stop = min(len(self), at + READ_VALUES)
             with reading(self.name, self._handle):
                 page = _decoded(self._handle.link.sync(self._ask(at, stop)))
-            for piece in [piece for each in page if each.made and each.made.code == code for piece in each.pieces]:
-                found.add(piece.ordinal, piece.ordinal + piece.n)
-            at = max(at + 1, self._reached(page, at, stop))
-        return [span for lo, hi in self._ranges for span in found.within(lo, hi)]
+            reached = max(at + 1, self._reached(page, at, stop))
+            whole = self._ordinal(at), self._ordinal(reached - 1) + 1
+            yield from ((each, whole) for each in page)
+            at = reached
 
     def single(self, ordinals: Sequence[int]) -> Iterator[OpenedStretch]:
         """Yield the results at a few ordinals of many, with a call for each: a page would have all between them."""

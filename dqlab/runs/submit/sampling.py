@@ -29,7 +29,7 @@ from dqlab.runs.submit.weights import unit_of, weigher
 from dqlab.stats.sample import Draw, Pick, Sample
 from dqlab.waits import shown
 
-__all__ = ["Drawn", "OtherInput", "SampleSubmitter", "checked", "draw", "draw_among"]
+__all__ = ["Drawn", "OtherInput", "SampleSubmitter", "checked", "draw", "draw_among", "draw_placed"]
 
 SAID_EVERY = 10_000
 """Documents between two reports of how many were listed."""
@@ -142,6 +142,16 @@ def checked(
         yield at, element, group
     if count < max(known):
         raise OtherInput
+
+
+def draw_placed(placed: Iterable[tuple[int, Any]], strata: Sequence[tuple[Ranges, int]]) -> list[Sample]:
+    """Draw so many documents of each set of ordinals, from documents with their ordinals."""
+    drawings = [Draw(n) for _, n in strata]
+    for at, element in placed:
+        for drawing, (ordinals, _) in zip(drawings, strata, strict=True):
+            if at in ordinals and drawing.offer(1, None):
+                drawing.keep((at, element), "", None)
+    return [_placed(drawing.sample(drawing.count)) for drawing in drawings]
 
 
 def _placed(sample: Sample) -> Sample:

@@ -7,7 +7,7 @@ same.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport import calls, orders, queue_calls
@@ -25,6 +25,7 @@ from dqlab.runs.marks import mark
 from dqlab.runs.submit.mapping import Submitter, as_mapped
 from dqlab.runs.submit.sampling import OtherInput, checked
 from dqlab.runs.submit.sender import Entry, RunSender, UnsentFrame
+from dqlab.runs.update.plan import UPDATED, plan_of
 
 if TYPE_CHECKING:
     from dqlab.runs.run import Run
@@ -45,11 +46,11 @@ def redo(run: Run, fn: Callable[..., Any] | None, keys: Collection[Any] | None, 
         why = "is not known in this process" if given is None else "can be read only once"
         steps = "Pass the same documents, a list or dq.Documents, as documents="
         raise RunError(run=run.name, reason=f"its input {why}. {steps}. Nothing was run.")
-    record, wanted, found = progress.record, None if keys is None else set(keys), set[Any]()
+    wanted, found = None if keys is None else set(keys), set[Any]()
     here = Ranges(span for shard in progress.shards for span in shard.covered)
     chosen = []
     try:
-        for at, element, _ in checked(given, record.input, record.options):
+        for at, element in _placed(run, given, progress):
             key = key_of(element, at)
             if at in here and (wanted is None or key in wanted):
                 chosen.append((at, element))
@@ -64,6 +65,18 @@ def redo(run: Run, fn: Callable[..., Any] | None, keys: Collection[Any] | None, 
     code = run._new_code(fn) if fn is not None else run.handle.link.sync(queue_calls.newest_code(run.handle, run.id))
     redo_these(run, chosen, code)
     return len(chosen)
+
+
+def _placed(run: Run, given: Iterable[Any], progress: Progress) -> Iterator[tuple[int, Any]]:
+    """Yield the documents of a run with their ordinals, or raise `OtherInput`."""
+    record = progress.record
+    if not record.input.digest.startswith(UPDATED):
+        yield from ((at, element) for at, element, _ in checked(given, record.input, record.options))
+        return
+    plan = plan_of(run, given, progress, again="all")  # they no longer stand in the order of the input
+    if not plan.only_again:
+        raise OtherInput
+    yield from plan.changed
 
 
 def redo_these(run: Run, chosen: Chosen, code: Code) -> None:

@@ -1,0 +1,199 @@
+"""A run that is kept current has what a new run over the same documents would have, and runs only the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import BadOption, RunError, RunExists, UsageError
+from dqlab.testing import Tally
+
+NOTHING = dq.Retry(0)
+pytestmark = pytest.mark.filterwarnings("ignore:.*failed. run.failures:dqlab.errors.DqlabWarning")
+
+
+class Folder:
+    """Files that come, change and go, and a function that counts what it runs."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.tally, self.written = place / "in", Tally(place), 0
+        self.place.mkdir()
+
+    def write(self, *names: str, text: str = "") -> None:
+        for name in names:
+            self.written += 1
+            (self.place / name).write_text(text or f"{name} {self.written}" + "." * self.written)
+
+    @property
+    def documents(self) -> dq.Documents:
+        return dq.Documents.from_glob(f"{self.place}/*.txt")
+
+    @property
+    def texts(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in self.place.iterdir()}
+
+    @property
+    def function(self) -> Callable[[dq.Document], dict[str, str]]:
+        tally = self.tally
+
+        def read(document: dq.Document) -> dict[str, str]:
+            tally.add(document.key)
+            if "bad" in document.text():
+                raise ValueError(document.key)
+            return {"text": document.text()}
+
+        return read
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    folder = Folder(tmp_path)
+    folder.write(*(f"{number:03}.txt" for number in range(40)))
+    return folder
+
+
+@pytest.fixture(params=[False, True], ids=["in the queue", "in a sink"])
+def start(
+    request: pytest.FixtureRequest, queue: dq.QueuePool, queue_name: str, folder: Folder, tmp_path: Path
+) -> Callable[..., dq.Run]:
+    sink = {"sink": tmp_path / "rows"} if request.param else {}
+
+    def start(**options: Any) -> dq.Run:
+        options = {"name": queue_name, "retry": NOTHING} | sink | options
+        return queue.map(options.pop("fn", folder.function), folder.documents, **options)
+
+    return start
+
+
+def texts_of(run: dq.Run) -> dict[str, str]:
+    return {key: value["text"] for key, value in run.results(errors="skip").items()}
+
+
+def test_an_updated_run_has_what_a_new_one_would_have_and_runs_only_the_difference(
+    start: Callable[..., dq.Run], folder: Folder
+) -> None:
+    """Over several days of files that come, change, fail and go; the oracle is the folder itself."""
+    random, run = Random(5), start().wait()
+    for _ in range(4):
+        before, seen = folder.texts, len(folder.tally.seen())
+        for name in random.sample(sorted(before), 3):
+            (folder.place / name).unlink()
+        folder.write(*random.sample(sorted(folder.texts), 4), *(f"{random.random():.6f}.txt" for _ in range(5)))
+        differ = {name for name, text in folder.texts.items() if before.get(name) != text}
+
+        run = start(on_existing="update").wait()
+
+        assert run.updated is not None
+        assert (run.updated.gone, len(run.updated.new) + len(run.updated.changed)) == (3, len(differ))
+        assert sorted(folder.tally.seen()[seen:]) == sorted(differ)
+        assert texts_of(run) == folder.texts
+        assert run.counts["acked"] == sum(run.counts.values()) == len(folder.texts)
+        assert sorted(run.results().to_frame().index) == sorted(folder.texts)
+    assert run.plan(folder.documents).empty
+
+
+def test_a_document_whose_new_version_fails_keeps_its_old_result_until_one_works(
+    start: Callable[..., dq.Run], folder: Folder
+) -> None:
+    """The failure is listed meanwhile, and nothing is counted twice."""
+    start().wait()
+    old = folder.texts["007.txt"]
+    folder.write("007.txt", text="bad")
+    run = start(on_existing="update").wait()
+    assert (texts_of(run)["007.txt"], [letter.key for letter in run.failures()]) == (old, ["007.txt"])
+    assert (run.counts["acked"], run.counts["dead"]) == (39, 1)
+
+    folder.write("007.txt", text="good again")
+    run = start(on_existing="update").wait()
+    assert texts_of(run) == folder.texts
+    assert (run.counts["acked"], sum(run.counts.values())) == (40, 40)
+
+
+def test_what_is_asked_for_runs_again_with_new_code_and_versions_add_up(
+    start: Callable[..., dq.Run], folder: Folder
+) -> None:
+    run = start().wait()
+
+    def longer(document: dq.Document) -> dict[str, str]:
+        return {"text": document.text() + "!"}
+
+    run.update(run.plan(folder.documents, again=["003.txt", "005.txt"]), fn=longer).wait()
+
+    assert {key for key, text in texts_of(run).items() if text.endswith("!")} == {"003.txt", "005.txt"}
+    assert [version.results for version in run.versions] == [38, 2]
+    run.update(run.plan(folder.documents, again="all"), fn=longer).wait()
+    assert all(text.endswith("!") for text in texts_of(run).values())
+    assert [version.results for version in run.versions] == [0, 40]
+
+
+def test_a_plan_is_carried_out_once(start: Callable[..., dq.Run], folder: Folder) -> None:
+    """Its second time would put its documents twice."""
+    run = start().wait()
+    folder.write("new.txt")
+    plan = run.plan(folder.documents)
+    run.update(plan, fn=folder.function).wait()
+
+    with pytest.raises(RunError, match="other documents since the plan was made"):
+        run.update(plan, fn=folder.function)
+    assert texts_of(run) == folder.texts
+    with pytest.raises(RunExists, match="other documents"):  # it is no longer the input that was mapped
+        start(on_existing="attach")
+
+
+def test_what_cannot_be_compared_is_refused_and_nothing_changes(
+    queue: dq.QueuePool, queue_name: str, folder: Folder
+) -> None:
+    run = queue.map(folder.function, folder.documents, name=queue_name).wait()
+    twice = [*folder.documents, *folder.documents[:1]]
+    numbers = queue.map(len, ["a", "bb"], name=f"{queue_name}-numbers").wait()
+    other = numbers.results_now()
+    for wrong, error, said in (
+        (lambda: run.plan(["a"]), UsageError, "element 0 is 'str'"),
+        (lambda: run.plan(twice), UsageError, "two documents have the key '000.txt'"),
+        (lambda: numbers.plan(folder.documents), RunError, "no keys"),
+        (lambda: numbers.update(run.plan(folder.documents), fn=len), BadOption, "is a plan of run"),
+        (lambda: queue.map(len, [], name=queue_name, on_existing="renew"), BadOption, "'update'"),
+    ):
+        with pytest.raises(error, match=said):
+            wrong()
+    assert (list(other), texts_of(run)) == ([1, 2], folder.texts)
+
+
+def test_after_an_update_other_code_is_compared_and_what_it_changes_runs_again(
+    start: Callable[..., dq.Run], folder: Folder
+) -> None:
+    """The whole loop; the second comparison finds nothing left to change."""
+    start().wait()
+    folder.write("001.txt", "new.txt")
+    (folder.place / "002.txt").unlink()
+    run = start(on_existing="update").wait()
+
+    def shorter(document: dq.Document) -> dict[str, str]:
+        text = document.text()
+        return {"text": text.upper() if document.key < "010" else text}
+
+    found = run.compare(shorter, sample=100)
+    assert {pair.key for pair in found.changed} == {f"{n:03}.txt" for n in range(10) if n != 2}
+    assert run.accept(found, redo="changed") == 9
+    run.wait()
+    assert texts_of(run) == {key: text.upper() if key < "010" else text for key, text in folder.texts.items()}
+    assert not run.compare(shorter, sample=100).changed
+    assert [version.results for version in run.versions] == [31, 9]
+
+
+def test_after_an_update_chosen_documents_run_again(start: Callable[..., dq.Run], folder: Folder) -> None:
+    """The documents no longer stand in the order of the input."""
+    start().wait()
+    folder.write("0.txt")
+    run = start(on_existing="update").wait()
+
+    assert run.redo(lambda document: {"text": document.key}, ["0.txt", "039.txt"], documents=folder.documents) == 2
+    assert texts_of(run.wait()) == folder.texts | {key: key for key in ("0.txt", "039.txt")}
+    folder.write("1.txt")
+    with pytest.raises(RunExists, match="other documents"):
+        run.redo(folder.function, documents=folder.documents)
