@@ -40,6 +40,7 @@ from dqlab.datasets.rows import Shape
 from dqlab.datasets.table import RunTable
 from dqlab.errors import (
     ActorGone,
+    BadOption,
     CallTimeout,
     ConnectFailed,
     DqlabError,
@@ -50,6 +51,7 @@ from dqlab.errors import (
     StoreFailed,
     rendering,
 )
+from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.consumer_pool import Consumer
 from dqlab.runs.failures import Failures
 from dqlab.runs.pool import ShardView
@@ -111,9 +113,14 @@ Call = Callable[[Scene], Any]
 
 
 def _not_rehearsed(run: Any, ask: Callable[[Any], object] = lambda run: run.rehearsal) -> None:
-    """Ask a run for a sample that it does not have."""
-    with suppress(RunError):
+    """Ask a run for a sample that it does not have, or for what its documents cannot give."""
+    with suppress(RunError, BadOption):
         ask(run)
+
+
+def _compared(run: Any) -> Comparison:
+    """Return a comparison with a run that has no code to take."""
+    return Comparison(run.name, run.id, "", (1,), 2, 0, 0, 0)
 
 
 def _found(sequence: Any, value: object) -> int | None:
@@ -186,6 +193,9 @@ ASKS: dict[str, Call] = {
     "Run.debug": lambda s: s.run.debug(0),
     "Run.rehearsal": lambda s: _not_rehearsed(s.run),
     "Run.marks": lambda s: len(s.run.marks),
+    "Run.plan": lambda s: _not_rehearsed(s.run, lambda run: run.plan([])),
+    "Run.spend": lambda s: s.run.spend(),
+    "Run.diff": lambda s: _not_rehearsed(s.run, lambda run: run.diff(1, 1)),
     "Run.results_at": lambda s: list(s.same_run.results_at([(0, 1)])),
     "RunTable.batches_of": lambda s: list(s.table.batches_of(Shape())),
     "RunTable.columns": lambda s: s.table.columns,
@@ -207,6 +217,9 @@ ASKS: dict[str, Call] = {
     "Results.count": lambda s: s.results.count(1),
     "Results.index": lambda s: _found(s.results, 1),
     "Results.items": lambda s: list(s.results.items()),
+    "Results.identities": lambda s: list(s.results.identities()),
+    "Results.ordinals_of": lambda s: s.results.ordinals_of("none"),
+    "Results.single": lambda s: list(s.results.single([3])),
     "Results.references": lambda s: list(s.results.references()),
     "Results.keys": lambda s: list(s.results.keys()),
     "Results.replaced_keys": lambda s: list(s.results.replaced_keys()),
@@ -267,6 +280,13 @@ ACTS: dict[str, Call] = {
     "Run.resume": lambda s: s.run.resume(),
     "Run.go": lambda s: s.run.go(),
     "Run.rehearse": lambda s: _not_rehearsed(s.run, lambda run: run.rehearse()),
+    "Run.update": lambda s: _not_rehearsed(s.run, lambda run: run.update([])),
+    "Run.compare": lambda s: _not_rehearsed(s.run, lambda run: run.compare(abs)),
+    "Run.redo": lambda s: _not_rehearsed(s.run, lambda run: run.redo(keys=["none"])),
+    "Run.accept": lambda s: _not_rehearsed(s.run, lambda run: run.accept(_compared(run))),
+    "Run.accept_code": lambda s: s.run.accept_code(abs),
+    "Run.weight": lambda s: s.run.weight(2),
+    "Run.priority": lambda s: s.run.priority(1),
     "Run.limit": lambda s: s.run.limit("1k/s"),
     "Run.budget": lambda s: s.run.budget("9 eur"),
     "Run.scale": lambda s: s.run.scale(1),
@@ -303,6 +323,7 @@ CLASSES = (
 )
 ASK_NOBODY = (
     "AbsentDocument CancelledDocument DeadLetter Durability LostDocument Moment Timeline Unacked UnackedLeases "
+    "Became Compared Comparison Spend UpdatePlan Version "
     "Captured Drawn Estimate Limit Marks Means Rehearsal RunTerms SlowDocument Slowest Tried "
     "Explanation ConsumerBaseClass DummyConsumer GeneralConsumer"
 )
@@ -311,13 +332,17 @@ NOT_HELD = (
     "RunBook PoolLike Claim Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
     "Labels OpenedStretch Streams Session StaysHere Digest Submitter Entry PutSender "
     "RunSender Sender Ticket UnsentFrame Deadline Standstill HasWidget Changed RunTables RunWait FrameRows "
-    "ResultRows SampleSubmitter TypedCodes"
+    "ResultRows SampleSubmitter TypedCodes LoneSender UpdateSender UpdateSubmitter"
 )
 """Classes that users do not hold."""
 FUNCTIONS = {
     "connect": "test_connecting_without_an_answer_ends, test_interrupt_ends_connecting, and tests/test_connecting.py",
     "cancelled": "reads a flag of its own process",
     "explain": "looks at a function of its own process",
+    "close": "compares two values",
+    "same": "compares two values",
+    "same_words": "compares two values",
+    "later_from": "reads an answer",
     "map": "`Lab.map` of an open lab, or of one that `connect` opens",
     "once": "calls a function in its own process",
     "spend": "notes an amount in its own process",
