@@ -70,7 +70,7 @@ GROUPS = [
     Group(
         "Rehearsals",
         "What a sample of a run says about all of it; see also `rehearse` of `map`, and `run.go`.",
-        [("run.rehearsal", Rehearsal), ("found", Estimate), ("run.marks", Marks)],
+        [("rehearsal", Rehearsal), ("estimate", Estimate), ("marks", Marks)],
     ),
     Group(
         "Comparisons",
