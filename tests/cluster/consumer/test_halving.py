@@ -70,7 +70,8 @@ def test_each_message_of_a_batch_gets_one_outcome_as_in_a_plain_loop(
     assert play.outcomes.keys() == set(range(total))
     if not play.stopped:  # else so many in a row raised the same alone, which the next test is about
         assert play.outcomes == by_a_loop(total, poison)
-    assert len(play.calls) <= 3 * total / min(size, largest) + len(poison) * (2 * min(size, total).bit_length() + 8) + 3
+    # Halving a batch that is too large to one that fits makes up to four calls for each of these.
+    assert len(play.calls) <= 4 * total / min(size, largest) + len(poison) * (2 * min(size, total).bit_length() + 8) + 3
 
 
 @pytest.mark.parametrize("size", [4, 64])
