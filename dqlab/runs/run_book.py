@@ -61,7 +61,9 @@ from dqlab.runs.submit.weights import unit_of
 from dqlab.runs.terms import RunTerms
 from dqlab.runs.update.plan import UpdatePlan, plan_of
 from dqlab.runs.update.updating import UpdateSender, UpdateSubmitter
+from dqlab.runs.waiting import Deadline
 from dqlab.user_frames import level_of_user
+from dqlab.waits import shown
 
 __all__ = ["NothingFailed", "PoolLike", "RunBook"]
 
@@ -150,6 +152,11 @@ class RunBook:
         }
         if name is not None:
             check_name(name, kind="run")
+        if name is not None and on_existing == "update" and (found := self.find(name)) is not None:
+            if serve:
+                self._serve(pool)
+            self._keep_current(found, elements, Code(hash, blob, code), terms.sink)
+            return found
         drawn: Drawn | None = None
         if rehearse and (name is None or on_existing == "new" or self.find(name) is None):
             # Before the lock, too: it reads the whole input.
@@ -161,9 +168,6 @@ class RunBook:
                 self._serve(pool)
             if found is not None and on_existing != "new":
                 entry = Entry(Kind.ELEMENT, hash, blob)
-                if on_existing == "update":
-                    self._keep_current(found, elements, Code(hash, blob, code), terms.sink)
-                    return found
                 run = self._again(
                     found, fn, elements, code, version, entry, on_existing, terms.sink, rehearse, planned=bool(plan)
                 )
@@ -398,8 +402,14 @@ class RunBook:
             return self._begin(pool, Open(uuid.uuid4().bytes, record, answer.retry), elements, entry)
 
     def _keep_current(self, run: Run, elements: Iterable[Any], code: Code, sink: Sink | None) -> None:
-        """Update a run from an input that was mapped under its name."""
+        """Update a run from an input that was mapped under its name, after the end of what it still does."""
         progress = run._progress(covered=True)
+        if not (progress.sealed or self._submits(run.id)):
+            progress = self._cut_off(run, progress)
+        if progress.counts.left or not progress.sealed:  # as where an update was cut off
+            with run._wait.interruptible(), shown(run):
+                run._wait.settled(Deadline(None), lambda progress: None)
+            progress = run._progress(covered=True)
         _check_sink(run.name, progress.record.sink, sink)
         entry, record = _bringing(progress.record.options, Entry(Kind.ELEMENT, code.function, code.blob), code.code)
         plan = plan_of(run, elements, progress)
