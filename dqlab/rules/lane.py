@@ -537,6 +537,7 @@ class Lane:
         elif old is State.DELAYED:
             for id in range(lo, hi):
                 self._delayed().remove(self.trouble[id].due << ID_BITS | id)
+                self.trouble[id].due = 0  # or a checkpoint has another delay of it each time
 
     def _enter(self, new: State, lo: int, hi: int, *, suspect: bool, due: int) -> None:
         if new is State.READY:

@@ -141,6 +141,7 @@ class Ledger:
             self.shard.journal.function(hash, blob)
             self.functions[hash] = blob
         self.shard.lane(run).functions.came(hash)
+        self.shard.activity.touch(run)
         self._names_now(run, self.book(run).named_functions())  # even if only until the next look
 
     def forget_unnamed(self, hash: bytes) -> None:
