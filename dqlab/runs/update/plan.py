@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dqlab.cluster.transport.progress import Progress
-from dqlab.documents import Document
+from dqlab.documents import Document, label_of
 from dqlab.errors import RunError, UsageError
 from dqlab.numbers import few_of, many
 from dqlab.rules.ranges import Ranges
@@ -132,7 +132,7 @@ def plan_of(run: Run, elements: Iterable[Any], progress: Progress, again: Again 
                 reason = f"two documents have the key {key!r}: which of them the run has cannot be known."
                 raise UsageError(reason=f"{reason} Nothing changed. Give them keys of their own, as with key=.")
             listed.add(key)
-            before = known.get(key) or dead.get(key)
+            before = dead.get(key) or known.get(key)  # the version that failed is the newer one
             if before is None:
                 new.append(element)
             elif before[1] and element.version and before[1] != element.version:
@@ -140,7 +140,7 @@ def plan_of(run: Run, elements: Iterable[Any], progress: Progress, again: Again 
             elif chosen(key):
                 changed.append((before[0], element))
                 repeated += 1
-            elif key not in known:
+            elif key in dead:
                 failed += 1
             elif before[1] and element.version:
                 kept[made[before[0]]] += 1
@@ -185,7 +185,7 @@ def _known_of(run: Run) -> tuple[dict[str, tuple[int, str]], dict[int, str]]:
         if key is None:
             reason = "its documents have no keys, so an input cannot be compared with them. Nothing changed."
             raise RunError(run=run.name, reason=f"{reason} Map dq.Documents under another name.")
-        if key in known:
+        if (key := str(label_of(key))) in known:
             twice.append(key)
         known[key], made[ordinal] = (ordinal, version), code
     if twice:

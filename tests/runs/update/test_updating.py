@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -107,6 +108,8 @@ def test_a_document_whose_new_version_fails_keeps_its_old_result_until_one_works
     run = start(on_existing="update").wait()
     assert (texts_of(run)["007.txt"], [letter.key for letter in run.failures()]) == (old, ["007.txt"])
     assert (run.counts["acked"], run.counts["dead"]) == (39, 1)
+    plan = run.plan(folder.documents)
+    assert (plan.empty, plan.kept, plan.failed) == (True, 39, 1)
 
     folder.write("007.txt", text="good again")
     run = start(on_existing="update").wait()
@@ -129,6 +132,23 @@ def test_what_is_asked_for_runs_again_with_new_code_and_versions_add_up(
     run.update(run.plan(folder.documents, again="all"), fn=longer).wait()
     assert all(text.endswith("!") for text in texts_of(run).values())
     assert [version.results for version in run.versions] == [0, 40]
+
+
+@pytest.mark.parametrize("as_key", [int, str])
+def test_rows_are_compared_by_keys_of_any_type(
+    queue: dq.QueuePool, queue_name: str, tmp_path: Path, as_key: Callable[[int], Any]
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+
+    def documents(numbers: range) -> dq.Documents:
+        rows.write_text("".join(json.dumps({"id": as_key(number)}) + "\n" for number in numbers))
+        return dq.Documents.from_jsonl(rows, key="id")
+
+    run = queue.map(lambda row: row["id"], documents(range(10)), name=queue_name).wait()
+    assert run.plan(documents(range(10)), again=[as_key(3)]).again == 1
+    plan = run.plan(documents(range(2, 13)))
+    assert (len(plan.new), plan.gone) == (3, 2)
+    assert set(run.update(plan).wait().results()) == {as_key(number) for number in range(2, 13)}
 
 
 def test_a_plan_is_carried_out_once(start: Callable[..., dq.Run], folder: Folder) -> None:
