@@ -161,7 +161,8 @@ def test_function_that_reads_what_is_connected_is_refused_at_once(lab: dq.Lab, q
     with pytest.raises(NotPicklable, match=r"global V used by f.*Build such objects .* inside the function"):
         queue.map(function, [1])
     assert "cannot be sent" in repr(dq.explain(function))
-    assert time.process_time() - started < 5  # it is well below one second
+    # Well below one second for what is ours; a client of Dask has all that earlier tests left here behind it.
+    assert time.process_time() - started < (12 if what == "client" else 5)
 
 
 def test_new_modules_of_the_list_exist() -> None:
