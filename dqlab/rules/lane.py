@@ -101,8 +101,9 @@ class Lane:
         self.revived = [0, 0]
         # Acked and cancelled messages that count no longer, since their documents run again.
         self.lapsed = self.lapsed_cancelled = 0
-        # A document that is put under an ordinal which came before runs again in its place, until the lane is sealed.
-        self.redoes = False
+        # While documents under ordinals that came before run again in their places, until the lane is sealed: the
+        # ordinals of which messages may be stored.
+        self.redoes: Ranges | None = None
         self.paused = False  # nothing is leased from it; puts are accepted
         # What holds its messages back; None: nothing ever has. In memory only, but for the terms in a run's record.
         self.flow: Flow | None = None
@@ -246,8 +247,11 @@ class Lane:
     def put_row(self, row: Row, weights: Sequence[int] | None = None) -> None:
         """Store a frame by its row."""
         self.activity.note(self)
-        if self.redoes:  # in a replay, which has no leases; else `Shard.put` has done it
-            self.lapse(row.ordinal, row.ordinal + row.n)
+        if self.redoes is not None:
+            self.lapse(
+                row.ordinal, row.ordinal + row.n
+            )  # in a replay, which has no leases; else `Shard.put` has done it
+            self.redoes.add(row.ordinal, row.ordinal + row.n)
         self.batches.add(row, weights)
         if self.run != NO_ID:
             self.came.add(row.ordinal, row.ordinal + row.n)
@@ -265,7 +269,7 @@ class Lane:
 
     def put_rows(self, rows: Sequence[Row]) -> None:
         """Store one or more frames without weights, in ascending order of ids."""
-        if self.sealed or self.batches.end > rows[0].first or self.redoes:
+        if self.sealed or self.batches.end > rows[0].first or self.redoes is not None:
             for row in rows:
                 self.put_row(row)
             return
@@ -277,10 +281,17 @@ class Lane:
         self.counts[State.READY] += sum(count)
         self.adopt_rows(columns, put_at_shift=0)
 
+    def redo(self, *, again: bool = True) -> None:
+        """Begin to take documents under ordinals that came before in their places, or end that."""
+        stored = ((batch.ordinal, batch.ordinal + len(batch.states)) for batch in self.batches)
+        self.redoes = Ranges(stored) if again else None
+
     def ids_of(self, lo: int, hi: int) -> list[tuple[int, int]]:
         """Return the ids of stored messages that have ordinals in ``[lo, hi)``."""
-        found = []
-        for batch in self.batches if self.alive or self.dead else ():
+        found: list[tuple[int, int]] = []
+        if self.redoes is not None and not self.redoes.overlap(lo, hi):  # nearly always: else each put looks at all
+            return found
+        for batch in self.batches:
             a, b = max(lo, batch.ordinal), min(hi, batch.ordinal + len(batch.states))
             if a < b:
                 found.append((a - batch.ordinal + batch.first, b - batch.ordinal + batch.first))

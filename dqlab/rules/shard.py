@@ -105,7 +105,7 @@ class Shard:
             return put
         first, lane = self.next_id, self.lane(frame.run)
         place = self.journal.put(frame, first)  # first: if it raises, nothing has changed
-        if lane.redoes:
+        if lane.redoes is not None:
             self.lapse(frame.run, frame.ordinal, frame.ordinal + frame.count)
         lane.put(frame, first, self.clock.monotonic(), place)
         self.next_id += frame.count
@@ -431,7 +431,8 @@ class Shard:
     def seal_lane(self, run: bytes, total: int) -> None:
         """Refuse further puts, since `total` messages of the run were put here."""
         lane = self.lane(run)
-        lane.total, lane.redoes = total, False
+        lane.total = total
+        lane.redo(again=False)
         # Messages that are missing from the total are lost, as when an earlier epoch confirmed them and left no log.
         lane.counts[State.LOST] = max(0, total - (sum(lane.counts) - lane.counts[State.LOST]))
         self.activity.touch(run)
@@ -439,7 +440,8 @@ class Shard:
     def reopen_lane(self, run: bytes, producer: bytes = NO_ID, *, redo: bool = False) -> None:
         """Accept puts again, of this producer alone: the input was cut off and continues, or documents run again."""
         lane = self.lane(run)
-        lane.total, lane.producer, lane.redoes = None, producer, redo
+        lane.total, lane.producer = None, producer
+        lane.redo(again=redo)
         self.activity.touch(run)
 
     def drop_lane(self, run: bytes) -> None:

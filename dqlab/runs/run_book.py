@@ -59,7 +59,7 @@ from dqlab.runs.submit.sampling import Drawn, SampleSubmitter, draw
 from dqlab.runs.submit.sender import Entry, RunSender
 from dqlab.runs.submit.weights import unit_of
 from dqlab.runs.terms import RunTerms
-from dqlab.runs.update.plan import UpdatePlan, plan_of
+from dqlab.runs.update.plan import UPDATED, UpdatePlan, plan_of
 from dqlab.runs.update.updating import UpdateSender, UpdateSubmitter
 from dqlab.runs.waiting import Deadline
 from dqlab.user_frames import level_of_user
@@ -434,11 +434,10 @@ class RunBook:
             reopen = Reopen(run.id, self._link.client.id, sender.producer, redo=True, gone=list(plan.gone_at))
             self._link.sync(run.handle.order(reopen))
             progress = run._progress(covered=True)
-            came = [Ranges(shard.came) for shard in progress.shards]
-            sender.go_on([counts.all for counts in progress.by_shard], progress.came)
-            sender.put_back([ordinal for ordinal, _ in plan.changed], came, plan.end)
+            sender.put_back(progress, [ordinal for ordinal, _ in plan.changed])
+            documents = [*(document for _, document in plan.changed), *plan.new]
             run.at_end = None
-            run.submitter = UpdateSubmitter(plan, sender)
+            run.submitter = UpdateSubmitter(run.name, plan.input, documents, sender, f"{UPDATED}{uuid.uuid4().hex}")
             run.submitter.start()
         mark(self._link, "update", run.queue)
 

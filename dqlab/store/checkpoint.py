@@ -164,7 +164,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
         "replaced": None if lane.replaced is None else sorted(lane.replaced),
         "functions": lane.functions.to_list(),
         "acked_by": list(lane.acked_by.items()),
-        "lapsed": [lane.lapsed, lane.lapsed_cancelled, lane.redoes],
+        "lapsed": [lane.lapsed, lane.lapsed_cancelled, lane.redoes is not None],
     }
     wall = clock.wall() - clock.monotonic()
     pack_book = None if book is None else _freeze_book(book, reuse=reuse)
@@ -219,7 +219,8 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
         lane.functions.assume(ledger.functions)
     lane.acked_by = dict(entry.get("acked_by", ()))  # missing where an earlier dqlab wrote it
     lapsed = entry.get("lapsed", (0, 0, False))  # missing where an earlier dqlab wrote it
-    lane.lapsed, lane.lapsed_cancelled, lane.redoes = lapsed
+    lane.lapsed, lane.lapsed_cancelled, again = lapsed
+    lane.redo(again=again)
     # After the batches, which put all that is ready into `ready`.
     for lo, hi in _pairs(entry["suspects"]):
         lane.ready.discard(lo, hi)

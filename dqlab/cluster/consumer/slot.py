@@ -503,7 +503,7 @@ class Slot:
         blob = blobs.get(chunk.frames[0].function)
         if blob is not None and "process" in (settings := settings_in(blob)):  # a retry has given its own
             chunk.lease = replace(chunk.lease, process=settings["process"])
-        # Not before the time of the other run is over, of which messages are in hand too.
+        # Not before the other run has had its time: the slot holds messages of it too.
         stays, until = self._stays
         if blob is not None and stays != chunk.run and (now := time.monotonic()) >= until:
             has_device = self._equipment.devices and chunk.lease.process is not None

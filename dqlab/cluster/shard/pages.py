@@ -41,7 +41,7 @@ async def page_behind(
     parts: list[bytes | memoryview] = []
     size, opened, values = 0, _Opened(read), 0
     for stretch in results.behind(cursor):
-        # What is left of a stretch out of which results were cut may be in several parts, with one number.
+        # A stretch that lost results in the middle has several parts with one number: a page ends between numbers.
         if stretch.number >= end or (stretch.number >= cursor and (values >= most or size >= PAGE_BYTES)):
             break
         parts.append(await opened.cut(stretch, stretch.piece, stretch.at))

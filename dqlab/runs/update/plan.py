@@ -44,8 +44,7 @@ class UpdatePlan:
     kept : int
         Documents of the run that have the same version.
     unknown : int
-        Documents with the same key of which nobody can tell whether they changed, since the run or the input has no
-        version of them. They are kept.
+        Documents that the run keeps without knowing whether they changed: the run or the input has no version of them.
     failed : int
         Documents that failed. An update does not run them: `Run.retry` does.
     older : int
@@ -70,8 +69,6 @@ class UpdatePlan:
     digest: str = field(repr=False)
     """Digest of the input that the run had; another one since then refuses the plan."""
     gone_at: Ranges = field(repr=False)
-    end: int = field(repr=False)
-    """The ordinal of the next document."""
 
     input: Iterable[Any] = field(repr=False)
     """The documents that were compared with the run."""
@@ -94,7 +91,7 @@ class UpdatePlan:
             listed = many(self.kept + self.unknown + self.failed, "document")
             said = f"run {self.run!r}: nothing to do, {listed} with the keys and versions it has"
         if self.unknown:
-            said += f"; {self.unknown:,} without a version, so nobody can tell whether they changed"
+            said += f"; {self.unknown:,} without a version are kept, changed or not"
         if self.failed:
             said += f"; {self.failed:,} failed before, run.retry() runs them"
         if self.older:
@@ -165,7 +162,6 @@ def plan_of(run: Run, elements: Iterable[Any], progress: Progress, again: Again 
         sum(n for code, n in kept.items() if code not in ("", newest)),
         progress.record.input.digest,
         gone,
-        max((hi for _, hi in progress.came), default=0),
         elements,
     )
 

@@ -10,27 +10,25 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dqlab.cluster.transport import calls, orders, queue_calls
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.orders import Code, LearnCode, Open, Reopen
 from dqlab.cluster.transport.progress import Progress
-from dqlab.cluster.transport.sealed import SealError, seal_or_explain
 from dqlab.documents import labelled
-from dqlab.documents.named_rows import sealer_for
-from dqlab.errors import BadOption, MessageTooLarge, RunError, RunExists
+from dqlab.errors import BadOption, RunError, RunExists
 from dqlab.frame import Kind
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.marks import mark
-from dqlab.runs.submit.mapping import Submitter, as_mapped
+from dqlab.runs.submit.mapping import as_mapped
 from dqlab.runs.submit.sampling import OtherInput, checked
-from dqlab.runs.submit.sender import Entry, RunSender, UnsentFrame
+from dqlab.runs.submit.sender import Entry
 from dqlab.runs.update.plan import UPDATED, plan_of
+from dqlab.runs.update.updating import UpdateSender, UpdateSubmitter
 
 if TYPE_CHECKING:
     from dqlab.runs.run import Run
 
-__all__ = ["redo", "redo_these"]
+__all__ = ["redo"]
 
 Chosen = Sequence[tuple[int, Any]]
 """Documents with their ordinals, ascending."""
@@ -63,7 +61,7 @@ def redo(run: Run, fn: Callable[..., Any] | None, keys: Collection[Any] | None, 
     if not chosen:
         return 0
     code = run._new_code(fn) if fn is not None else run.handle.link.sync(queue_calls.newest_code(run.handle, run.id))
-    redo_these(run, chosen, code)
+    _redo_these(run, chosen, code, given)
     return len(chosen)
 
 
@@ -79,21 +77,20 @@ def _placed(run: Run, given: Iterable[Any], progress: Progress) -> Iterator[tupl
     yield from plan.changed
 
 
-def redo_these(run: Run, chosen: Chosen, code: Code) -> None:
+def _redo_these(run: Run, chosen: Chosen, code: Code, given: Iterable[Any]) -> None:
     """Run documents again under these ordinals with some code, in the background."""
     progress, sync = _settled(run), run.handle.link.sync
     if progress.record.codes[-1]["hash"] != code.code["hash"]:
         sync(run.handle.order(LearnCode(run.id, code)))
-    sender = _RedoSender(
+    sender = UpdateSender(
         run.handle,
         Entry(Kind.ELEMENT, code.function, code.blob),
         run=run.id,
         producer=uuid.uuid4().bytes,
         opening=Open(run.id, progress.record.opening()),
     )
-    came = [Ranges(shard.came) for shard in progress.shards]
-    by_shard = [[one for one in chosen if one[0] in ordinals] for ordinals in came]
-    submitter = _RedoSubmitter(run.name, run.submitter and run.submitter.elements, sender, by_shard, progress)
+    sender.put_back(progress, [ordinal for ordinal, _ in chosen])
+    submitter = UpdateSubmitter(run.name, given, [each for _, each in chosen], sender, progress.record.input)
     sync(run.handle.order(Reopen(run.id, run.handle.link.client.id, sender.producer, redo=True)))
     run.submitter, run.at_end = submitter, None
     submitter.start()
@@ -110,54 +107,3 @@ def _settled(run: Run) -> Progress:
     raise RunError(
         run=run.name, reason=f"{why}, and documents run again once all of it was submitted. Nothing was run."
     )
-
-
-class _RedoSender(RunSender):
-    """Sends each document to the shard that has its earlier result."""
-
-    target = 0
-
-    def choose(self) -> int:
-        """Return the shard of the documents in the buffer."""
-        return self.target
-
-    def _confirmed(self, batch: UnsentFrame, first: int | None) -> None:
-        super()._confirmed(batch, first)
-        self.here[batch.shard] -= len(batch.payloads)  # they count there already
-
-
-class _RedoSubmitter(Submitter):
-    """Puts documents under ordinals that came before, and ends the input as it ended before."""
-
-    def __init__(
-        self, name: str, elements: Any, sender: _RedoSender, by_shard: Sequence[Chosen], progress: Progress
-    ) -> None:
-        super().__init__(name, () if elements is None else elements, sender)
-        self.aimed, self._by_shard, self._known = sender, by_shard, progress.record.input
-        sender.here = [counts.all for counts in progress.by_shard]
-        self.count = sum(sender.here)
-
-    def _submit(self) -> None:
-        plain = self.sealer()
-        for shard, chosen in enumerate(self._by_shard):
-            self.aimed.target = shard
-            self.aimed.put_at(ordinal for ordinal, _ in chosen)
-            for ordinal, element in chosen:
-                try:
-                    payload = sealer_for(type(element), plain)(element)
-                except SealError:
-                    payload = seal_or_explain(element, f"element {ordinal}")
-                if len(payload) > self._limit:
-                    raise MessageTooLarge(position=ordinal, size=len(payload), limit=self._limit)
-                self.aimed.append(element, payload)
-            self.aimed.flush(None)  # before the next documents get another shard
-
-    def _submitted(self, held: Ranges) -> orders.RecordSubmitted:
-        return orders.RecordSubmitted(self.sender.run, self._known, self.sender.producer)
-
-    async def _seal(self, handle: Handle, incomplete: str | None) -> None:
-        for shard in range(len(self.sender.here)):  # what counts there now, also where a put was refused
-            answer, _ = await handle.ask(shard, calls.WatchCall(self.sender.run))
-            self.sender.here[shard] = sum(answer.lane.counts)
-        known = self._submitted(Ranges())
-        await handle.order(orders.Seal(self.sender.run, list(self.sender.here), incomplete, known))

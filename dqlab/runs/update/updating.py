@@ -1,20 +1,22 @@
-"""Submits what a plan has: documents that changed, each at its ordinal and in its shard, and new ones behind all."""
+"""Puts documents of a run again, each under its ordinal and in its shard, and new ones behind all."""
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from dqlab.cluster.transport import orders
+from dqlab.cluster.transport.progress import Progress
 from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sender import RunSender, UnsentFrame
-from dqlab.runs.update.plan import UPDATED, UpdatePlan
 
 __all__ = ["UpdateSender", "UpdateSubmitter"]
+
+TOGETHER = 64
+"""Frames of one call, at most."""
 
 
 class UpdateSender(RunSender):
@@ -23,22 +25,37 @@ class UpdateSender(RunSender):
     _homes: dict[int, int]
     """By the end of a gap, the shard that its documents go to."""
 
-    def put_back(self, ordinals: Iterable[int], came: Sequence[Ranges], end: int) -> None:
-        """Give the next documents these ordinals, ascending, and those that follow the ordinals from `end` on."""
+    def put_back(self, progress: Progress, ordinals: Iterable[int]) -> None:
+        """Give the next documents these ordinals, ascending, and those that follow the ones behind all others."""
         # A frame goes to one shard: two results of a document in two shards would both be read.
         self.frames_per_call = 1
+        self.go_on([counts.all for counts in progress.by_shard], progress.came)
+        self._end = max((hi for _, hi in self.held), default=0)
         wanted = Ranges((ordinal, ordinal + 1) for ordinal in ordinals)
+        self.again = wanted.size
         gaps = sorted(
-            (*span, shard) for shard, there in enumerate(came) for lo, hi in there for span in wanted.within(lo, hi)
+            (*span, number)
+            for number, shard in enumerate(progress.shards)
+            for lo, hi in shard.came
+            for span in wanted.within(lo, hi)
         )
         self._homes = {hi: shard for _, hi, shard in gaps}
-        self._gaps = deque([*((lo, hi) for lo, hi, _ in gaps), (end, ENDLESS)])
-        self.again, self._end = wanted.size, end
+        self._gaps = deque([*((lo, hi) for lo, hi, _ in gaps), (self._end, ENDLESS)])
 
     def choose(self) -> int:
         """Return the shard of the next frame."""
         home = self._homes.get(self._gaps[0][1])
         return super().choose() if home is None else home
+
+    def _parcel(self) -> list[UnsentFrame]:
+        """Take the frames of one call, of which those for scattered documents have one each."""
+        room = self.taken_bytes + self.frame_bytes
+        parcel = super()._parcel()
+        while len(parcel) < TOGETHER and self.buffer and self.taken_bytes < room:
+            if self._homes.get(self._gaps[0][1]) != self.shard:
+                break
+            parcel.append(self._number(self.gather(), self.shard))
+        return parcel
 
     def _confirmed(self, batch: UnsentFrame, first: int | None) -> None:
         super()._confirmed(batch, first)
@@ -47,19 +64,28 @@ class UpdateSender(RunSender):
 
 
 class UpdateSubmitter(Submitter):
-    """Puts the documents of a plan, and then ends the run's input again."""
+    """Puts documents again and new ones, and then ends the run's input as `submitted` says."""
 
-    def __init__(self, plan: UpdatePlan, sender: UpdateSender) -> None:
-        super().__init__(plan.run, plan.input, sender)
+    def __init__(
+        self,
+        name: str,
+        elements: Iterable[Any],
+        documents: Sequence[Any],
+        sender: UpdateSender,
+        submitted: Submitted | str,
+    ) -> None:
+        # submitted: what is recorded of the input, or its digest, where that is no longer the one of before.
+        super().__init__(name, elements, sender)
         self.count = sum(sender.here) - sender.again
-        self._documents = [*(document for _, document in plan.changed), *plan.new]
-        self._mark = f"{UPDATED}{uuid.uuid4().hex}"
+        self._documents, self._record = documents, submitted
 
     def reading(self) -> Iterator[Any]:
         """Return the documents to put."""
         return iter(self._documents)
 
     def _submitted(self, held: Ranges) -> orders.RecordSubmitted:
-        through = held.gaps(0, ENDLESS)[0][0]
-        record = Submitted(through, self._mark, Ranges(held.within(through, ENDLESS)), self._mark)
+        record = self._record
+        if isinstance(record, str):
+            through = held.gaps(0, ENDLESS)[0][0]
+            record = Submitted(through, record, Ranges(held.within(through, ENDLESS)), record)
         return orders.RecordSubmitted(self.sender.run, record, self.sender.producer)
