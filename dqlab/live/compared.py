@@ -24,7 +24,7 @@ _COLUMNS = (
     Column("after", mono=True),
 )
 _STEPS = (
-    "run.accept(found)    # take this code; redo='failed' retries what failed with it",
+    "run.accept(found)    # take this code; redo='changed' runs again what differs",
     "found.to_frame()    # every document of the sample",
 )
 
