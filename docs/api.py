@@ -113,7 +113,7 @@ GROUPS = [
         [
             (
                 "dq.hpc",
-                [getattr(hpc, name) for name in ("slurm", "pbs", "lsf", "sge", "oar", "recipe", "Recipe", "give_up")],
+                [getattr(hpc, name) for name in ("slurm", "pbs", "recipe", "Recipe", "give_up")],
             )
         ],
     ),

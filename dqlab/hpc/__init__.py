@@ -13,7 +13,7 @@ from dqlab.errors import (
     StoreNotShared,
     SubmitFailed,
 )
-from dqlab.hpc.clusters import lsf, oar, pbs, sge, slurm
+from dqlab.hpc.clusters import pbs, slurm
 from dqlab.hpc.job_waits import give_up
 from dqlab.hpc.recipes import Recipe, recipe
 
@@ -27,10 +27,7 @@ __all__ = [
     "StoreNotShared",
     "SubmitFailed",
     "give_up",
-    "lsf",
-    "oar",
     "pbs",
     "recipe",
-    "sge",
     "slurm",
 ]

@@ -30,7 +30,7 @@ from dqlab.hpc.systems import System, ask, jobs_of, log_end, system_of
 if TYPE_CHECKING:
     from distributed import SpecCluster
 
-__all__ = ["Backoff", "lsf", "oar", "pbs", "sge", "slurm", "start"]
+__all__ = ["Backoff", "pbs", "slurm", "start"]
 
 logger = logging.getLogger("dqlab.hpc")
 
@@ -59,21 +59,6 @@ def slurm(**options: Any) -> SpecCluster:
 def pbs(**options: Any) -> SpecCluster:
     """Return a running `dask_jobqueue.PBSCluster`; see `slurm`."""
     return start(recipe("pbs", **options))
-
-
-def lsf(**options: Any) -> SpecCluster:
-    """Return a running `dask_jobqueue.LSFCluster`; see `slurm`."""
-    return start(recipe("lsf", **options))
-
-
-def sge(**options: Any) -> SpecCluster:
-    """Return a running `dask_jobqueue.SGECluster`; see `slurm`. More cores need the site's ``resource_spec``."""
-    return start(recipe("sge", **options))
-
-
-def oar(**options: Any) -> SpecCluster:
-    """Return a running `dask_jobqueue.OARCluster`; see `slurm`."""
-    return start(recipe("oar", **options))
 
 
 def start(made_of: Recipe, *, replaces: bool = True) -> SpecCluster:

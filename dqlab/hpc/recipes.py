@@ -21,6 +21,7 @@ from typing import Any
 from dqlab.config import nbytes, seconds
 from dqlab.errors import BadOption, ExtraMissing, UnknownOption, UsageError
 from dqlab.hpc.systems import System, find
+from dqlab.hpc.systems import walltime as as_walltime
 from dqlab.keywords import meant
 
 __all__ = ["Recipe", "check_interface", "jobqueue", "recipe", "spoken"]
@@ -48,7 +49,7 @@ class Recipe:
     Attributes
     ----------
     kind : str
-        "slurm", "pbs", "lsf", "sge" or "oar".
+        "slurm" or "pbs".
     jobs : tuple of int
         Fewest and most jobs.
     walltime, drain : float
@@ -130,7 +131,7 @@ def recipe(
     Parameters
     ----------
     kind : str
-        "slurm", "pbs", "lsf", "sge" or "oar".
+        "slurm" or "pbs".
     cores : int
         Cores of each job, which is one process with as many threads. Functions that hold the GIL need
         ``executor="process"`` to use them.
@@ -201,9 +202,9 @@ def recipe(
         "cores": cores,
         "memory": nbytes(memory, name="memory"),
         "processes": 1,  # with several in one job, adapt() starts and stops jobs without end
-        "walltime": system.walltime(lasts),
+        "walltime": as_walltime(lasts),
         "queue": queue,
-        system.account: account,
+        "account": account,
         "interface": interface,
         "scheduler_options": _scheduler(scheduler_interface or interface),
         "python": python,
@@ -229,7 +230,6 @@ def recipe(
             *job_script_prologue,
         ],
         "job_extra_directives": [*system.directives, *job_extra_directives],
-        **dict(system.options),
     }
     _check_names(system, more)
     looks = {"interval": f"{INTERVAL:g}s", "wait_count": round(patience / INTERVAL), "target_duration": AHEAD}

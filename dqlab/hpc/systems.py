@@ -1,4 +1,4 @@
-"""The five batch systems: their commands, their spelling of durations, their directives, and the states of their jobs.
+"""The two batch systems: their commands, their spelling of durations, their directives, and the states of their jobs.
 
 A batch system reports the state of a job; the end of the job's log has the reason why the job ended.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,19 @@ from typing import Any
 
 from dqlab.errors import BadOption
 
-__all__ = ["ASK_TIMEOUT", "KINDS", "SYSTEMS", "JobState", "System", "ask", "find", "jobs_of", "log_end", "system_of"]
+__all__ = [
+    "ASK_TIMEOUT",
+    "KINDS",
+    "SYSTEMS",
+    "JobState",
+    "System",
+    "ask",
+    "find",
+    "jobs_of",
+    "log_end",
+    "system_of",
+    "walltime",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +39,10 @@ class JobState:
     """Why it waits."""
 
 
-def _clock(seconds: float) -> str:
+def walltime(seconds: float) -> str:
     """Return "HH:MM:SS", with as many digits of hours as needed."""
     whole = math.ceil(seconds)
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
-def _minutes(seconds: float) -> str:
-    """Return "HH:MM"."""
-    return _clock(60 * math.ceil(seconds / 60))[:-3]
 
 
 def _slurm(said: str) -> JobState | None:
@@ -50,27 +56,6 @@ def _pbs(said: str) -> JobState | None:
     if state is None or state[1] in "CFX":
         return None
     return JobState(state[1] in "QHWST", "" if comment is None else comment[1].replace("\n\t", ""))
-
-
-def _lsf(said: str) -> JobState | None:
-    state, _, reason = said.strip().partition("|")
-    return JobState(state in ("PEND", "PSUSP"), reason) if state and state not in ("DONE", "EXIT") else None
-
-
-def _sge(said: str) -> JobState | None:
-    if not said.strip():
-        return None
-    reason = re.search(r"^scheduling info:\s*(.*(?:\n\s+.*)*)", said, re.MULTILINE)
-    running = re.search(r"^(usage|exec_host_list)\s", said, re.MULTILINE) is not None
-    return JobState(not running, "" if reason is None else " ".join(reason[1].split()))
-
-
-def _oar(said: str) -> JobState | None:
-    state = re.search(r"^\s*state = (\w+)", said, re.MULTILINE)
-    message = re.search(r"^\s*message = (.*)", said, re.MULTILINE)
-    if state is None or state[1] in ("Terminated", "Error"):
-        return None
-    return JobState(state[1] in ("Waiting", "Hold", "toLaunch"), "" if message is None else message[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +73,15 @@ class System:
     ask: tuple[str, ...]
     """Command that reports on jobs, without their ids."""
     join: str
-    """Separator of several ids, " " where each is its own argument, or "" where the command takes only one."""
+    """Separator of several ids, " " where each is its own argument."""
     begins: str
     """Pattern of the start of a job's part of that command's output, whose group is the id."""
     read: Callable[[str], JobState | None]
     """Makes a `JobState` of the rest, or None where the job has ended."""
-    walltime: Callable[[float], str] = _clock
-    """Formats seconds for the system."""
-    directives: tuple[str, ...] = ()
+    directives: tuple[str, ...]
     """Directives of every job: on one node, never requeued."""
-    array: str = r"--array"
+    array: str
     """Pattern of the directive that makes a job an array."""
-    account: str = "account"
-    """Keyword of the cluster's class for the account that pays."""
-    options: tuple[tuple[str, Any], ...] = ()
-    """Further keywords that the cluster's class needs."""
-
-    def questions(self, jobs: Sequence[str]) -> list[list[str]]:
-        """Return the commands that report on jobs, one for all of them where the system allows it."""
-        if not self.join:
-            return [[*self.ask, job] for job in jobs]
-        return [[*self.ask, *self.join.join(jobs).split()]] if jobs else []
 
     def states(self, said: str) -> dict[str, JobState | None]:
         """Return the printed jobs by the number in their id, with None for those that have ended."""
@@ -126,19 +99,6 @@ SYSTEMS: Mapping[str, System] = {
         System(
             "pbs", "PBS", "PBSCluster", "qsub", ("qstat", "-f"), " ", r"^Job Id: *(\d+)", _pbs,
             directives=("-r n",), array=r"-J\b",
-        ),
-        System(
-            "lsf", "LSF", "LSFCluster", "bsub", ("bjobs", "-noheader", "-o", "jobid stat pend_reason delimiter='|'"),
-            " ", r"^(\d+)\|", _lsf,
-            walltime=_minutes, directives=("-rn",), array=r"-J.*\[", account="project",
-        ),
-        System(
-            "sge", "Grid Engine", "SGECluster", "qsub", ("qstat", "-j"), ",", r"^job_number: *(\d+)", _sge,
-            directives=("-r n",), array=r"-t\b", account="project",
-        ),
-        System(
-            "oar", "OAR", "OARCluster", "oarsub", ("oarstat", "-f", "-j"), "", r"^(?:Job_Id|id): *(\d+)", _oar,
-            account="project", options=(("memory_per_core_property_name", "not_applicable"),),
         ),
     )
 }  # fmt: skip
@@ -172,17 +132,11 @@ def jobs_of(cluster: Any) -> dict[Any, Any]:
 
 
 def ask(system: System, jobs: Sequence[str], limit: float | None = None) -> dict[str, JobState | None]:
-    """Return the states of jobs, with None for those that have ended, within `limit` seconds for all commands."""
+    """Return the states of jobs, with None for those that have ended, within `limit` seconds."""
     # A job whose state is unknown counts as waiting: taken for ended, it would be submitted again beside itself.
-    until, states = time.monotonic() + (ASK_TIMEOUT if limit is None else limit), dict[str, JobState | None]()
-    for command in system.questions(jobs):
-        left = until - time.monotonic()
-        if left > 0:
-            states |= _answer(system, command, [job for job in jobs if system.join or job == command[-1]], left)
-    return {job: states.get(job, JobState(pending=True, reason="not known, there was no time to ask")) for job in jobs}
-
-
-def _answer(system: System, command: Sequence[str], jobs: Sequence[str], limit: float) -> dict[str, JobState | None]:
+    if not jobs:
+        return {}
+    command, limit = [*system.ask, *system.join.join(jobs).split()], ASK_TIMEOUT if limit is None else limit
     try:
         said = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=limit, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -556,7 +556,7 @@ def _batch_system(options: Namespace) -> Recipe | None:
     """Return the recipe of a cluster on a batch system, if the line asks for one."""
     asked = {kind: said for kind in KINDS if (said := getattr(options, kind)) is not None}
     if not asked and options.jobs is not None:
-        raise UsageError(reason="--jobs goes with --slurm, --pbs, --lsf, --sge or --oar. Nothing was started.")
+        raise UsageError(reason="--jobs goes with --slurm or --pbs. Nothing was started.")
     if not asked:
         return None
     if len(asked) > 1 or options.target is not None:

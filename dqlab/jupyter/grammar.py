@@ -262,8 +262,7 @@ def _connect() -> Command:
     command.add("-n", type=int, metavar="N", help="consumer processes; default: one for each CPU")
     kept = "directory that keeps queues, so that runs and results outlive the cluster; without one they end with it"
     command.add("--store", metavar="PATH", help=kept)
-    systems = {"slurm": "Slurm", "pbs": "PBS", "lsf": "LSF", "sge": "Grid Engine", "oar": "OAR"}
-    for kind, title in systems.items():
+    for kind, title in {"slurm": "Slurm", "pbs": "PBS"}.items():
         asks = f"start one of jobs of {title}; options of dq.hpc.{kind}, as cores=8,walltime=2h"
         command.add(f"--{kind}", nargs="?", const="", metavar="OPTIONS", names=Names.NEW, help=asks)
     command.add("--jobs", metavar="MIN:MAX", names=Names.NEW, help="how many jobs; or fewest and most")

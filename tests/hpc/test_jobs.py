@@ -81,37 +81,12 @@ def test_all_jobs_are_asked_after_at_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(
-    ("kind", "command", "script"),
-    [
-        (
-            "pbs",
-            "qstat",
-            "printf 'Job Id: 7.host\\n  job_state = R\\n'; echo 'qstat: Unknown Job Id 8.host' >&2; exit 153",
-        ),
-        ("lsf", "bjobs", "echo '7|RUN|'; echo 'Job <8> is not found' >&2; exit 255"),
-        ("sge", "qstat", "printf '=====\\njob_number:  7\\nusage  1: cpu=1\\n'; echo 'do not exist: 8' >&2; exit 1"),
-        ("oar", "oarstat", '[ "$3" = 7 ] && printf "Job_Id: 7\\n  state = Running\\n"; exit 0'),
-    ],
-)
-def test_jobs_that_are_gone_are_told_from_those_that_run(
-    kind: str, command: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the commands of other systems print about several jobs at once, one of them ended."""
-    program(tmp_path, monkeypatch, command, script)
+def test_jobs_that_are_gone_are_told_from_those_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PBS prints about several jobs at once, one of them ended."""
+    said = "printf 'Job Id: 7.host\\n  job_state = R\\n'; echo 'qstat: Unknown Job Id 8.host' >&2; exit 153"
+    program(tmp_path, monkeypatch, "qstat", said)
 
-    assert ask(SYSTEMS[kind], ["7", "8"]) == {"7": JobState(False), "8": None}
-
-
-@pytest.mark.cluster
-def test_no_more_time_is_taken_than_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """OAR is asked for one job after the other."""
-    program(tmp_path, monkeypatch, "oarstat", "exec sleep 60")
-
-    states = ask(SYSTEMS["oar"], [str(number) for number in range(200)], limit=0.3)
-
-    assert len(states) == 200
-    assert all(state is not None and state.pending for state in states.values())
+    assert ask(SYSTEMS["pbs"], ["7", "8"]) == {"7": JobState(False), "8": None}
 
 
 def test_keys_are_not_taken_for_a_log(tmp_path: Path) -> None:

@@ -77,10 +77,6 @@ def test_jobs_may_drain_for_a_tenth_of_a_short_walltime(tmp_path: Path) -> None:
     assert dq.hpc.recipe("slurm", directory=tmp_path, walltime="12h").drain == 180
 
 
-def test_lsf_takes_minutes(tmp_path: Path) -> None:
-    assert "#BSUB -W 00:02\n" in dq.hpc.recipe("lsf", directory=tmp_path, walltime="61s").job_script()
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -188,12 +184,6 @@ def test_machine_without_the_batch_system_says_so(kind: str, monkeypatch: pytest
             "Not enoughcpus",
         ),
         ("pbs", "Job Id: 7\n    job_state = R\n", False, ""),
-        ("lsf", "PEND|New job is waiting for scheduling\n", True, "New job"),
-        ("lsf", "RUN|\n", False, ""),
-        ("sge", "job_number: 7\nscheduling info:   queue instance is full\n    (-l h_rt)\n", True, "full (-l h_rt)"),
-        ("sge", "job_number: 7\nusage    1: cpu=1\n", False, ""),
-        ("oar", "Job_Id: 7\n    state = Waiting\n    message = Karma 0.1\n", True, "Karma"),
-        ("oar", "Job_Id: 7\n    state = Running\n", False, ""),
     ],
 )
 def test_state_of_a_job_is_read(kind: str, said: str, pending: bool, reason: str) -> None:
@@ -206,7 +196,7 @@ def test_state_of_a_job_is_read(kind: str, said: str, pending: bool, reason: str
 
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [("slurm", ""), ("pbs", "    job_state = F\n"), ("lsf", "EXIT|\n"), ("sge", ""), ("oar", "    state = Error\n")],
+    [("slurm", ""), ("pbs", "    job_state = F\n")],
 )
 def test_jobs_that_have_ended_are_known(kind: str, said: str) -> None:
     assert SYSTEMS[kind].read(said) is None

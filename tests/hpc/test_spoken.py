@@ -44,7 +44,7 @@ def test_what_cannot_be_read_is_named(said: str, jobs: str | None, problem: str)
 
 
 def test_help_names_all_batch_systems() -> None:
-    assert all(f"--{kind}" in find("connect").help() for kind in ("slurm", "pbs", "lsf", "sge", "oar", "jobs"))
+    assert all(f"--{kind}" in find("connect").help() for kind in ("slurm", "pbs", "jobs"))
 
 
 def test_line_connects_to_one_cluster(notebook: Notebook) -> None:
