@@ -7,10 +7,11 @@ sources provide them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import index as as_index
+from time import monotonic
 from typing import Any, Literal, overload
 
 from dqlab.documents.choosing import LongestFirst, Probed, ProbingLab, Sample, Split, Where, counted, lacks_pages
@@ -628,6 +629,18 @@ class Documents(SuggestsAttributes):
         if hasattr(source, "spans"):
             return iter(source.spans())
         return grouped(self) if hasattr(source, "place") else iter(self)  # one of a user may pause for hours
+
+    def _more_than(self, n: int) -> bool:
+        """Return whether there are, as far as a second of listing shows; sources that ask or read first say no."""
+        if isinstance(self._source, Given):
+            return isinstance(self._source.iterable, Sized) and len(self._source.iterable) > n
+        if isinstance(self._source, LongestFirst | Sample | Probed) or isinstance(self._innermost(), Given):
+            return False
+        until = monotonic() + 1
+        for at, _ in enumerate(self):
+            if at == n or monotonic() > until:
+                return at == n
+        return False
 
     def why_none(self) -> str:
         """Return why there are no documents: a condition of `where` that none meets; else "".

@@ -86,7 +86,7 @@ def connect(line: Line, options: Namespace) -> Lab:
 
 def documents(line: Line, options: Namespace) -> Documents | ShownDocuments:
     """Show documents."""
-    value = line.evaluate(options.over, "EXPR")
+    value = line.documents(options.over, "EXPR")
     listed = value if isinstance(value, Documents) else Documents(value)
     if options.out is None:
         return ShownDocuments(listed, options.over)
@@ -103,7 +103,7 @@ def submit(line: Line, options: Namespace) -> Run:
             reason=f"-o {options.out} would replace the function {options.function} by its run, and no line could "
             f"retry with it. Store the run under another name: -o {options.out}_run. Nothing was submitted."
         )
-    documents = line.evaluate(options.over, "--over")
+    documents = line.documents(options.over)
     retry = Retry(options.retries) if options.retries is not None else None
     pool = line.lab.queue(options.queue or line.queue)
     with in_words_of_a_line(options.function, defined=options.defined):
@@ -153,8 +153,9 @@ def submit(line: Line, options: Namespace) -> Run:
             line.session.said(run)  # drawn below, it would stand as one that is done
             if not options.yes:
                 return run
-        elif (how := hint(options.rehearse, documents, yes=options.yes)) and not retries:
-            line.say(how)
+        elif run.submitter is not None and not run.submitter.verifies and not retries:
+            if how := hint(options.rehearse, documents, yes=options.yes):
+                line.say(how)
         if options.watch:
             line.session.show(run)
         return _waited(line, run, stored=options.out is not None) if options.wait else run
@@ -316,8 +317,12 @@ def compare(line: Line, options: Namespace) -> Comparison:
     """Compare other code with that of a run, and show the first differences while the sample runs."""
     run, function = line.run(options.run), line.function(options.function)
     over, equal, score = (
-        None if word is None else line.evaluate(word, option)
-        for word, option in ((options.over, "--over"), (options.equal, "--equal"), (options.score, "--score"))
+        None if word is None else evaluate(word, option)
+        for word, option, evaluate in (
+            (options.over, "--over", line.documents),
+            (options.equal, "--equal", line.evaluate),
+            (options.score, "--score", line.evaluate),
+        )
     )
     view = ComparisonView(line.say)
     asked = {"sample": options.sample, "equal": equal, "score": score, "noise": options.noise, "elements": over}

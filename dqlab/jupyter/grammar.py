@@ -275,7 +275,8 @@ def _submit() -> Command:
     command = _command("submit", "Map a function over documents; %%dq maps the last def or class of its cell.", twin)
     command.parser.set_defaults(defined=False)
     command.add("function", nargs="?", metavar="FUNC", names=Names.FUNCTION, help="the function; not with %%%%dq")
-    command.add("--over", required=True, metavar="EXPR", names=Names.VALUES, help="anything that can be iterated")
+    over = "anything that can be iterated, or files: 'papers/*.pdf'"
+    command.add("--over", required=True, metavar="EXPR", names=Names.VALUES, help=over)
     command.add("-q", "--queue", metavar="QUEUE", names=Names.QUEUE, help="default: that of %%config DQMagics.queue")
     command.add("--name", metavar="NAME", names=Names.RUN, help="of the run; default: the function's and a number")
     command.add("--retries", type=int, metavar="N", help="tries after an exception; default: the queue's")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dqlab.documents.listing import Documents
 from dqlab.errors import RunNotFound, UsageError
 from dqlab.jupyter.session import ShellSession
 from dqlab.jupyter.wrapping import fitted, width_here
@@ -20,8 +21,8 @@ from dqlab.runs.run import Run
 
 __all__ = ["Line", "Settings", "own_names"]
 
-_FILES = re.compile(r"[*/\\]")
-"""Characters of file names, which users write where an expression is expected: `split` has removed their quotes."""
+_FILES = re.compile(r"[^()\s]*[*/\\][^()]*")
+"""File names, which users write where documents are expected: `split` has removed their quotes."""
 
 
 class Settings(Protocol):
@@ -98,9 +99,16 @@ class Line:
             unknown = error.name if isinstance(error, NameError) else None
             near = nearest(unknown, self._own(fits)) if unknown else ""
             hint = f" Did you mean {near}?" if near else " Nothing was done."
-            if not near and isinstance(error, NameError | SyntaxError) and _FILES.search(expression):
-                hint = f" For files: docs = dq.Documents.from_glob({expression!r}), then {what} docs. Nothing was done."
             raise UsageError(reason=f"{what} {expression}: {type(error).__name__}: {error}.{hint}") from error
+
+    def documents(self, expression: str, what: str = "--over") -> Any:
+        """Return an expression's value, or the files that it names."""
+        try:
+            return self.evaluate(expression, what)
+        except UsageError as error:
+            if isinstance(error.__cause__, NameError | SyntaxError) and _FILES.fullmatch(expression):
+                return Documents.from_glob(expression)
+            raise
 
     def function(self, word: str | None) -> Callable[..., Any]:
         """Return the function that a word names, or raise `UsageError`."""

@@ -33,7 +33,9 @@ def hint(rehearse: int | None, documents: object, *, yes: bool) -> str:
 
 def _are_many(documents: object) -> bool:
     """Return whether an input is known to have many documents, without reading it."""
-    return isinstance(documents, Sized) and not isinstance(documents, Documents) and len(documents) > MANY
+    if isinstance(documents, Documents):
+        return documents._more_than(MANY)
+    return isinstance(documents, Sized) and len(documents) > MANY
 
 
 def asked(run: Run, rate: float | None, say: Callable[[str], None], *, yes: bool) -> bool:

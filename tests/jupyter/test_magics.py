@@ -579,11 +579,7 @@ def test_names_that_ipython_gives_to_what_cells_show_are_no_labs_of_the_user(not
         ("%dq submit abs --ovr x", "%dq submit has no option --ovr. Did you mean --over?"),
         ("%dq status --sort nme", "invalid choice: 'nme' (choose from 'need', 'name', "),
         ("%dq submit abs --over nowhere", "--over nowhere: NameError: name 'nowhere' is not defined"),
-        (
-            '%dq submit abs --over "texts/*.txt"',
-            "For files: docs = dq.Documents.from_glob('texts/*.txt'), then --over docs",
-        ),
-        ("%dq submit abs --over texts/a.txt", "For files: docs = dq.Documents.from_glob('texts/a.txt')"),
+        ('%dq submit abs --over "nowhere/*.txt"', "nowhere"),
         ("%dq submit lab --over [1]", "lab is a Lab, not a function"),
         ("%dq submit --over [1]", "which function?"),
         ("%dq submit abs --over 5", "cannot be iterated"),
@@ -703,6 +699,17 @@ def test_documents_are_shown_before_they_are_submitted(connected: Any, tmp_path:
     assert capsys.readouterr().out == ""
     with pytest.raises(UsageError, match="from_glob"):
         connected.run("%dq documents str(5)")
+
+
+def test_files_are_named_where_documents_are_expected(connected: Any, tmp_path: Path) -> None:
+    """So that one cell has all: run on another day, it takes the files of that day."""
+    for at in range(3):
+        (tmp_path / f"{at}.txt").write_text("text")
+
+    connected.run(f"%dq submit repr --over '{tmp_path}/*.txt' --wait -o run")
+    connected.run(f"%dq documents {tmp_path}/*.txt -o listed")
+
+    assert [doc.key for doc in connected["listed"]] == [key for key, _ in connected["run"].results().items()]
 
 
 def test_the_last_class_of_a_cell_with_a_call_is_mapped_in_batches(connected: Any) -> None:

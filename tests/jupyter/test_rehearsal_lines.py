@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import dqlab as dq
@@ -40,6 +41,10 @@ def test_a_cell_over_many_rehearses_by_itself_where_somebody_can_answer(monkeypa
     monkeypatch.setattr(rehearsal_prompt, "has_a_reader", lambda shell: True)
     assert sample_for(None, many, yes=False) == 30
     assert sample_for(None, few, yes=False) is None
+    for listed, sample in ((20_000, 30), (20, None)):
+        pieces = dq.Documents.from_frame(pa.table({"text": ["a"] * listed}))
+        assert sample_for(None, pieces, yes=False) == sample
+        assert sample_for(None, dq.Documents(["a.pdf"] * listed), yes=False) == sample
     assert sample_for(None, unknown, yes=False) is None
     assert sample_for(None, many, yes=True) == 0
     assert sample_for(0, many, yes=False) == 0
