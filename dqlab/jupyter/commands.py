@@ -153,8 +153,8 @@ def submit(line: Line, options: Namespace) -> Run:
             line.session.said(run)  # drawn below, it would stand as one that is done
             if not options.yes:
                 return run
-        elif run.submitter is not None and not run.submitter.verifies and not retries:
-            if how := hint(options.rehearse, documents, yes=options.yes):
+        elif not retries and run.submitter is not None and not run.submitter.verifies:
+            for how in hint(options.rehearse, documents, yes=options.yes):
                 line.say(how)
         if options.watch:
             line.session.show(run)

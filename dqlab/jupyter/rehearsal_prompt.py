@@ -24,11 +24,11 @@ def sample_for(rehearse: int | None, documents: object, *, yes: bool) -> int | N
     return SAMPLE if _are_many(documents) and can_ask() and has_a_reader(shell()) else None
 
 
-def hint(rehearse: int | None, documents: object, *, yes: bool) -> str:
-    """Return how to rehearse, where there are many documents and nobody can be asked, or ""."""
+def hint(rehearse: int | None, documents: object, *, yes: bool) -> list[str]:
+    """Return how to rehearse, where there are many documents and nobody can be asked."""
     if rehearse is not None or yes or not _are_many(documents):
-        return ""
-    return f"--rehearse {SAMPLE} tries {SAMPLE} documents first, and says how long all of them take"
+        return []
+    return [f"--rehearse {SAMPLE} tries {SAMPLE} documents first, and says how long all of them take"]
 
 
 def _are_many(documents: object) -> bool:
