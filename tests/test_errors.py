@@ -74,7 +74,7 @@ def test_error_is_documented_and_is_a_sentence() -> None:
     for kind in ALL:
         if not kind.__subclasses__():
             assert kind.__doc__, kind
-            assert len(str(example(kind))) > 10, kind
+            assert kind.text == "{reason}" or len(str(example(kind))) > 10, kind
 
 
 def test_reject_takes_a_reason_as_its_only_argument() -> None:

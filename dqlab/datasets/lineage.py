@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dqlab.errors import ColumnUnknown
+from dqlab.errors import ColumnNotFound
 from dqlab.texts import one_line
 
 __all__ = ["BARE", "CODE", "ERROR", "KEY", "LINEAGE", "NOTHING", "ORDINAL", "REST", "ROW_LINEAGE", "check_columns"]
@@ -21,9 +21,9 @@ NAMED = 20
 
 
 def check_columns(columns: Sequence[str], known: Sequence[str], run: str) -> None:
-    """Raise `ColumnUnknown`, which names the known columns, for a column that is not among them."""
+    """Raise `ColumnNotFound`, which names the known columns, for a column that is not among them."""
     for column in columns:
         if column not in known:
             more = f" and {len(known) - NAMED:,} more" if len(known) > NAMED else ""
             listed = ", ".join(one_line(each, 60) for each in known[:NAMED]) + more
-            raise ColumnUnknown(run=run, column=column, known=listed)
+            raise ColumnNotFound(where=run, column=column, hint="", done="returned", known=listed)

@@ -185,7 +185,7 @@ class RunTable:
 
         Raises
         ------
-        ColumnUnknown
+        ColumnNotFound
             There is no such column.
         ResultUnreadable
             A result cannot be unpickled here.

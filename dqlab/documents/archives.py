@@ -41,12 +41,12 @@ from dqlab.documents.storage import (
     stamp_of_open,
 )
 from dqlab.errors import (
-    ArchiveUnreadable,
     DocumentChanged,
     DocumentDamaged,
     DocumentEncrypted,
     DqlabWarning,
     ExtraMissing,
+    InputUnreadable,
     WrongKind,
     in_words,
 )
@@ -475,6 +475,19 @@ def _open(where: str) -> _Archive:
         raise
 
 
+_COPY = "Copy the archive again from where it came from, or pack it again; then run this again"
+_LOOK = "Its server may have sent an error in its place: look at it, and download it again"
+_UNPACK = "Unpack it, and list the files with dq.Documents.from_glob or pack them as a zip"
+_HINTS = {None: _COPY, "7z": _UNPACK, "rar": _UNPACK, "html": _LOOK, "xml": _LOOK}
+"""What to do with a file of a kind (see `kind_of`) that is no archive."""
+
+
+def archive_unreadable(where: str, reason: str, listed: int = 0, hint: str = _COPY) -> InputUnreadable:
+    """Return the error for an archive whose directory cannot be read after so many members."""
+    left = f"{many(listed, 'document')} of it came before that, and no more will."
+    return InputUnreadable(what=f"archive {where!r}", reason=reason, left=left, hint=hint, listed=listed)
+
+
 def _archive(where: str, stream: BinaryIO, stamp: Stamp) -> _Archive:
     head = head_of(stream)
     kind = kind_of(head)
@@ -493,8 +506,8 @@ def _archive(where: str, stream: BinaryIO, stamp: Stamp) -> _Archive:
             raise  # a damaged one
         found = kind or ("of no known kind" if head else "empty")
         reason = f"it is {found}, neither a zip nor a tar"
-        hint = ArchiveUnreadable.HINTS.get(kind, ArchiveUnreadable.LIST)
-        raise ArchiveUnreadable(archive=where, reason=reason, listed=0, hint=hint) from None
+        hint = _HINTS.get(kind, "To read it as one document, list it with dq.Documents([path])")
+        raise archive_unreadable(where, reason, hint=hint) from None
 
 
 def members(where: str) -> Iterator[FoundMember]:
@@ -507,7 +520,7 @@ def members(where: str) -> Iterator[FoundMember]:
     except Exception as error:
         if not is_damage(error):
             raise
-        raise ArchiveUnreadable(archive=where, reason=in_words(error), listed=listed) from error
+        raise archive_unreadable(where, in_words(error), listed) from error
 
 
 def open_member(reference: Reference, member: Member) -> BinaryIO:

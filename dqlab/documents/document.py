@@ -68,8 +68,9 @@ from dqlab.documents.storage import (
     stored,
 )
 from dqlab.documents.unreadable import Torn, unreadable
-from dqlab.errors import BadOption, DocumentChanged, RowTooLarge, WrongKind
+from dqlab.errors import BadOption, DocumentChanged, DocumentError, WrongKind
 from dqlab.keywords import SuggestsAttributes, meant
+from dqlab.numbers import many
 
 __all__ = [
     "LINES_PER_PAGE",
@@ -132,7 +133,7 @@ class Document(SuggestsAttributes):
     ------
     BadOption
         A part has an invalid value. Whole numbers of another type, like those of numpy and pandas (3.0), become ints.
-    PasswordInURL
+    UsageError
         `where` is a URL with a password in it.
 
     Examples
@@ -334,7 +335,7 @@ class Document(SuggestsAttributes):
             `lines` is not a number, or below 1; or Python does not know the encoding.
         WrongKind
             With the first page: the first bytes are those of a format that has no text, such as a docx.
-        DocumentDamaged, DocumentEncrypted, NoPages
+        DocumentDamaged, DocumentEncrypted
             With the first page: the PDF cannot be opened, needs a password, or has no pages.
         ExtraMissing
             With the first page: pypdfium2 is not installed here.
@@ -437,9 +438,9 @@ class Document(SuggestsAttributes):
             The file has changed since the document was listed.
         RecordInvalid
             The line is not JSON, or has more or fewer cells than the file has columns.
-        RowTooLarge
+        DocumentError
             The row of a frame did not fit into its message.
-        ValueUnreadable
+        RecordInvalid
             Python cannot hold a value: a date after the year 9999, or a text that is not UTF-8.
         FileUnreadable, OSError
             The file is damaged, gone, or not readable here.
@@ -732,7 +733,11 @@ def _kind_of(part: Part | None) -> str:
 def _values_of_torn(key: Any, names: Any, values: Any, at: int | None = None) -> tuple[Any, ...]:
     """Return the values of a damaged row, and raise if the value at `at`, or any value for None, is missing."""
     if isinstance(values, int):
-        raise RowTooLarge(key=key, size=values, limit=largest_row())
+        raise DocumentError(
+            reason=f"row {key!r} takes {many(values, 'byte')}, and a message has at most {largest_row():,}. Its values "
+            "were not sent; the other rows were. Choose fewer columns with columns=[...], or write the frame to a "
+            "Parquet file and use dq.Documents.from_parquet, whose rows are read where they are needed."
+        )
     if type(values) is Torn:
         for lost, reason in values.reasons.items():
             if at is None or at == lost:

@@ -36,7 +36,7 @@ from dqlab.documents.storage import (
     stamp_of,
     words_of_server,
 )
-from dqlab.errors import BadOption, DqlabError, FileUnreadable, FolderUnreadable, NoFiles, in_words
+from dqlab.errors import BadOption, DqlabError, FileUnreadable, InputNotFound, InputUnreadable, in_words
 
 __all__ = [
     "Files",
@@ -313,7 +313,7 @@ class Pattern:
         try:
             entries = folder.entries()
         except PermissionError as error:
-            raise FolderUnreadable(folder=folder.where, reason=in_words(error)) from error
+            raise _folder_unreadable(folder.where, error) from error
         return self._walk(folder, entries, path, here, enter)
 
     def _walk(
@@ -438,7 +438,7 @@ class Files:
         self.first = next(iter(self), None)
         if self.first is None:
             hint = "a relative path starts at the current directory" if one else "the list names no file"
-            raise NoFiles(pattern=self._given[0] if one else self.label, hint=hint)
+            raise _no_files(self._given[0] if one else self.label, hint)
 
     def __iter__(self) -> Iterator[ListedFile]:
         places = _Places() if len(self._given) > 1 else None
@@ -454,7 +454,7 @@ class Files:
             except (DqlabError, GeneratorExit):
                 raise
             except PermissionError as error:
-                raise FolderUnreadable(folder=str(error.filename or text), reason=in_words(error)) from error
+                raise _folder_unreadable(str(error.filename or text), error) from error
             except Exception as error:
                 if is_cut_off(error):
                     reason, hint = words_of_server(error), FileUnreadable.OF_SERVER
@@ -487,7 +487,7 @@ class Files:
             return
         folder, below = parse(text, self._storage, self._hidden)
         if not folder.exists():
-            raise NoFiles(pattern=text, hint=f"there is no folder {folder.where!r}")
+            raise _no_files(text, f"there is no folder {folder.where!r}")
         for found in below.walk(folder):
             where = folder.at(found.path)
             yield self._name_of(text, found.path, where), where, found.entry.stamp
@@ -496,7 +496,7 @@ class Files:
         try:
             return connected(where, partial(stamp_of, where))
         except FileNotFoundError:
-            raise NoFiles(pattern=text, hint="a relative path starts at the current directory") from None
+            raise _no_files(text, "a relative path starts at the current directory") from None
 
     def _name(self, text: str) -> str:
         """Return the name of a path that was given, without folders if it is the only one."""
@@ -541,3 +541,13 @@ def _text(each: Any) -> str:
         problem = f"is a {type(each).__name__}, not a path or URL. Nothing was listed."
         raise BadOption(option="files", value=each, problem=problem)
     return os.fspath(each)
+
+
+def _no_files(pattern: str, hint: str) -> InputNotFound:
+    return InputNotFound(reason=f"no file matches {pattern!r}. Nothing was listed. Check the path: {hint}.")
+
+
+def _folder_unreadable(folder: str, error: Exception) -> InputUnreadable:
+    left = "The listing ends there, and no document in that folder was listed."
+    hint = "Get the permission to read it, or leave it out with a narrower pattern; then run this again"
+    return InputUnreadable(what=f"folder {folder!r}", reason=in_words(error), left=left, hint=hint)

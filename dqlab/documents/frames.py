@@ -19,11 +19,11 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from dqlab.documents.document import Document, largest_row, made
-from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
+from dqlab.documents.keys import KEYS_OF_FRAME, Keys, check_columns, chosen, key_of_row
 from dqlab.documents.parquet import plain_values
 from dqlab.documents.parts import Inline
 from dqlab.documents.unreadable import are_unreadable, converted, torn
-from dqlab.errors import BadOption, KeysRepeat, in_words
+from dqlab.errors import BadOption, in_words
 from dqlab.imports import loaded
 
 __all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
@@ -88,7 +88,7 @@ class FrameRows:
 
     def documents(self) -> Iterator[Document]:
         """List the rows, turning a thousand at a time into Python objects."""
-        keys = Keys(self._keys, KeysRepeat.OF_FRAME)
+        keys = Keys(self._keys, KEYS_OF_FRAME)
         for block in self._blocks(keys):
             rows = block.rows()
             for key, row in zip(self._keys_of(block), rows, strict=True):
@@ -128,7 +128,7 @@ class FrameRows:
         """Yield the keys of a block, and raise for an invalid one."""
         column = "index" if self._key is None else self._key
         for position, key in enumerate(block.keys(), block.first):
-            yield key_of_row(key, column, self._where, position, KeysRepeat.OF_FRAME) if block.named else position
+            yield key_of_row(key, column, self._where, position, KEYS_OF_FRAME) if block.named else position
 
     def _keys(self) -> Iterator[tuple[str | int, str]]:
         for block in self._blocks():

@@ -10,44 +10,56 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from dqlab.errors import BadOption, ColumnNotFound, ColumnRepeated, KeyMissing, KeysRepeat, KeyUnusable
+from dqlab.errors import BadOption, ColumnNotFound, DocumentError, KeysUnusable
 from dqlab.keywords import meant
 from dqlab.numbers import few_of
 
 __all__ = ["Keys", "check_column", "check_columns", "chosen", "key_of_row"]
 
 
-def key_of_row(value: Any, column: Any, where: str, position: int, way: str = KeysRepeat.OF_FILES) -> str | int:
-    """Return a value as a key if it is a text or a whole number, or raise `KeyMissing` or `KeyUnusable`."""
+KEYS_OF_FILES = (
+    "Name a column with unique texts or whole numbers, or leave out key=: rows are then called by file and position."
+)
+KEYS_OF_FRAME = (
+    "Name a column with unique texts or whole numbers in key=, or have rows called by position: leave out key=, "
+    "and pass frame.reset_index() if the frame has an index."
+)
+"""What to do about unusable keys, by their origin."""
+
+
+def key_of_row(value: Any, column: Any, where: str, position: int, way: str = KEYS_OF_FILES) -> str | int:
+    """Return a value as a key if it is a text or a whole number, or raise `KeysUnusable`."""
     if type(value) is str or type(value) is int:
         return value
     if missing := "null" if value is None else getattr(value, "in_words", ""):  # of `Unreadable`
-        raise KeyMissing(where=where, position=position, column=column, value=missing, way=way)
-    raise KeyUnusable(
-        found=f"row {position:,} of {where!r} has a key of type {type(value).__name__} in {column!r}",
-        left="The rows before it were listed, and those that were submitted go on.",
-        where=where,
-        column=column,
-        position=position,
-        way=way,
-    )
+        problem = f"has no key: its {column!r} is {missing}"
+    else:
+        kind = type(value).__name__
+        problem = f"has a key of type {kind} in {column!r}: keys of documents are texts or whole numbers"
+    left = "The rows before it were listed, and those that were submitted go on."
+    raise KeysUnusable(reason=f"row {position:,} of {where!r} {problem}. {left} {way}")
 
 
 class Keys:
     """The keys that were listed so far."""
 
-    def __init__(self, again: Callable[[], Iterable[tuple[str | int, str]]], way: str = KeysRepeat.OF_FILES) -> None:
+    def __init__(self, again: Callable[[], Iterable[tuple[str | int, str]]], way: str = KEYS_OF_FILES) -> None:
         # `again` lists (key, place) of all rows from the first, to name both places of a repeated key. `way` says in
         # the error what to do about repeated keys.
         self._again, self._way = again, way
         self._seen: set[str | int] = set()
 
     def add(self, key: str | int) -> None:
-        """Note a key, and raise `KeysRepeat` if it was noted before."""
+        """Note a key, and raise `KeysUnusable` if it was noted before."""
         if key in self._seen:
             there = list(islice((place for each, place in self._again() if each == key), 2))
             if len(there) == 2:  # otherwise its file was written again meanwhile, which reading it reports
-                raise KeysRepeat(shown=f"{key!r} in {' and '.join(there)}", keys=[key], way=self._way)
+                places = " and ".join(there)
+                raise KeysUnusable(
+                    reason=f"keys repeat, so results could not be joined with their rows: {key!r} in {places}. What "
+                    f"was submitted before them goes on. {self._way}",
+                    keys=[key],
+                )
         self._seen.add(key)
 
     def noted(self, keys: Sequence[str | int]) -> Iterator[Sequence[str | int]]:
@@ -93,13 +105,14 @@ def chosen(columns: Any) -> list[Any] | None:
 
 
 def check_columns(wanted: Iterable[Any], known: Sequence[Any], where: str) -> None:
-    """Raise `ColumnNotFound` or `ColumnRepeated` unless each name is the name of exactly one column."""
+    """Raise `ColumnNotFound` or `DocumentError` unless each name is the name of exactly one column."""
     there = Counter(known)
     for name in wanted:
         if name not in there:
             check_column(name, known, where, "submitted")
         if there[name] > 1:
-            raise ColumnRepeated(where=where, column=name)
+            problem = f"{where!r} has more than one column {name!r}, so a row cannot have both. Nothing was submitted."
+            raise DocumentError(reason=f"{problem} Rename one of them, or choose other columns with columns=[...].")
 
 
 def check_column(name: Any, known: Sequence[Any], where: str, done: str) -> None:

@@ -127,7 +127,10 @@ def _parsed(where: str, version: str, key: Any, part: Line) -> dict[str, Any]:
         return values_of(found, names, part.form)
     except _Invalid as error:
         raise RecordInvalid(
-            key=key, where=where, offset=part.offset, length=part.length, problem=str(error)
+            reason=f"document {key!r}, {many(part.length, 'byte')} from byte {part.offset:,} of {where!r}, {error}. It "
+            "has no values; the other records of the file are not touched by this. Its text is there as doc.text(). "
+            "Correct the file, map it again.",
+            key=key,
         ) from error.__cause__
 
 

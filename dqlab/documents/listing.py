@@ -62,14 +62,11 @@ class Documents(SuggestsAttributes):
     BadOption
         Neither iterable nor callable, or a single path; or `storage_options` contains values other than text, numbers
         and booleans.
-    StorageRefused
-        A secret itself is among `storage_options`.
     StorageUnset
         When a document is opened or listed: a name in `storage_options` is not set there.
     UsageError
-        While iterating: an element is something else.
-    DocumentsUsedUp
-        When an iterator is iterated a second time.
+        A secret itself is among `storage_options`; or, while iterating: an element is something else, or an iterator
+        is iterated a second time.
     """
 
     __slots__ = ("_source",)
@@ -93,7 +90,7 @@ class Documents(SuggestsAttributes):
 
         Raises
         ------
-        FolderNotFound
+        InputNotFound
             This Python came without its sources.
 
         Examples
@@ -127,11 +124,11 @@ class Documents(SuggestsAttributes):
 
         Raises
         ------
-        FolderNotFound
+        InputNotFound
             That folder does not exist.
         BadOption
             The pattern is not a path, names a folder, or has ".." after a wildcard; or listing its file system fails.
-        FolderUnreadable
+        InputUnreadable
             While iterating: there is no permission to list a folder below it.
         ExtraMissing
             The file system behind a URL is not installed; an `ImportError`.
@@ -180,15 +177,13 @@ class Documents(SuggestsAttributes):
 
         Raises
         ------
-        ArchiveNotFound
-            The archive does not exist.
-        FolderNotFound
-            The folder before the first wildcard does not exist.
+        InputNotFound
+            The archive does not exist, or the folder before the first wildcard.
         BadOption
             `archive` or `pattern` is not a pattern; or the file system cannot be listed.
         ExtraMissing
             The file system behind a URL is not installed; an `ImportError`.
-        ArchiveUnreadable
+        InputUnreadable
             While iterating: an archive is damaged, or is another kind of file.
 
         Notes
@@ -384,21 +379,21 @@ class Documents(SuggestsAttributes):
 
         Raises
         ------
-        ColumnNotFound, ColumnRepeated, KeyUnusable
+        ColumnNotFound, DocumentError, KeysUnusable
             No file has the column, or the first one has it twice, or lacks the one with the keys, or has values there
             that cannot be keys. Later files are checked when the listing reaches them; an error ends it there.
         FileUnreadable
             A file is not Parquet, or is still being written.
-        NoFiles
+        InputNotFound
             Nothing matches.
-        KeyMissing, KeysRepeat
+        KeysUnusable
             While iterating: a key is null, or repeats.
         DocumentChanged
             A file changes while it is listed; or, in the function, after it was listed.
-        ValueUnreadable
+        RecordInvalid
             In the function: Python cannot hold the value that it reads, such as a date after the year 9999. Other
             columns and rows are not affected.
-        BadOption, FolderUnreadable
+        BadOption, InputUnreadable
             `files` or `columns` has an invalid value; a folder cannot be listed.
         ExtraMissing
             pyarrow, or the file system behind a URL, is not installed.
@@ -435,13 +430,13 @@ class Documents(SuggestsAttributes):
 
         Raises
         ------
-        ColumnNotFound, ColumnRepeated, BadOption
+        ColumnNotFound, DocumentError, BadOption
             The column is missing, or exists twice; or `frame` is not a frame.
-        KeyMissing, KeyUnusable, KeysRepeat
+        KeysUnusable
             While iterating: a key is missing, is neither text nor whole number, or repeats.
-        RowTooLarge
+        DocumentError
             In the function: the row is above the limit of a message, 1 MiB. Other rows are not affected.
-        ValueUnreadable
+        RecordInvalid
             In the function: Python cannot hold the value that it reads. Other columns and rows are not affected.
 
         Notes
@@ -550,9 +545,9 @@ class Documents(SuggestsAttributes):
         ------
         FileUnreadable
             A file has another format, or is truncated; the documents before that were listed.
-        KeyMissing, KeyUnusable, KeysRepeat
+        KeysUnusable
             While iterating: a record has no key, a key that is neither text nor whole number, or a repeated key.
-        NoFiles, BadOption, FolderUnreadable, ExtraMissing
+        InputNotFound, BadOption, InputUnreadable, ExtraMissing
             As for `from_parquet`.
 
         Examples

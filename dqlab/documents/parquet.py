@@ -43,7 +43,7 @@ class _Changed(Exception):
 
 
 def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
-    """Return one value of a row, or raise `DocumentChanged` for another file, `ValueUnreadable` for such a value."""
+    """Return one value of a row, or raise `DocumentChanged` for another file, `RecordInvalid` for such a value."""
     group, at, columns, _ = part
     last = _last
     try:

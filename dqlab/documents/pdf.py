@@ -21,9 +21,9 @@ from dqlab.errors import (
     DocumentChanged,
     DocumentDamaged,
     DocumentEncrypted,
+    DocumentError,
     DqlabError,
     ExtraMissing,
-    NoPages,
     PageFailed,
     in_words,
 )
@@ -146,7 +146,7 @@ class _Pdf:
                 weakref.finalize(self, _close, self._document)
                 self.count = len(self._document)
         if not self.count:
-            raise NoPages(document=self.key)
+            raise _without_pages(self.key)
 
     def on_page(self, number: int, do: Callable[[Any], T]) -> T:
         """Return the result of a function of a page, and close the page."""
@@ -170,10 +170,17 @@ def _close(document: Any) -> None:
         document.close()
 
 
+def _without_pages(key: str | int) -> DocumentError:
+    return DocumentError(
+        reason=f"document {key!r} is a PDF without pages, so there is nothing to read and it has no result. Make it "
+        f"again with what wrote it, or leave it out: docs.where(lambda document: document.key != {key!r})."
+    )
+
+
 def _unopened(reference: Reference, raw: Any, error: BaseException) -> DqlabError:
     code = raw.FPDF_GetLastError()
     if code == raw.FPDF_ERR_FILE:
-        return NoPages(document=reference.key)
+        return _without_pages(reference.key)
     if code in (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY):
         return DocumentEncrypted(document=reference.key, where=reference.where)
     return DocumentDamaged(document=reference.key, reason=in_words(error))

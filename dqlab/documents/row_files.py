@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from dqlab.documents.document import Document, made
 from dqlab.documents.folders import Files, ListedFile
-from dqlab.documents.keys import Keys, check_column, check_columns, chosen, key_of_row
+from dqlab.documents.keys import KEYS_OF_FILES, Keys, check_column, check_columns, chosen, key_of_row
 from dqlab.documents.lines import (
     Header,
     Record,
@@ -34,7 +34,7 @@ from dqlab.documents.parts import Line
 from dqlab.documents.spans import Rows
 from dqlab.documents.storage import stamp_of
 from dqlab.documents.unreadable import Partly
-from dqlab.errors import BadOption, DocumentChanged, KeysRepeat, KeyUnusable
+from dqlab.errors import BadOption, DocumentChanged, KeysUnusable
 
 __all__ = ["ParquetRows", "Records", "csv_form"]
 
@@ -59,7 +59,7 @@ class ParquetRows:
         words += [f"key={key!r}"] if key is not None else []
         words += [f"columns={self._columns!r}"] if self._columns is not None else []
         self.label = f"Documents.from_parquet({', '.join(words)})"
-        assert self._files.first is not None, "or it had raised NoFiles"
+        assert self._files.first is not None, "or it had raised InputNotFound"
         self.place = self._files.first.where
         self._numbers = _of_folders(self._files.names())
         # Open the first file now, to find a wrong name before half of the rows are submitted.
@@ -216,9 +216,10 @@ def _check_type(column: str, kind: Any, where: str) -> None:
     text = types.is_string(inner) or types.is_large_string(inner) or (view is not None and view(inner))
     # Null, because pandas writes that type for a table without rows.
     if not (text or types.is_integer(inner) or types.is_null(inner)):
-        found = f"column {column!r} of {where!r} holds values of type {kind}, which cannot be keys"
-        left = "Nothing was submitted."
-        raise KeyUnusable(found=found, left=left, where=where, column=column, way=KeysRepeat.OF_FILES)
+        problem = f"column {column!r} of {where!r} holds values of type {kind}, which cannot be keys"
+        raise KeysUnusable(
+            reason=f"{problem}: those are texts or whole numbers. Nothing was submitted. {KEYS_OF_FILES}"
+        )
 
 
 # --- JSON lines and CSV ----------------------------------------------------------------------
@@ -234,7 +235,7 @@ class Records:
         self._files, self.storage = Files(files, "CSV" if form else "JSON lines", storage), storage
         words = [self._files.label, *([] if key is None else [f"key={key!r}"])]
         self.label = f"Documents.{label}({', '.join(words)})"
-        assert self._files.first is not None, "or it had raised NoFiles"
+        assert self._files.first is not None, "or it had raised InputNotFound"
         self.place = self._files.first.where
         where = self._files.first.where
         # Read the header of the first file now, to find a wrong name before records are submitted.

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
-from dqlab.documents.archives import FoundMember, members
+from dqlab.documents.archives import FoundMember, archive_unreadable, members
 from dqlab.documents.document import LINES_PER_PAGE, Document
 from dqlab.documents.folders import Folder, LocalFolder, Pattern, has_wildcards, parse, parse_file
 from dqlab.documents.servers import ServerSilent, is_cut_off
@@ -30,12 +30,10 @@ from dqlab.documents.storage import (
     words_of_server,
 )
 from dqlab.errors import (
-    ArchiveNotFound,
-    ArchiveUnreadable,
     BadOption,
-    DocumentsUsedUp,
     DqlabWarning,
-    FolderNotFound,
+    InputNotFound,
+    InputUnreadable,
     UsageError,
     in_words,
 )
@@ -104,7 +102,7 @@ class Glob:
 
     def _check(self) -> None:
         if not self._folder.exists():
-            raise FolderNotFound(folder=self._folder.where)
+            raise _no_folder(self._folder.where)
 
 
 class Window:
@@ -167,7 +165,9 @@ class Given:
     def documents(self) -> Iterator[Document]:
         """List the elements in their own order."""
         if self._used_up:
-            raise DocumentsUsedUp(kind=type(self.iterable).__name__)
+            problem = f"the {type(self.iterable).__name__} behind these documents can be read once, and has been read."
+            way = "a callable that returns a new iterator each time: Documents(make_paths), not Documents(make_paths())"
+            raise UsageError(reason=f"{problem} Pass a list, or {way}.")
         self._used_up = not self.repeats
         self._silent.clear()  # the next listing asks again
         elements = self.iterable if isinstance(self.iterable, Iterable) else self.iterable()
@@ -295,13 +295,23 @@ class Unpacked:
                     raise
                 raise _cut_off(where, error, listed) from error
         if not (found_any or self._several):
-            raise ArchiveNotFound(archive=self._archive)
+            raise _no_archive(self._archive)
 
     def _check(self) -> None:
         if not self._folder.exists():
-            raise FolderNotFound(folder=self._folder.where)
+            raise _no_folder(self._folder.where)
         if not self._several and next(self._archives.walk(self._folder), None) is None:
-            raise ArchiveNotFound(archive=self._archive)
+            raise _no_archive(self._archive)
+
+
+def _no_folder(folder: str) -> InputNotFound:
+    way = "Check the path or URL before the first wildcard; a relative path starts at the current directory."
+    return InputNotFound(reason=f"there is no folder {folder!r}, so no documents to list. {way}")
+
+
+def _no_archive(archive: str) -> InputNotFound:
+    way = "Check the path or URL; a relative path starts at the current directory."
+    return InputNotFound(reason=f"there is no archive {archive!r}, so no documents to list. {way}")
 
 
 def _parsed_archives(archive: str, storage: str) -> tuple[Folder, Pattern]:
@@ -318,9 +328,9 @@ def _parsed_archives(archive: str, storage: str) -> tuple[Folder, Pattern]:
         raise _cut_off(archive, error) from error
 
 
-def _cut_off(where: str, error: Exception, listed: int = 0) -> ArchiveUnreadable:
+def _cut_off(where: str, error: Exception, listed: int = 0) -> InputUnreadable:
     reason = f"{words_of_server(error)}, so its server is busy, ended the transfer early or did not answer"
-    return ArchiveUnreadable(archive=where, reason=reason, listed=listed)
+    return archive_unreadable(where, reason, listed)
 
 
 def _of_member(where: str, prefix: str, member: FoundMember) -> Document:

@@ -35,10 +35,8 @@ from dqlab.errors import (
     DocumentChanged,
     DqlabError,
     ExtraMissing,
-    PasswordInURL,
-    StorageRefused,
-    StorageUnknown,
     StorageUnset,
+    UsageError,
     WrongKind,
     in_words,
 )
@@ -198,7 +196,12 @@ def located(where: str, storage: str) -> str:
 def check_url(where: str) -> None:
     """Refuse a URL with a password, because the log of a queue keeps references, and so their URLs."""
     if "@" in where and _LOGIN.search(where) is not None:
-        raise PasswordInURL(url=_LOGIN.sub("***", where))
+        raise UsageError(
+            reason=f"the URL {_LOGIN.sub('***', where)} has a password in it, and URLs of documents are kept in the "
+            "log of a queue. Nothing was listed. Take name and password out of the URL, set the password in the "
+            "environment of workers and of this notebook, and name its variable: "
+            "storage_options={'username': '...', 'password': 'env:STORAGE_PASSWORD'}."
+        )
 
 
 def check_options(options: Any) -> str:
@@ -249,7 +252,13 @@ def _checked(options: Mapping[Any, Any], above: str) -> dict[str, Any]:
             or isinstance(value, bool)
             or (isinstance(value, str) and (value in _PLAIN or value.startswith(_FROM)))
         ):
-            raise StorageRefused(name=called, variable=re.sub(r"\W", "_", name).upper())
+            variable = re.sub(r"\W", "_", name).upper()
+            raise UsageError(
+                reason=f"storage_options[{called!r}] holds a secret, and options are kept in the log of a queue. "
+                "Nothing was listed. Set the secret in the environment of workers and of this notebook, and name its "
+                f"variable: storage_options={{{called!r}: 'env:{variable}'}}; or name an entry of Dask's "
+                "config: 'config:NAME'."
+            )
         elif value is None or isinstance(value, str | int | float | bool):
             found[name] = value
         elif isinstance(value, list | tuple) and all(isinstance(each, str | int | float | bool) for each in value):
@@ -277,7 +286,11 @@ def _resolved(storage: str) -> dict[str, Any]:
         return {}
     options = _known.get(storage)
     if options is None:
-        raise StorageUnknown(where=_here())
+        raise StorageUnset(
+            reason=f"the storage_options that this document is opened with are not known {_here()}: a run's messages "
+            "have their name alone. Nothing was read. Attach to the run first, lab.attach(name), or list the document "
+            "again with its storage_options."
+        )
     if isinstance(options, str):
         found = entry(options)
         if not isinstance(found, Mapping):
@@ -314,7 +327,8 @@ def _value(value: Any) -> Any:
 
 
 def _unset(what: str, hint: str) -> StorageUnset:
-    return StorageUnset(what=what, where=_here(), hint=hint)
+    left = "Nothing was read there, and no result is lost."
+    return StorageUnset(reason=f"{what} is not set {_here()}. {left} {hint}, then retry.")
 
 
 def _here() -> str:

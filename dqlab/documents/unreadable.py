@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Never
 
-from dqlab.errors import DqlabError, ValueUnreadable, in_words
+from dqlab.errors import DqlabError, RecordInvalid, in_words
 
 __all__ = ["Partly", "Torn", "Unreadable", "are_unreadable", "converted", "torn", "unreadable"]
 
@@ -78,5 +78,11 @@ def torn(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def unreadable(key: Any, column: Any, where: str, reason: str) -> Never:
-    """Raise `ValueUnreadable`."""
-    raise ValueUnreadable(key=key, column=column, where=where, reason=reason)
+    """Raise `RecordInvalid`."""
+    raise RecordInvalid(
+        reason=f"document {key!r} has a value in column {column!r} that Python cannot hold: {reason}. It was not read, "
+        f"and the document has no result; its other columns, and other rows of {where!r}, are not touched by this. "
+        "Correct the value and map the rows again; or read other columns, doc['column'] or columns=[...].",
+        key=key,
+        column=column,
+    )

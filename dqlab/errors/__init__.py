@@ -22,17 +22,14 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
     │                   ResultNotStorable · AnswerInvalid · NotCalled · WrongResults · ResultUnreadable
     │                   MessageNotFound
-    │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
-    │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
-    │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
-    │                                    StorageUnset · StorageUnknown · ValueUnreadable
+    │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · PageFailed
+    │                                    FileUnreadable · RecordInvalid · WrongKind · ColumnNotFound
+    │                                    KeysUnusable · StorageUnset
     └── UsageError ── BadName · BadOption · UnknownOption · NoAttribute
                     PositionNotFound
                     QueueNotFound · QueueInUse · QueueClosed
-                    FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable
-                    DocumentsUsedUp · LengthUnknown
-                    ExtraMissing · NoBatchSystem · ClusterClosed · StorageRefused
-                    PasswordInURL · ColumnUnknown
+                    InputNotFound · InputUnreadable · LengthUnknown
+                    ExtraMissing · NoBatchSystem · ClusterClosed
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from dqlab.errors.sentence import DqlabError as DqlabError
 from dqlab.errors.sentence import DqlabWarning as DqlabWarning
@@ -478,58 +475,14 @@ class QueueClosed(UsageError):
     text = "queue {queue!r} was closed. Open it again with lab.queue({queue!r})."
 
 
-class FolderNotFound(UsageError):
-    """The folder in which a listing of documents starts does not exist."""
-
-    text = (
-        "there is no folder {folder!r}, so no documents to list. Check the path or URL before the first "
-        "wildcard; a relative path starts at the current directory."
-    )
+class InputNotFound(UsageError):
+    """The folder, archive or files of an input are not there; an input that comes later may be waited for."""
 
 
-class FolderUnreadable(UsageError):
-    """A folder below the one where a listing starts cannot be listed."""
+class InputUnreadable(UsageError):
+    """A folder or an archive cannot be listed, at all or from there on."""
 
-    text = (
-        "folder {folder!r} cannot be listed: {reason}. The listing ends there, and no document in that folder was "
-        "listed. Get the permission to read it, or leave it out with a narrower pattern; then run this again."
-    )
-
-
-class ArchiveNotFound(UsageError):
-    """The archive whose members are to be listed does not exist."""
-
-    text = (
-        "there is no archive {archive!r}, so no documents to list. Check the path or URL; a relative path starts at "
-        "the current directory."
-    )
-
-
-class ArchiveUnreadable(UsageError):
-    """The directory of an archive cannot be read."""
-
-    text = (
-        "archive {archive!r} cannot be listed: {reason}. {listed:document} of it came before that, and no more will. "
-        "{hint}."
-    )
-    COPY = "Copy the archive again from where it came from, or pack it again; then run this again"
-    LIST = "To read it as one document, list it with dq.Documents([path])"
-    _LOOK = "Its server may have sent an error in its place: look at it, and download it again"
-    _UNPACK = "Unpack it, and list the files with dq.Documents.from_glob or pack them as a zip"
-    HINTS: ClassVar = {None: COPY, "7z": _UNPACK, "rar": _UNPACK, "html": _LOOK, "xml": _LOOK}
-    """What to do with a file of a kind (see `kind_of`); LIST for any other."""
-
-    def __init__(self, *, archive: str, reason: str, listed: int, hint: str = COPY) -> None:
-        super().__init__(archive=archive, reason=reason, listed=listed, hint=hint)
-
-
-class DocumentsUsedUp(UsageError):
-    """Documents that came from an iterator were iterated a second time."""
-
-    text = (
-        "the {kind} behind these documents can be read once, and has been read. Pass a list, or a callable that "
-        "returns a new iterator each time: Documents(make_paths), not Documents(make_paths())."
-    )
+    text = "{what} cannot be listed: {reason}. {left} {hint}."
 
 
 class LengthUnknown(UsageError, TypeError):
@@ -589,15 +542,6 @@ class DocumentEncrypted(DocumentError):
     )
 
 
-class NoPages(DocumentError):
-    """A PDF has no pages."""
-
-    text = (
-        "document {document!r} is a PDF without pages, so there is nothing to read and it has no result. Make it again "
-        "with what wrote it, or leave it out: docs.where(lambda document: document.key != {document!r})."
-    )
-
-
 class PageFailed(DocumentError):
     """One page of a document cannot be read."""
 
@@ -620,32 +564,15 @@ class FileUnreadable(DocumentError):
 
 
 class RecordInvalid(DocumentError):
-    """A line of a file is not a record."""
-
-    text = (
-        "document {key!r}, {length:byte} from byte {offset:,} of {where!r}, {problem}. It has no values; the other "
-        "records of the file are not touched by this. Its text is there as doc.text(). Correct the file, map it again."
-    )
+    """A line of a file is not a record, or Python cannot hold a value of a row, as a date after the year 9999."""
 
 
-class ValueUnreadable(DocumentError):
-    """Python cannot hold a value of a row: a date after the year 9999, or a text whose bytes are not UTF-8."""
-
-    text = (
-        "document {key!r} has a value in column {column!r} that Python cannot hold: {reason}. It was not read, and the "
-        "document has no result; its other columns, and other rows of {where!r}, are not touched by this. Correct the "
-        "value and map the rows again; or read other columns, doc['column'] or columns=[...]."
-    )
+class KeysUnusable(DocumentError):
+    """A row has no key, or one that is neither a text nor a whole number, or that another row has too."""
 
 
-class RowTooLarge(DocumentError):
-    """A row of a frame does not fit into a message."""
-
-    text = (
-        "row {key!r} takes {size:byte}, and a message has at most {limit:,}. Its values were not sent; the other rows "
-        "were. Choose fewer columns with columns=[...], or write the frame to a Parquet file and use "
-        "dq.Documents.from_parquet, whose rows are read where they are needed."
-    )
+class StorageUnset(DocumentError):
+    """A name in `storage_options`, or the options themselves, are not known where a document is opened."""
 
 
 class WrongKind(DocumentError):
@@ -658,69 +585,6 @@ class ColumnNotFound(DocumentError, KeyError):
     """A table has no column of that name; a KeyError as well."""
 
     text = "{where!r} has no column {column!r}.{hint} Nothing was {done}. Columns: {known}."
-
-
-class ColumnRepeated(DocumentError):
-    """A table has two columns with the same name, so the name is ambiguous."""
-
-    text = (
-        "{where!r} has more than one column {column!r}, so a row cannot have both. Nothing was submitted. Rename one "
-        "of them, or choose other columns with columns=[...]."
-    )
-
-
-class KeyMissing(DocumentError):
-    """A row has no key."""
-
-    text = (
-        "row {position:,} of {where!r} has no key: its {column!r} is {value}. The rows before it were listed, and "
-        "those that were submitted go on. Give it a value. {way}."
-    )
-
-
-class KeyUnusable(DocumentError):
-    """A column holds values that cannot be keys."""
-
-    text = "{found}. Keys of documents are texts or whole numbers. {left} {way}."
-
-
-class KeysRepeat(DocumentError):
-    """Several documents have the same key."""
-
-    text = (
-        "keys repeat, so results could not be joined with their rows: {shown}. What was submitted before them goes on. "
-        "{way}."
-    )
-    OF_FILES = (
-        "Name a column with unique texts or whole numbers, or leave out key=: rows are then called by file and position"
-    )
-    OF_FRAME = (
-        "Name a column with unique texts or whole numbers in key=, or have rows called by position: leave out key=, "
-        "and pass frame.reset_index() if the frame has an index"
-    )
-    """What to do, by the origin of the keys."""
-
-
-class StorageUnset(DocumentError):
-    """A name in `storage_options` is not set where a document is opened."""
-
-    text = "{what} is not set {where}. Nothing was read there, and no result is lost. {hint}, then retry."
-
-
-class StorageUnknown(DocumentError):
-    """A document of a run was taken elsewhere without the `storage_options` of the run's input."""
-
-    text = (
-        "the storage_options that this document is opened with are not known {where}: a run's messages have their name "
-        "alone. Nothing was read. Attach to the run first, lab.attach(name), or list the document again with its "
-        "storage_options."
-    )
-
-
-class NoFiles(DocumentError):
-    """No file matches, so there is nothing to read columns from."""
-
-    text = "no file matches {pattern!r}. Nothing was listed. Check the path: {hint}."
 
 
 # --- A run as a whole.
@@ -1004,32 +868,6 @@ class ExtraMissing(UsageError, ImportError):
             yield
         except ImportError as error:
             raise cls.of(error, package, what=what, extra=extra) from error
-
-
-class ColumnUnknown(UsageError, KeyError):
-    """A table of results has no column of that name; a KeyError as well."""
-
-    text = "results of run {run!r} have no column {column!r}. Nothing was returned. Columns: {known}."
-
-
-class StorageRefused(UsageError):
-    """A secret is among the options of a file system, which travel with a run and stay in its queue's log."""
-
-    text = (
-        "storage_options[{name!r}] holds a secret, and options are kept in the log of a queue. Nothing was listed. Set "
-        "the secret in the environment of workers and of this notebook, and name its variable: "
-        "storage_options={{{name!r}: 'env:{variable}'}}; or name an entry of Dask's config: 'config:NAME'."
-    )
-
-
-class PasswordInURL(UsageError):
-    """The URL of a document has a password in it; URLs travel with a run and stay in its queue's log."""
-
-    text = (
-        "the URL {url} has a password in it, and URLs of documents are kept in the log of a queue. Nothing was listed. "
-        "Take name and password out of the URL, set the password in the environment of workers and of this notebook, "
-        "and name its variable: storage_options={{'username': '...', 'password': 'env:STORAGE_PASSWORD'}}."
-    )
 
 
 class NoBatchSystem(UsageError):

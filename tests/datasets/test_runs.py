@@ -21,7 +21,7 @@ from dqlab.datasets.joining import NoKeyMatches
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.publishing import RunChanged
 from dqlab.datasets.sql import SourceUnknown
-from dqlab.errors import BadOption, ColumnUnknown, DqlabWarning, ResultUnreadable, RunFailed
+from dqlab.errors import BadOption, ColumnNotFound, DqlabWarning, ResultUnreadable, RunFailed
 from dqlab.live.display import text_of
 from dqlab.testing import Gate
 from tests.kit.cells import of_a_cell
@@ -183,7 +183,7 @@ def test_columns_of_a_frame_are_chosen_with_their_lineage(queue: dq.QueuePool, t
     assert frame["_ordinal"].tolist() == list(range(6))
     assert set(frame["_code"]) == {run.versions[0].short}
     for column in ("nothere", "_error"):
-        with pytest.raises(ColumnUnknown, match="Columns: size, _key, _ordinal"):
+        with pytest.raises(ColumnNotFound, match="Columns: size, _key, _ordinal"):
             run.results().to_frame(columns=[column])
 
 

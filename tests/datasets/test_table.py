@@ -16,7 +16,7 @@ from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.rows import SAMPLE
 from dqlab.datasets.sql import QueryError, SourceUnknown, query
 from dqlab.datasets.table import RunTable
-from dqlab.errors import BadOption, ColumnUnknown, DqlabWarning, ExtraMissing
+from dqlab.errors import BadOption, ColumnNotFound, DqlabWarning, ExtraMissing
 from tests.datasets.pages import Pages
 
 pytestmark = pytest.mark.lowest
@@ -79,7 +79,7 @@ def test_columns_are_chosen_and_stand_in_the_order_of_the_choice() -> None:
 )
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(column: str) -> None:
     """An empty column would be taken for results."""
-    with pytest.raises(ColumnUnknown, match=f"have no column '{column}'. Nothing .* _key, _ordinal, n, _rest"):
+    with pytest.raises(ColumnNotFound, match=f"has no column '{column}'. Nothing .* _key, _ordinal, n, _rest"):
         table_of([{"n": 1}]).to_arrow(["n", column])
 
 
@@ -352,13 +352,13 @@ class Broken(Pages):
     def rows(self, most: int | None = None) -> Any:
         for at, rows in enumerate(super().rows(most)):
             if at == 5:
-                raise ColumnUnknown(run="numbers", column="x", why="", known="")
+                raise ColumnNotFound(where="numbers", column="x", hint="", done="", known="")
             yield rows
 
 
 def test_what_reading_raises_is_what_the_query_raises() -> None:
     """DuckDB keeps the text of an error in a stream, in one of its own that no code catches by name."""
-    with pytest.raises(ColumnUnknown):
+    with pytest.raises(ColumnNotFound):
         RunTable(Broken([{"n": n} for n in range(MANY)])).query("select sum(n) from results")
 
 

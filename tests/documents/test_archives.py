@@ -24,14 +24,13 @@ import pytest
 from dqlab.documents import Document, Documents, archives, parsed_natively
 from dqlab.documents.document import sealed_key
 from dqlab.errors import (
-    ArchiveNotFound,
-    ArchiveUnreadable,
     BadOption,
     DocumentChanged,
     DocumentDamaged,
     DocumentEncrypted,
     DqlabWarning,
-    FolderNotFound,
+    InputNotFound,
+    InputUnreadable,
     WrongKind,
 )
 from tests.kit.compressed import zstd_compress, zstd_decompress
@@ -299,10 +298,10 @@ def test_what_is_no_archive_is_one_sentence(tmp_path: Path, form: str) -> None:
     )
     path.write_bytes(head + b"this is none, whatever its name says " * 50)
 
-    with pytest.raises(ArchiveUnreadable, match=r"cannot be listed: .*0 documents of it.*Copy the archive again"):
+    with pytest.raises(InputUnreadable, match=r"cannot be listed: .*0 documents of it.*Copy the archive again"):
         list(Documents.from_archive(path))
     path.write_bytes(b"")
-    with pytest.raises(ArchiveUnreadable):
+    with pytest.raises(InputUnreadable):
         list(Documents.from_archive(path))
 
 
@@ -325,7 +324,7 @@ def test_what_is_another_kind_of_file_is_called_that(tmp_path: Path, held: bytes
     """Copying it again, or retrying, would not help."""
     (tmp_path / "dump.zip").write_bytes(held)
 
-    with pytest.raises(ArchiveUnreadable, match=f"dump.zip' cannot be listed: {said}"):
+    with pytest.raises(InputUnreadable, match=f"dump.zip' cannot be listed: {said}"):
         list(Documents.from_archive(tmp_path / "dump.zip"))
 
 
@@ -335,7 +334,7 @@ def test_zip_with_a_bad_directory_cannot_be_listed(tmp_path: Path) -> None:
     data[data.index(b"PK\x01\x02")] = 0
     path.write_bytes(bytes(data))
 
-    with pytest.raises(ArchiveUnreadable, match="BadZipFile"):
+    with pytest.raises(InputUnreadable, match="BadZipFile"):
         list(Documents.from_archive(path))
 
 
@@ -343,7 +342,7 @@ def test_zip_cut_off_at_its_end_cannot_be_listed(tmp_path: Path) -> None:
     path = pack(tmp_path / "dump.zip", NAMES[:3])
     path.write_bytes(path.read_bytes()[:-40])
 
-    with pytest.raises(ArchiveUnreadable):
+    with pytest.raises(InputUnreadable):
         list(Documents.from_archive(path))
 
 
@@ -360,7 +359,7 @@ def test_truncated_tar_gives_what_is_whole_and_then_an_error(tmp_path: Path, for
     try:
         for document in Documents.from_archive(path):
             found.append(document)
-    except ArchiveUnreadable as error:
+    except InputUnreadable as error:
         listed = error.listed
     else:
         listed = 20  # what is missing is the empty end
@@ -391,7 +390,7 @@ def test_damage_inside_a_compressed_tar_is_noticed_when_it_is_listed(tmp_path: P
 
     with tarfile.open(path) as tar:
         assert len(tar.getnames()) == 3
-    with pytest.raises(ArchiveUnreadable, match=r"CRC check failed.*3 documents of it"):
+    with pytest.raises(InputUnreadable, match=r"CRC check failed.*3 documents of it"):
         list(Documents.from_archive(path))
 
 
@@ -488,14 +487,14 @@ def test_archive_that_is_gone_is_the_systems_own_error(tmp_path: Path) -> None:
 
     with pytest.raises(FileNotFoundError):
         document.bytes()
-    with pytest.raises(ArchiveNotFound, match=r"no archive '.*dump\.zip'.*Check the path"):
+    with pytest.raises(InputNotFound, match=r"no archive '.*dump\.zip'.*Check the path"):
         list(listing)
 
 
 def test_wrong_arguments_are_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveNotFound):
+    with pytest.raises(InputNotFound):
         Documents.from_archive(tmp_path / "none.zip")
-    with pytest.raises(FolderNotFound):
+    with pytest.raises(InputNotFound):
         Documents.from_archive(tmp_path / "nowhere/*.zip")
     with pytest.raises(BadOption, match="from_glob"):
         Documents.from_archive(tmp_path)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.documents.folders import Pattern
-from dqlab.errors import FolderNotFound, FolderUnreadable
+from dqlab.errors import InputNotFound, InputUnreadable
 from tests.kit.sampled import examples
 from tests.kit.stores import Store, s3
 
@@ -53,7 +53,7 @@ def test_what_matches_is_listed_once_and_in_the_order_of_its_keys(store: Store, 
     store.keys = [*sorted("top/" + key for key in keys), "toq"]
     try:
         found = [document.key for document in listed(store, f"s3://bucket/top/{pattern}")]
-    except FolderNotFound:
+    except InputNotFound:
         found = []
 
     matches = Pattern(pattern).matches
@@ -83,7 +83,7 @@ def test_credentials_that_expire_between_two_pages_end_the_listing_with_the_reas
     store.refuse_after = store.pages + 4
     found = []
 
-    with pytest.raises(FolderUnreadable, match="token has expired"):
+    with pytest.raises(InputUnreadable, match="token has expired"):
         found.extend(iter(documents))
     assert 1_200 <= len(found) < 6_000  # they are submitted
     store.refuse_after = None
@@ -92,7 +92,7 @@ def test_credentials_that_expire_between_two_pages_end_the_listing_with_the_reas
 
 def test_folder_that_is_not_there_and_bucket_without_keys(store: Store) -> None:
     store.keys = ["a/b.txt"]
-    with pytest.raises(FolderNotFound, match=r"s3://bucket/c/"):
+    with pytest.raises(InputNotFound, match=r"s3://bucket/c/"):
         listed(store, "s3://bucket/c/*.txt")
     store.keys = []
     assert list(listed(store, "s3://bucket/*")) == []

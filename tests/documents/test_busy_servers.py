@@ -17,7 +17,7 @@ import dqlab as dq
 from dqlab.cluster.consumer.running.execution import Origin, failed
 from dqlab.documents.servers import LONGEST_WAIT, ServerBusy
 from dqlab.documents.storage import reconnect
-from dqlab.errors import ArchiveUnreadable, FileUnreadable
+from dqlab.errors import FileUnreadable, InputUnreadable
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Outcome
 from tests.documents.test_cut_off import FILES
@@ -143,7 +143,7 @@ def test_a_part_of_a_file_is_tried_again_and_its_listing_names_the_status(
 
         with pytest.raises(Exception, match=f"{name}.*503.*server") as caught:
             list(make(f"{server}/{name}"))
-        assert type(caught.value) in (ArchiveUnreadable, FileUnreadable)
+        assert type(caught.value) in (InputUnreadable, FileUnreadable)
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ import dqlab as dq
 from dqlab.documents import parquet, storage
 from dqlab.documents.servers import ServerBusy
 from dqlab.errors import (
-    ArchiveUnreadable,
     BadOption,
     DocumentError,
     DqlabWarning,
     FileUnreadable,
+    InputUnreadable,
 )
 from dqlab.failures.failure import retryable
 from tests.kit.http_server import serving
@@ -134,7 +134,7 @@ def test_a_transfer_of_parquet_that_ends_early_ends_its_listing_and_is_tried_aga
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["a.zip", "a.tar"])
 def test_an_archive_whose_transfer_ends_early_ends_its_listing_by_name(server: str, way: str, name: str) -> None:
-    with pytest.raises(ArchiveUnreadable, match=rf"archive '.*{way}/{name}' cannot be listed: .*not completed"):
+    with pytest.raises(InputUnreadable, match=rf"archive '.*{way}/{name}' cannot be listed: .*not completed"):
         list(dq.Documents.from_archive(f"{server}/{way}/{name}"))
 
 
@@ -177,7 +177,7 @@ def test_rows_of_a_server_that_does_not_answer_end_the_listing_by_name(
 
 
 def test_an_archive_of_a_server_that_does_not_answer_ends_the_listing_by_name(silent: str) -> None:
-    with pytest.raises(ArchiveUnreadable, match=rf"{silent}/a.zip' cannot be listed: .*[Tt]imeout.*did not answer"):
+    with pytest.raises(InputUnreadable, match=rf"{silent}/a.zip' cannot be listed: .*[Tt]imeout.*did not answer"):
         list(dq.Documents.from_archive(f"{silent}/a.zip"))
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dqlab.documents import Document, Documents, listing, parsed_natively
 from dqlab.documents.parts import PageRange
 from dqlab.documents.summary import summarize
-from dqlab.errors import BadOption, DocumentChanged, DocumentEncrypted, DocumentsUsedUp, LengthUnknown
+from dqlab.errors import BadOption, DocumentChanged, DocumentEncrypted, LengthUnknown, UsageError
 from dqlab.runs.lost import why_empty
 from tests.documents.test_archives import pack
 from tests.kit.hugging_face import Dataset
@@ -230,7 +230,7 @@ def test_operations_on_an_iterator_are_used_up_like_it() -> None:
         with pytest.raises(LengthUnknown):
             len(chosen)
         assert list(chosen)
-        with pytest.raises(DocumentsUsedUp):
+        with pytest.raises(UsageError):
             list(chosen)
 
 

@@ -20,7 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dqlab.documents import Document, Documents
-from dqlab.errors import ArchiveNotFound, BadOption, ExtraMissing, FolderNotFound, FolderUnreadable
+from dqlab.errors import BadOption, ExtraMissing, InputNotFound, InputUnreadable
 from tests.kit.http_server import serving
 from tests.kit.pdfs import make_pdf
 from tests.kit.sampled import examples
@@ -148,7 +148,7 @@ def test_missing_folder_is_reported_at_once_with_its_path(tmp_path: Path, start:
     """A typo gives an error in its own cell, not a run of nothing."""
     place = start.format(tmp=tmp_path)
 
-    with pytest.raises(FolderNotFound, match="missing"):
+    with pytest.raises(InputNotFound, match="missing"):
         Documents.from_glob(f"{place}/*.txt")
 
 
@@ -158,7 +158,7 @@ def test_folder_removed_after_the_call_is_reported_when_listed(tmp_path: Path) -
     documents = Documents.from_glob(tmp_path / "inbox/*")
     (tmp_path / "inbox").rmdir()
 
-    with pytest.raises(FolderNotFound, match="inbox"):
+    with pytest.raises(InputNotFound, match="inbox"):
         next(iter(documents))
 
 
@@ -310,7 +310,7 @@ def test_folder_without_permission_is_named_with_what_to_do(tmp_path: Path) -> N
 def _expect_unreadable(folder: Path) -> None:
     listing = iter(Documents.from_glob(folder / "**/*.txt"))
     assert next(listing).key == "a/1.txt"
-    with pytest.raises(FolderUnreadable, match=r"locked' cannot be listed: PermissionError.*Get the permission"):
+    with pytest.raises(InputUnreadable, match=r"locked' cannot be listed: PermissionError.*Get the permission"):
         next(listing)
 
 
@@ -381,7 +381,7 @@ class OneFile(BaseHTTPRequestHandler):
 
 
 def test_one_file_of_a_server_that_lists_no_folders_is_found() -> None:
-    """`from_archive` of a URL was `FolderNotFound`, for the folder that it is in."""
+    """`from_archive` of a URL was `InputNotFound`, for the folder that it is in."""
     pytest.importorskip("aiohttp")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -393,7 +393,7 @@ def test_one_file_of_a_server_that_lists_no_folders_is_found() -> None:
         ]
         (file,) = Documents.from_glob(f"{url}/data/a.zip")
         assert (file.key, file.bytes()) == ("a.zip", packed.getvalue())
-        with pytest.raises((ArchiveNotFound, FolderNotFound)):
+        with pytest.raises(InputNotFound):
             Documents.from_archive(f"{url}/data/b.zip")
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.documents import Document, Documents
-from dqlab.errors import BadOption, DocumentsUsedUp, LengthUnknown, UsageError
+from dqlab.errors import BadOption, LengthUnknown, UsageError
 
 SMALL = st.none() | st.integers(0, 12)
 
@@ -135,7 +135,7 @@ def test_iterator_gives_its_documents_once() -> None:
     documents = Documents(iter(references(2)))
 
     assert len(list(documents)) == 2
-    with pytest.raises(DocumentsUsedUp, match="Pass a list, or a callable"):
+    with pytest.raises(UsageError, match="Pass a list, or a callable"):
         iter(documents)
 
 
@@ -144,7 +144,7 @@ def test_slices_of_an_iterator_share_its_only_pass() -> None:
     documents = Documents(iter(references(5)))
 
     assert [document.key for document in documents[:2]] == ["0", "1"]
-    with pytest.raises(DocumentsUsedUp):
+    with pytest.raises(UsageError):
         iter(documents[2:])
 
 
@@ -238,7 +238,7 @@ def test_repr_of_a_glob_says_when_nothing_matches(tmp_path: Path) -> None:
 
 def test_errors_of_listings_survive_pickling() -> None:
     """They may be raised in another process than the one that shows them."""
-    for error in (LengthUnknown(), DocumentsUsedUp(kind="generator")):
+    for error in (LengthUnknown(), UsageError(reason="read twice")):
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dqlab.documents import Document, Documents
-from dqlab.errors import FolderNotFound
+from dqlab.errors import InputNotFound
 
 
 @pytest.fixture(scope="module")
@@ -63,5 +63,5 @@ def test_python_without_its_sources_says_so(tmp_path: Path, monkeypatch: pytest.
     """Frozen distributions have none."""
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path / "gone")})
 
-    with pytest.raises(FolderNotFound, match="gone"):
+    with pytest.raises(InputNotFound, match="gone"):
         Documents.stdlib()

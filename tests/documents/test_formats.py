@@ -38,8 +38,8 @@ from dqlab.errors import (
     DocumentChanged,
     DocumentDamaged,
     DocumentEncrypted,
+    DocumentError,
     ExtraMissing,
-    NoPages,
     PageFailed,
     WrongKind,
 )
@@ -179,7 +179,7 @@ def test_pdf_behind_a_url_is_read() -> None:
     ("contents", "error", "said"),
     [
         (encrypted_pdf(), DocumentEncrypted, r"'bad\.pdf' is encrypted.*Decrypt it first"),
-        (make_pdf(), NoPages, r"'.*bad\.pdf' is a PDF without pages.*leave it out"),
+        (make_pdf(), DocumentError, r"'.*bad\.pdf' is a PDF without pages.*leave it out"),
         (b"", DocumentDamaged, r"bad\.pdf' is damaged.*Copy it again"),
         (b"<html>not found</html>", DocumentDamaged, "Data format error"),
         (make_pdf("one", "two")[:200], DocumentDamaged, "damaged"),

@@ -24,13 +24,9 @@ from dqlab.documents.labelled import label_of, sealed_label
 from dqlab.errors import (
     BadOption,
     ColumnNotFound,
-    ColumnRepeated,
     DocumentError,
-    KeyMissing,
-    KeysRepeat,
-    KeyUnusable,
-    RowTooLarge,
-    ValueUnreadable,
+    KeysUnusable,
+    RecordInvalid,
     WrongKind,
 )
 from tests.kit.hugging_face import Dataset
@@ -289,7 +285,7 @@ def test_a_row_above_the_limit_of_messages_fails_by_name_and_the_others_go_on() 
     assert small["text"] == "a"
     assert len(pickle.dumps(large, 5)) < 300
     for asked in (lambda: large.row, lambda: large["text"]):
-        with pytest.raises(RowTooLarge, match=r"row 'large' takes 2,097,\d+ bytes.*were not sent.*from_parquet"):
+        with pytest.raises(DocumentError, match=r"row 'large' takes 2,097,\d+ bytes.*were not sent.*from_parquet"):
             asked()
 
 
@@ -301,7 +297,7 @@ def test_a_row_above_the_limit_of_messages_fails_by_name_and_the_others_go_on() 
         (FRAME, {"columns": "n"}, BadOption, r"columns=\['n'\]"),
         (FRAME["n"], {}, BadOption, "A Series is mapped as it is"),
         ([{"a": 1}], {}, BadOption, "pass the iterable itself"),
-        (pd.concat([FRAME, FRAME], axis=1), {}, ColumnRepeated, "'id'"),
+        (pd.concat([FRAME, FRAME], axis=1), {}, DocumentError, "'id'"),
     ],
 )
 def test_what_cannot_be_listed_is_refused_at_once(
@@ -314,18 +310,18 @@ def test_what_cannot_be_listed_is_refused_at_once(
 @pytest.mark.parametrize(
     ("frame", "key", "error", "said"),
     [
-        (pd.DataFrame({"id": ["a", None]}), "id", KeyMissing, "row 1 .*'id' is null"),
-        (pd.DataFrame({"id": [1.0, np.nan]}), "id", KeyUnusable, r"type float.*frame.reset_index\(\)"),
-        (pd.DataFrame({"id": [True]}), "id", KeyUnusable, "type bool"),
-        (FRAME.set_index(pd.to_datetime(["2024"] * 3)), None, KeyUnusable, "row 0 .*type datetime in 'index'"),
-        (FRAME.set_index(["id", "n"]), None, KeyUnusable, r"type tuple in 'index'.*frame.reset_index\(\)"),
+        (pd.DataFrame({"id": ["a", None]}), "id", KeysUnusable, "row 1 .*'id' is null"),
+        (pd.DataFrame({"id": [1.0, np.nan]}), "id", KeysUnusable, r"type float.*frame.reset_index\(\)"),
+        (pd.DataFrame({"id": [True]}), "id", KeysUnusable, "type bool"),
+        (FRAME.set_index(pd.to_datetime(["2024"] * 3)), None, KeysUnusable, "row 0 .*type datetime in 'index'"),
+        (FRAME.set_index(["id", "n"]), None, KeysUnusable, r"type tuple in 'index'.*frame.reset_index\(\)"),
         (
             pd.DataFrame({"id": ["b", "a", "a", "b", "a"]}),
             "id",
-            KeysRepeat,
+            KeysUnusable,
             "'a' in row 1 and row 2",
         ),
-        (pd.concat([FRAME, FRAME]), None, KeysRepeat, "0 in row 0 and row 3"),
+        (pd.concat([FRAME, FRAME]), None, KeysUnusable, "0 in row 0 and row 3"),
     ],
 )
 def test_keys_that_name_no_row_are_refused(frame: Any, key: Any, error: type[Exception], said: str) -> None:
@@ -467,7 +463,7 @@ def test_a_label_that_is_the_key_of_a_row_of_another_partition_is_refused(
     for each in (documents, documents[0:]):
         rows = iter(each)
         assert [next(rows).key for _ in before] == before
-        with pytest.raises(KeysRepeat, match=r"in row . and row .*key="):
+        with pytest.raises(KeysUnusable, match=r"in row . and row .*key="):
             next(rows)
 
 
@@ -533,7 +529,7 @@ def test_a_value_of_a_frame_that_python_cannot_hold_fails_its_row_alone(made: An
     assert second["n"] == 2
     said = r"document 2 .*column 'when'.*(out of range|overflowed).*map the rows again"
     for asked in (lambda: second.row, lambda: second["when"]):
-        with pytest.raises(ValueUnreadable, match=said):
+        with pytest.raises(RecordInvalid, match=said):
             asked()
     assert sealed_label(pickle.dumps(second, 5)) == 2
     assert versions(frame) == versions(made())

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import dqlab as dq
-from dqlab.errors import FolderNotFound
+from dqlab.errors import InputNotFound
 from tests.kit.stores import Store, azure, gcs
 
 pytestmark = pytest.mark.cluster  # Azure's library starts a process, to name the system in what it requests
@@ -91,7 +91,7 @@ def test_objects_are_listed_in_the_order_of_their_keys(place: Place) -> None:
 
 
 def test_folder_that_is_not_there_is_named_and_no_secret(place: Place) -> None:
-    with pytest.raises(FolderNotFound, match="nothing") as caught:
+    with pytest.raises(InputNotFound, match="nothing") as caught:
         dq.Documents.from_glob(f"{place.url}nothing/*.txt", storage_options=place.options)
 
     assert "AccountKey" not in str(caught.value)

@@ -37,10 +37,8 @@ from dqlab.errors import (
     DocumentChanged,
     ExtraMissing,
     FileUnreadable,
-    KeyMissing,
-    KeysRepeat,
-    KeyUnusable,
-    NoFiles,
+    InputNotFound,
+    KeysUnusable,
     RecordInvalid,
 )
 from tests.kit.compressed import ZSTD, zstd_compress
@@ -336,12 +334,12 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
 def test_keys_that_are_missing_or_repeat_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     for text, error, said in (
-        ('{"id": 1}\n{"x": 1}\n', KeyMissing, "row 1 .* 'id' is null"),
-        ('{"id": null}\n', KeyMissing, "row 0"),
-        ('{"id": 1.0}\n', KeyUnusable, "type float"),
-        ('{"id": [1]}\n', KeyUnusable, "type list"),
-        ('{"id": true}\n', KeyUnusable, "type bool"),
-        ('{"id": 1}\n{"id": 2}\n{"id": 1}\n', KeysRepeat, "1 in a.jsonl:0 and a.jsonl:2"),
+        ('{"id": 1}\n{"x": 1}\n', KeysUnusable, "row 1 .* 'id' is null"),
+        ('{"id": null}\n', KeysUnusable, "row 0"),
+        ('{"id": 1.0}\n', KeysUnusable, "type float"),
+        ('{"id": [1]}\n', KeysUnusable, "type list"),
+        ('{"id": true}\n', KeysUnusable, "type bool"),
+        ('{"id": 1}\n{"id": 2}\n{"id": 1}\n', KeysUnusable, "1 in a.jsonl:0 and a.jsonl:2"),
     ):
         path.write_text(text)
         with pytest.raises(error, match=said):
@@ -504,7 +502,7 @@ def test_options_of_csv_are_checked(tmp_path: Path, options: dict[str, Any]) -> 
 def _listed(documents: dq.Documents) -> tuple[list[Any], BaseException]:
     """Return the keys that come before an error, and the error."""
     keys = []
-    with pytest.raises((KeyMissing, KeysRepeat, KeyUnusable, FileUnreadable)) as caught:  # noqa: PT012
+    with pytest.raises((KeysUnusable, FileUnreadable)) as caught:  # noqa: PT012
         for document in documents:
             keys.append(document.key)
     return keys, caught.value
@@ -531,10 +529,10 @@ def _rows_with(path: Path, kind: str, ids: list[Any]) -> dq.Documents:
 
 
 BAD = {
-    "missing": (None, KeyMissing, "row 3,000 .*rows before it were listed"),
-    "twice": (5, KeysRepeat, "5.* in .*5 and .*3000.*before them goes on"),
-    "far": (2999, KeysRepeat, "2999.* in .*2999 and .*3000"),
-    "float": (1.5, KeyUnusable, "row 3,000 .*type float.*rows before it were listed"),
+    "missing": (None, KeysUnusable, "row 3,000 .*rows before it were listed"),
+    "twice": (5, KeysUnusable, "5.* in .*5 and .*3000.*before them goes on"),
+    "far": (2999, KeysUnusable, "2999.* in .*2999 and .*3000"),
+    "float": (1.5, KeysUnusable, "row 3,000 .*type float.*rows before it were listed"),
 }
 
 
@@ -560,7 +558,7 @@ def test_a_key_that_repeats_within_a_block_is_met_behind_what_comes_before(tmp_p
     for kind in ("parquet", "arrow"):
         keys, met = _listed(_rows_with(tmp_path / "rows", kind, [7, 8, 8, None, 7]))
 
-        assert (keys, type(met)) == ([7, 8], KeysRepeat)
+        assert (keys, type(met)) == ([7, 8], KeysUnusable)
 
 
 def _files_of_each_kind(folder: Path) -> None:
@@ -701,7 +699,7 @@ def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
 
 def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     for constructor in (dq.Documents.from_jsonl, dq.Documents.from_csv):
-        with pytest.raises(NoFiles, match="no file matches"):
+        with pytest.raises(InputNotFound, match="no file matches"):
             constructor(tmp_path / "*.gz")
 
 
@@ -849,7 +847,7 @@ def test_a_file_in_another_encoding_names_the_option(tmp_path: Path) -> None:
 
 
 def test_rows_whose_keys_are_in_another_encoding_are_called_by_their_places(tmp_path: Path) -> None:
-    """Müller and Möller had one key, and KeysRepeat ended the listing; none of its words was about encodings."""
+    """Müller and Möller had one key, and repeated keys ended the listing; none of its words was about encodings."""
     (tmp_path / "a.csv").write_bytes("name,n\nMüller,1\nMöller,2\nSmith,ö\n\ufffd,4\n".encode("latin-1", "replace"))
     documents = list(dq.Documents.from_csv(tmp_path / "a.csv", key="name"))
 

@@ -29,15 +29,13 @@ from dqlab.documents import Document, parquet
 from dqlab.errors import (
     BadOption,
     ColumnNotFound,
-    ColumnRepeated,
     DocumentChanged,
+    DocumentError,
     ExtraMissing,
     FileUnreadable,
-    KeyMissing,
-    KeysRepeat,
-    KeyUnusable,
-    NoFiles,
-    ValueUnreadable,
+    InputNotFound,
+    KeysUnusable,
+    RecordInvalid,
     WrongKind,
 )
 from tests.kit.descriptors import count_files
@@ -249,7 +247,7 @@ def test_a_column_that_is_there_twice_is_refused_unless_it_is_left_out(tmp_path:
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array([1]), pa.array([2])], names=["id", "x", "x"])
     written(tmp_path / "a.parquet", table)
 
-    with pytest.raises(ColumnRepeated, match=r"more than one column 'x'.*Nothing was submitted. Rename"):
+    with pytest.raises(DocumentError, match=r"more than one column 'x'.*Nothing was submitted. Rename"):
         dq.Documents.from_parquet(tmp_path / "a.parquet", key="id")
     assert dq.Documents.from_parquet(tmp_path / "a.parquet", columns=["id"])[0].row == {"id": "a"}
 
@@ -423,11 +421,11 @@ def test_keys_that_repeat_are_named_with_both_places_across_files(tmp_path: Path
     documents = dq.Documents.from_parquet(tmp_path / "*.parquet", key="id")
     listed = []
 
-    with pytest.raises(KeysRepeat, match=r"'p5' in a.parquet:5 and b.parquet:0\.") as raised:
+    with pytest.raises(KeysUnusable, match=r"'p5' in a.parquet:5 and b.parquet:0\.") as raised:
         listed.extend(document.key for document in documents)
     assert listed == [f"p{at}" for at in range(10)]
     assert raised.value.keys == ["p5"]
-    with pytest.raises(KeysRepeat):
+    with pytest.raises(KeysUnusable):
         list(documents[0:])
 
 
@@ -435,9 +433,9 @@ def test_a_null_among_the_keys_is_named_by_its_row(tmp_path: Path) -> None:
     written(tmp_path / "a.parquet", {"id": ["a", "b", "c", "d", None], "no": pa.nulls(5)})
     documents = dq.Documents.from_parquet(tmp_path / "a.parquet", key="id")
     for listed in (documents, documents[0:]):
-        with pytest.raises(KeyMissing, match=r"row 4 of '.*a.parquet' has no key: its 'id' is null.*leave out key="):
+        with pytest.raises(KeysUnusable, match=r"row 4 of '.*a.parquet' has no key: its 'id' is null.*leave out key="):
             list(listed)
-    with pytest.raises(KeyMissing, match="row 0"):
+    with pytest.raises(KeysUnusable, match="row 0"):
         list(dq.Documents.from_parquet(tmp_path / "a.parquet", key="no"))
 
 
@@ -445,7 +443,7 @@ def test_a_null_among_the_keys_is_named_by_its_row(tmp_path: Path) -> None:
 def test_columns_that_cannot_be_keys_are_refused_at_once(tmp_path: Path, array: pa.Array) -> None:
     written(tmp_path / "a.parquet", {"id": array})
 
-    with pytest.raises(KeyUnusable, match=r"cannot be keys.*Nothing was submitted. Name a column"):
+    with pytest.raises(KeysUnusable, match=r"cannot be keys.*Nothing was submitted. Name a column"):
         dq.Documents.from_parquet(tmp_path / "a.parquet", key="id")
 
 
@@ -470,15 +468,15 @@ def test_a_pattern_that_matches_nothing_is_refused(
     """There is nothing to read columns from, and a run of no documents is mostly a wrong path."""
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(NoFiles, match=r"no file matches .*Nothing was listed. Check the path"):
+    with pytest.raises(InputNotFound, match=r"no file matches .*Nothing was listed. Check the path"):
         dq.Documents.from_parquet(pattern)
-    with pytest.raises(NoFiles):
+    with pytest.raises(InputNotFound):
         dq.Documents.from_parquet([])
 
 
 @pytest.mark.parametrize("given", [7, None, b"a.parquet", [7], pd.DataFrame({"a": [1]})])
 def test_what_is_no_path_is_refused(given: Any) -> None:
-    with pytest.raises((BadOption, NoFiles), match="Nothing was listed"):
+    with pytest.raises((BadOption, InputNotFound), match="Nothing was listed"):
         dq.Documents.from_parquet(given)
 
 
@@ -519,11 +517,11 @@ def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
         import os, sys
         import dqlab as dq
         import pyarrow.parquet
-        dq.Documents, dq.errors.FolderUnreadable
+        dq.Documents, dq.errors.InputUnreadable
         os.setgid(65534); os.setuid(65534)
         try:
             dq.Documents.from_parquet({str(tmp_path)!r} + "/closed/*.parquet")
-        except dq.errors.FolderUnreadable as error:
+        except dq.errors.InputUnreadable as error:
             print(error)
     """
     papers(tmp_path / "a.parquet")
@@ -781,7 +779,7 @@ def test_a_value_that_python_cannot_hold_fails_its_row_alone_and_by_name(
         assert whole["v"] == whole.row["v"]
     assert [each["n"] for each in documents] == [1, 2, 3]
     for asked in (lambda: documents[1]["v"], lambda: documents[1].row):
-        with pytest.raises(ValueUnreadable, match=rf"document 'b'.*column 'v'.*{said}.*other rows of") as caught:
+        with pytest.raises(RecordInvalid, match=rf"document 'b'.*column 'v'.*{said}.*other rows of") as caught:
             asked()
         assert (caught.value.key, caught.value.column) == ("b", "v")
 
@@ -794,7 +792,7 @@ def test_one_value_among_thousands_costs_no_other_row(tmp_path: Path) -> None:
     for document in dq.Documents.from_parquet(tmp_path / "a.parquet", key="id"):
         try:
             _ = document["when"]
-        except ValueUnreadable as error:
+        except RecordInvalid as error:
             failed.append(error.key)
 
     assert failed == [2500]
@@ -803,7 +801,7 @@ def test_one_value_among_thousands_costs_no_other_row(tmp_path: Path) -> None:
 def test_a_key_that_python_cannot_hold_is_named_by_its_row(tmp_path: Path) -> None:
     table = pa.table({"id": broken_text([b"a", b"\xff\xfe", b"c"])})
 
-    with pytest.raises(KeyMissing, match=r"row 1 of .*a.parquet' has no key: its 'id' is a value .*utf-8"):
+    with pytest.raises(KeysUnusable, match=r"row 1 of .*a.parquet' has no key: its 'id' is a value .*utf-8"):
         list(dq.Documents.from_parquet(written(tmp_path / "a.parquet", table), key="id"))
-    with pytest.raises(KeyMissing, match=r"row 1 of .*Table.* has no key: its 'id' is a value .*utf-8"):
+    with pytest.raises(KeysUnusable, match=r"row 1 of .*Table.* has no key: its 'id' is a value .*utf-8"):
         list(dq.Documents.from_frame(table, key="id"))

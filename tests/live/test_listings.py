@@ -94,7 +94,7 @@ def test_error_of_a_listing_stands_below_what_came_before_it(tmp_path: Path) -> 
     text = table_text(listing_table(Documents.from_archive(path)))
 
     assert "a.html" in text
-    assert "the listing ends there: ArchiveUnreadable: " in text
+    assert "the listing ends there: InputUnreadable: " in text
 
 
 def test_counting_stops_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:

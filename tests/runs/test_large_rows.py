@@ -16,7 +16,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.documents.parquet import ParquetTable
-from dqlab.errors import RowTooLarge
+from dqlab.errors import DocumentError
 from tests.kit.hugging_face import Dataset
 
 LIMIT = 8_000
@@ -85,7 +85,7 @@ def test_a_row_that_is_only_in_the_notebook_and_too_large_fails_by_its_key(
 
     assert dict(results.items()) == {"a": 1, "c": 1}
     [failure] = run.failures()
-    assert (failure.key, failure.error, failure.deliveries) == ("b", "RowTooLarge", 1)
+    assert (failure.key, failure.error, failure.deliveries) == ("b", "DocumentError", 1)
     assert "from_parquet" in failure.message
 
 
@@ -142,5 +142,5 @@ def test_a_row_of_two_gigabytes_in_a_frame_fails_by_its_key(large: pa.Table) -> 
     small, row, last = dq.Documents.from_frame(large, key="id")
 
     assert (length(small), length(last)) == (1, 1)
-    with pytest.raises(RowTooLarge, match=r"row 'b' takes 2,147,48\d,\d+ bytes"):
+    with pytest.raises(DocumentError, match=r"row 'b' takes 2,147,48\d,\d+ bytes"):
         length(row)

@@ -194,7 +194,7 @@ def test_a_large_row_fails_by_name_and_the_others_go_on(queue: dq.QueuePool) -> 
     run = queue.map(words, dq.Documents.from_frame(table, key="id"))
 
     assert dict(run.results(timeout=60, errors="skip").items()) == {"a": {"words": 1}}
-    assert [(letter.key, letter.error) for letter in run.failures()] == [("b", "RowTooLarge")]
+    assert [(letter.key, letter.error) for letter in run.failures()] == [("b", "DocumentError")]
 
 
 async def later(document: dq.Document) -> int:

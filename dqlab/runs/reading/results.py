@@ -517,7 +517,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         ------
         ImportError
             pandas is not installed (it is in the extra ``lab``).
-        ColumnUnknown
+        ColumnNotFound
             No row has such a column.
         """
         import_whole("pandas")
@@ -547,7 +547,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         ------
         ExtraMissing
             pyarrow is not installed (it is in the extra ``tables``).
-        ColumnUnknown
+        ColumnNotFound
             There is no such column.
         """
         with reading(self.name, self._handle):

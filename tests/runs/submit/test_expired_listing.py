@@ -90,6 +90,6 @@ def test_a_folder_that_is_forbidden_by_itself_ends_the_submission(queue: dq.Queu
 
     run = queue.map(key, dq.Documents.from_glob(f"dq-locked://{tmp_path}/**/*.txt"), name="locked", executor="thread")
 
-    with pytest.raises(SubmissionIncomplete, match=r"FolderUnreadable.* access denied"):
+    with pytest.raises(SubmissionIncomplete, match=r"InputUnreadable.* access denied"):
         run.wait(timeout=60)
     until(lambda: run.counts["acked"] == 1)  # what was submitted before goes on
