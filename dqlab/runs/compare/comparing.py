@@ -73,6 +73,8 @@ class _Plan:
     run: Run
     picks: Sequence[tuple[Pick, bool]]
     """The documents of the sample, and whether they had failed, by ordinal."""
+    marks: Mapping[int, bool]
+    """Which of their old results are marked as right and wrong, by ordinal."""
     equal: Equal
     score: Callable[[Any, Any], Any] | None
     before: dict[int, _Made] = field(default_factory=dict)
@@ -98,6 +100,7 @@ class _Plan:
             self._score(key, made.value) if scored else math.nan,
             pick.group,
             failed,
+            None if again else self.marks.get(pick.at),
         )
 
     def _became(self, key: Any, old: _Made, new: _Made) -> Became:
@@ -152,8 +155,9 @@ def compare(
     code = run._new_code(fn)
     progress = run._progress(covered=True)
     given = run._wait.elements if elements is None else as_mapped(labelled(elements))
-    picks, settled, dead = _drawn(run, progress, sample, given)
-    plan = _Plan(run, picks, equal or (same_value if run.sink is None else same_row), score)
+    marks = {ordinal: bool(right) for ordinal, right in progress.record.marks}
+    picks, settled, dead = _drawn(run, progress, sample, given, marks)
+    plan = _Plan(run, picks, marks, equal or (same_value if run.sink is None else same_row), score)
     records = progress.record.codes
     known = [number for number, each in enumerate(records, 1) if each["hash"] == code.code["hash"]]
     found = Comparison(
@@ -185,9 +189,9 @@ def compare(
 
 
 def _drawn(
-    run: Run, progress: Progress, sample: int, elements: Iterable[Any] | None
+    run: Run, progress: Progress, sample: int, elements: Iterable[Any] | None, marks: Iterable[int]
 ) -> tuple[list[tuple[Pick, bool]], int, int]:
-    """Draw the sample; return it with how many documents have a result, and how many are dead."""
+    """Draw the sample, with all marked ones; return it with how many documents have a result, and how many are dead."""
     if elements is None or not repeats(elements):
         why = "is not known in this process" if elements is None else "can be read only once"
         steps = "Pass the same documents, a list or dq.Documents, as documents=, or --over on a line"
@@ -198,9 +202,14 @@ def _drawn(
         raise RunError(
             run=run.name, reason="no document of it has an outcome yet, so there is nothing to compare with."
         )
-    most = math.ceil(sample * failed.size / (done.size + failed.size))
-    of_failed = min(failed.size, max(most, sample // FEWEST, sample - done.size))
-    sizes = [(done, min(done.size, sample - of_failed)), (failed, of_failed)]
+    settled = done.size
+    most = math.ceil(sample * failed.size / (settled + failed.size))
+    of_failed = min(failed.size, max(most, sample // FEWEST, sample - settled))
+    marked = Ranges((ordinal, ordinal + 1) for ordinal in sorted(marks) if ordinal in done)
+    for lo, hi in marked:
+        done.discard(lo, hi)
+    of_done = max(0, min(done.size, sample - of_failed - marked.size))
+    sizes = [(done, of_done), (failed, of_failed), (marked, marked.size)]
     if progress.record.input.digest.startswith(UPDATED):  # its documents no longer stand in the order of the input
         plan = plan_of(run, elements, progress, again="all")
         samples = draw_placed(plan.changed, sizes) if plan.again and plan.only_again else None
@@ -208,8 +217,8 @@ def _drawn(
         samples = draw_among(elements, sizes, progress.record.input, progress.record.options)
     if samples is None:
         raise RunExists(run=run.name, difference="other documents")
-    picks = [(pick, failed) for failed, drawn in enumerate(samples) for pick in drawn.picks]
-    return sorted([(pick, bool(failed)) for pick, failed in picks], key=lambda one: one[0].at), done.size, failed.size
+    picks = [(pick, drawn is samples[1]) for drawn in samples for pick in drawn.picks]
+    return sorted(picks, key=lambda pick: pick[0].at), settled, failed.size
 
 
 def _dead(run: Run, progress: Progress) -> list[tuple[int, int]]:

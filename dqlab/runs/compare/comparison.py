@@ -96,6 +96,8 @@ class Compared:
     """Documents of one group are no independent observations."""
     failed: bool = False
     """Whether it had failed before, which is a stratum of its own."""
+    marked: bool | None = None
+    """Whether its old result is marked as right; None without a mark. All marked ones are in the sample."""
 
     @property
     def is_changed(self) -> bool:
@@ -188,9 +190,10 @@ class Comparison:
 
     @property
     def summary(self) -> str:
-        """What was found in a line, with a line for what the old code changes by itself and for the scores."""
+        """What was found in a line, with lines for what the old code changes by itself, for marks and for scores."""
         head = f"{self.versions} on {self._drawn}: {' · '.join(self._parts())}"
-        return "\n".join(each for each in (head, self._noise_words(), self._score_words()) if each)
+        more = (self._noise_words(), self._mark_words(), self._score_words())
+        return "\n".join(each for each in (head, *more) if each)
 
     @property
     def versions(self) -> str:
@@ -267,6 +270,15 @@ class Comparison:
             return said
         return f"{said}; {'more than that' if self.beyond_noise else 'no more than that, perhaps,'} changes"
 
+    def _mark_words(self) -> str:
+        """Say how many of the results that a user marked would change."""
+        changed = {right: [each.is_changed for each in self.pairs if each.marked is right] for right in (False, True)}
+        return ", ".join(
+            f"of {len(those):,} marked {'right' if right else 'wrong'} {sum(those):,} would change"
+            for right, those in changed.items()
+            if those
+        )
+
     @property
     def _scored(self) -> list[tuple[float, float]]:
         scores = [(each.score_before, each.score_after) for each in self.pairs]
@@ -294,10 +306,11 @@ def _tail(k: int, n: int) -> float:
 def _share(pairs: Sequence[Compared], settled: int, dead: int) -> Interval:
     """Estimate the share of documents that would change."""
     strata = []
-    for failed, of in ((False, settled), (True, dead)):
+    marked = sum(each.marked is not None for each in pairs)
+    for of, failed, whole in ((settled - marked, False, False), (dead, True, False), (marked, False, True)):
         groups: dict[Hashable, list[int]] = {}
         for each in pairs:
-            if each.failed is failed and each.became is not Became.NONE:
+            if (each.failed, each.marked is not None) == (failed, whole) and each.became is not Became.NONE:
                 found = groups.setdefault(each.group, [0, 0])
                 found[0] += 1
                 found[1] += each.is_changed

@@ -106,6 +106,24 @@ def test_sample_of_which_all_fail_is_compared(run: dq.Run) -> None:
     assert not run.compare(old, sample=200).changed
 
 
+def test_what_is_marked_is_compared_and_named(queue: dq.QueuePool, queue_name: str) -> None:
+    """A change of what was wrong is wanted, one of what was right is not; and both count in the share as they are."""
+    run = queue.map(old, range(2000), name=queue_name, retry=NOTHING, rehearse=30)
+    done = [each.ordinal for each in run.rehearsal.tried if each.outcome == "done"]
+    run.marks.right(*done[:8]).wrong(*done[8:12])
+    run.go().wait()
+
+    found = run.compare(new, sample=300)
+
+    assert {each.ordinal: each.marked for each in found.pairs if each.marked is not None} == {
+        ordinal: at < 8 for at, ordinal in enumerate(done[:12])
+    }
+    assert found.sample == 300
+    wrong = sum(ordinal % 20 == 0 or ordinal % 100 == 13 for ordinal in done[8:12])
+    assert f"of 4 marked wrong {wrong} would change, of 8 marked right " in found.summary
+    assert found.share.low <= truth() / 2000 <= found.share.high
+
+
 def test_equal_and_score_are_the_users(run: dq.Run) -> None:
     """What is not compared is equal; and only a score says what is better."""
     found = run.compare(new, sample=300, equal=dq.same("x"), score=lambda key, value: value["label"] == "b")
