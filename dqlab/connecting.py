@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 from dqlab.checkup.checks import unusable
-from dqlab.checkup.examine import TIMEOUT, examine
 from dqlab.checkup.facts import known
-from dqlab.checkup.findings import Checkup
 from dqlab.cluster.transport.internals import (
     OwnClient,
     dask_version_through,
@@ -33,7 +31,7 @@ from dqlab.cluster.transport.internals import (
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
-from dqlab.clusters_here import LOCAL, Registration, find, find_any, keeper_of, way_to
+from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
 from dqlab.config import check_directory, seconds
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared, UnknownOption, UsageError
 from dqlab.errors.rendering import interruptible
@@ -63,7 +61,6 @@ __all__ = [
     "check_store_here",
     "connect",
     "embedded_lab",
-    "examine_at",
     "map",
     "opened",
     "opened_by_map",
@@ -337,23 +334,6 @@ def opened(
     if isinstance(target, Recipe) and name is None:
         name = target.kind
     return _open_lab(_key(target, n, None, name, directory))
-
-
-def examine_at(
-    address: str | None, *, name: str | None = None, store: Path | None = None, timeout: float | str = TIMEOUT
-) -> Checkup:
-    """Examine a cluster to which this process is not connected, and install nothing there."""
-    stores = [store] if store is not None else []
-    of, what = address or "", ""
-    if address is None or address == LOCAL:
-        found = find_any(name)
-        address, of, what = found.scheduler, found.name, f"which process {found.pid} has"
-        stores += [Path(found.store)] if found.store is not None else []
-    client = _reach(address, None, min(_limit(timeout), CONNECT_TIMEOUT), what)
-    try:
-        return examine(Link(client), of=f"cluster {of}", stores=list(dict.fromkeys(stores)), timeout=timeout)
-    finally:
-        client.close()
 
 
 def start_cluster(n: int, *, port: int | None = None, nursery: Nursery | None = None) -> LocalCluster:

@@ -31,8 +31,6 @@ def _restart(*addresses: str) -> str:
 def answers(facts: Facts) -> Iterator[Finding]:
     """Find the processes that do not answer."""
     scheduler = facts.scheduler
-    if scheduler is None:
-        return
     if scheduler.silence:
         yield Finding(
             "answers",
@@ -69,20 +67,11 @@ def answers(facts: Facts) -> Iterator[Finding]:
 
 def versions(facts: Facts) -> Iterator[Finding]:
     """Find processes without dqlab, and versions that differ from this process's."""
-    scheduler = facts.scheduler
     install = f"pip install 'dqlab=={facts.client.version}'"
     without = [each.title for each in facts.answering if each.version is None and each is not facts.client]
     if without:
         what = f"dqlab is not installed on {few_of(without)}"
         yield Finding("versions", Severity.PROBLEM, what, "Install it in that environment", install)
-    elif scheduler is not None and not scheduler.silence and facts.registry is None:
-        yield Finding(
-            "versions",
-            Severity.WARNING,
-            "the scheduler has no plugin of this dqlab: no client has connected to it with this version",
-            "Connect once, which installs it on the scheduler and on every worker",
-            f"dq.connect({scheduler.address!r})",
-        )
     elif bare := [each for each in facts.answering if not each.plugin]:
         what = f"{few_of([each.title for each in bare])} has no plugin of this dqlab: it hosts and serves no queue"
         yield Finding("versions", Severity.PROBLEM, what, "Restart it", _restart(*(each.address for each in bare)))
@@ -248,7 +237,7 @@ def _store(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
     for name, address, probe in views:
         if why := unusable(name, store.directory, probe):
             # Only the workers need it, and they may have another machine.
-            far = not address and bool(probe.error) and facts.scheduler is not None
+            far = not address and bool(probe.error)
             advice = "Have it mounted there under the same path, writable and with locks (NFS: without `nolock` and "
             advice += "`local_lock`; Lustre: with `-o flock`), or use another directory"
             severity = Severity.NOTE if far else Severity.PROBLEM
@@ -275,7 +264,6 @@ def _store(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
             free=free,
         )
     ours = {(each.host, each.pid) for each in facts.processes}
-    alone = facts.scheduler is None
     hung = {queue for worker in facts.workers if worker.silence for queue in facts.hosting(worker.address)}
     for shard in store.shards:
         name, holder = f"shard {shard.index} of queue {shard.queue}", shard.holder
@@ -283,10 +271,9 @@ def _store(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
             text = f"{name} cannot be read: {shard.error.removesuffix('.')}"
             yield finding(Severity.PROBLEM, text, "See what it has", f"dqlab store check {shard.directory}")
         # A process that does not answer may be the holder, and `answers` names it.
-        elif not alone and (facts.registry is None or shard.queue in hung):
+        elif facts.registry is None or shard.queue in hung:
             continue
         elif holder is not None and holder.held and (holder.host, holder.pid) not in ours:
-            text = f"{name} is open in process {holder.pid} on {holder.host}"
-            text += "" if alone else ", which is not a process of this cluster"
+            text = f"{name} is open in process {holder.pid} on {holder.host}, which is not a process of this cluster"
             advice = "Only that process can use the queue; to share it, connect to its cluster. What it is"
             yield finding(Severity.NOTE, text, advice, f"ps -fp {holder.pid}", host=holder.host, pid=holder.pid)

@@ -1,31 +1,28 @@
-"""`examine` a cluster, or `examine_store` without one: gather facts, then check them.
+"""`examine` a cluster: gather facts, then check them.
 
-Both end in time, and raise for wrong use only. `judge` is pure: it decides which checks there are, and the order of
+It ends in time, and raises for wrong use only. `judge` is pure: it decides which checks there are, and the order of
 findings.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from dqlab.checkup.alerts import queues
 from dqlab.checkup.checks import answers, jobs, resources, shards, stores, versions
-from dqlab.checkup.facts import Facts, Process, StoreFacts, look_at_store
+from dqlab.checkup.facts import Facts
 from dqlab.checkup.findings import Checkup
-from dqlab.clock import SystemClock
+from dqlab.checkup.gathering import Gathering
 from dqlab.config import seconds
 from dqlab.errors import BadOption, DqlabError, LabClosed, UsageError
-from dqlab.store.probe import Probe
 from dqlab.waits import shown
 
 if TYPE_CHECKING:
     from dqlab.cluster.transport.link import Link
 
-__all__ = ["CHECKS", "TIMEOUT", "examine", "examine_store", "judge"]
+__all__ = ["CHECKS", "TIMEOUT", "examine", "judge"]
 
 TIMEOUT = "10s"
 """How long an examination may take."""
@@ -45,9 +42,7 @@ def judge(facts: Facts) -> Checkup:
 
 
 def examine(link: Link, *, of: str, stores: Sequence[Path] = (), timeout: float | str = TIMEOUT) -> Checkup:
-    """Examine a cluster, with or without dqlab on it, and `stores` in addition to those of its queues."""
-    from dqlab.checkup.gathering import Gathering  # needs Dask, and a store alone does not
-
+    """Examine a cluster, and `stores` in addition to those of its queues."""
     limit = _checked(timeout)
     gathering = Gathering(link, of, stores, limit)
     try:
@@ -60,26 +55,6 @@ def examine(link: Link, *, of: str, stores: Sequence[Path] = (), timeout: float 
         return judge(gathering.nothing("the connection to it is closed"))
     except DqlabError as error:
         return judge(gathering.nothing(str(error).removesuffix(".")))
-
-
-def examine_store(directory: Path, *, timeout: float | str = TIMEOUT) -> Checkup:
-    """Examine the file system, the space and the queues' files of a store that any process may have open."""
-    limit, clock = _checked(timeout), SystemClock()
-    at, began = clock.wall(), clock.monotonic()
-    found: SimpleQueue[StoreFacts] = SimpleQueue()
-    # A thread that nothing waits for: a file system that hangs blocks it forever.
-    threading.Thread(target=lambda: found.put(look_at_store(directory)), name="dqlab-doctor", daemon=True).start()
-    try:
-        store = found.get(timeout=limit)
-    except Empty:
-        store = StoreFacts(str(directory), Probe(str(directory), error=f"it did not answer within {limit:g} s"))
-    else:
-        if store.probe.error or not store.probe.made:
-            reason = store.probe.error or "there is no such directory"
-            problem = f"cannot be looked at: {reason}. Give the directory that keeps queues."
-            raise BadOption(option="store", value=str(directory), problem=problem)
-    took = clock.monotonic() - began
-    return judge(Facts(f"store {directory}", Process(), stores=(store,), at=at, took=took))
 
 
 def _checked(timeout: float | str) -> float:

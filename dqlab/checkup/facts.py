@@ -141,10 +141,9 @@ class Facts:
 
     of: str
     client: Process
-    scheduler: Process | None = None
-    """None where only a store is examined."""
+    scheduler: Process
     registry: Registered | None = None
-    """None where dqlab was never installed, or is of another version."""
+    """None where the scheduler does not answer."""
     workers: tuple[Process, ...] = ()
     stores: tuple[StoreFacts, ...] = ()
     snapshot: Snapshot | None = None
@@ -158,7 +157,7 @@ class Facts:
     @property
     def processes(self) -> list[Process]:
         """All processes, this one first."""
-        return [self.client, *([] if self.scheduler is None else [self.scheduler]), *self.workers]
+        return [self.client, self.scheduler, *self.workers]
 
     @property
     def answering(self) -> list[Process]:
@@ -181,7 +180,7 @@ class Facts:
 
     def rows(self) -> tuple[dict[str, Any], ...]:
         """Return the facts of every process of a cluster as plain data, with the same keys."""
-        return () if self.scheduler is None else tuple(self._row(process) for process in self.processes)
+        return tuple(self._row(process) for process in self.processes)
 
     def _row(self, process: Process) -> dict[str, Any]:
         here = [actor for actor in self.actors if actor.address == process.address]

@@ -95,21 +95,10 @@ class Gathering:
         limit = self._limit * _FIRST
         try:
             answer, ahead = await self._timed(rpc.dq_overview, limit)
-            if answer is not None:
-                registry = None if answer["registry"] is None else _registered(answer["registry"])
-                workers = [known(Process, worker, name=f"worker {worker['name']}") for worker in answer["workers"]]
-                return known(Process, answer | base, ahead=ahead), registry, workers
-            # It has no handlers of this dqlab: Dask's own calls show its workers and versions.
-            async with asyncio.timeout(limit / 2):
-                identity = await rpc.identity()
-                scheduler = _foreign(base, await rpc.versions(packages=_NAMES))
-            workers = [
-                Process(f"worker {worker['name']}", address, silent=max(0.0, self._at - worker["last_seen"]))
-                for address, worker in identity["workers"].items()
-            ]
+            workers = [known(Process, worker, name=f"worker {worker['name']}") for worker in answer["workers"]]
+            return known(Process, answer | base, ahead=ahead), _registered(answer["registry"]), workers
         except Exception as error:  # noqa: BLE001 - any error is what was found
             return Process(**base, silence=_silence(error, limit)), None, []
-        return scheduler, None, workers
 
     async def _snapshot(self, registry: Registered | None) -> Snapshot | None:
         if registry is None:

@@ -15,14 +15,11 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 from urllib.parse import quote
 
 from dqlab import __version__
 from dqlab.keywords import nearest
-
-if TYPE_CHECKING:
-    from dqlab.checkup.findings import Checkup
 
 __all__ = ["READER_GONE", "main", "parser", "quickstart"]
 
@@ -155,20 +152,6 @@ def parser() -> argparse.ArgumentParser:
     store.add_argument("directory", type=_path, metavar="DIR", help="a store, a queue's directory or a shard's")
     store.add_argument("--json", action="store_true", help="of check and show: one JSON object")
     store.add_argument("--to", metavar="FILE", default="-", help="of export: a new file; default: stdout")
-    doctor = commands.add_parser(
-        "doctor",
-        help="examine a cluster or a store: what is wrong, and what to do about it",
-        description="Asks scheduler, workers and disks, and changes nothing. Exit status: 0 no problem, 1 problems, "
-        "2 misused or nothing to look at.",
-    )
-    where = "of the scheduler; default, as `local`: the cluster that `dqlab up` runs here"
-    doctor.add_argument("address", nargs="?", metavar="ADDRESS", help=where)
-    doctor.add_argument("--name", help="of the cluster, where several of `dqlab up` run")
-    doctor.add_argument(
-        "--store", type=_path, metavar="DIR", help="look at this store; without ADDRESS at nothing else"
-    )
-    doctor.add_argument("--timeout", default="10s", metavar="TIME", help="for all of it; default: 10s")
-    doctor.add_argument("--json", action="store_true", help="one JSON object")
     return parser
 
 
@@ -281,39 +264,6 @@ def _store(options: argparse.Namespace, _: list[str]) -> int:
     return status
 
 
-def _doctor(options: argparse.Namespace, _: list[str]) -> int:
-    from dataclasses import replace
-
-    from dqlab.errors import DqlabError
-    from dqlab.live.checkups import checkup_parts
-    from dqlab.live.style import TextStyle
-    from dqlab.live.text import render_text
-
-    try:
-        found = _examined(options)
-    except DqlabError as error:
-        say(f"dqlab doctor: {error}", sys.stderr)
-        return MISUSED
-    style = TextStyle.detect(sys.stdout, os.environ)
-    if found.processes:  # what advises on a store alone is for a shell, and needs no Dask
-        from dqlab.cli.shell import in_words_of_a_shell
-
-        style = replace(style, spell=in_words_of_a_shell)
-    print(json.dumps(found.to_dict(), indent=1) if options.json else render_text(checkup_parts(found), style))
-    return 0 if found else FAILED
-
-
-def _examined(options: argparse.Namespace) -> Checkup:
-    from dqlab.checkup.examine import examine_store
-
-    store = None if options.store is None else options.store.expanduser().resolve()
-    if store is not None and options.address is None and options.name is None:
-        return examine_store(store, timeout=options.timeout)
-    from dqlab.connecting import examine_at
-
-    return examine_at(options.address, name=options.name, store=store, timeout=options.timeout)
-
-
 def _export(directory: Path, file: str) -> None:
     from dqlab.store.verbs import export
 
@@ -338,7 +288,7 @@ def _missing_extra(error: ModuleNotFoundError) -> int:
 
 OF_NOTEBOOKS = (
     *("status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"),
-    *("purge", "history", "runs", "drop", "logs", "slowest"),
+    *("purge", "history", "runs", "drop", "logs", "slowest", "doctor"),
 )
 """Commands that `%dq` has too, repeated from `dqlab.cli.shell`, whose import is slow."""
 COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
@@ -346,5 +296,4 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "demo": _demo,
     "up": _up,
     "store": _store,
-    "doctor": _doctor,
 }

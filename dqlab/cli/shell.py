@@ -72,7 +72,7 @@ class _Line(Line):
 
 def in_words_of_a_shell(sentence: str) -> str:
     """Return a sentence with its commands of notebooks as a shell has them, where it has them."""
-    return re.sub(rf"%dq (?=({'|'.join([*COMMANDS_OF_SHELL, 'doctor'])})\b)", f"{SHELL} ", sentence)
+    return re.sub(rf"%dq (?=({'|'.join(COMMANDS_OF_SHELL)})\b)", f"{SHELL} ", sentence)
 
 
 def _text(value: object) -> str:
@@ -119,6 +119,8 @@ def carry_out(name: str, words: Sequence[str]) -> int:
             print(shown)
         # As the wait found it: the cluster of a script may end as soon as its run has.
         if name == "wait" and value.at_end.counts.dead:
+            return FAILED
+        if name == "doctor" and not value:
             return FAILED
         if not getattr(options, "yes", True):  # a script must not take it for done
             return MISUSED

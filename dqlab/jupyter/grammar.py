@@ -105,6 +105,7 @@ _OF_NOTEBOOKS = frozenset({"fn", "out"})
 """Options that name functions and variables, which a shell does not have."""
 _IN_SHELL = frozenset(
     {
+        "doctor",
         "status",
         "queues",
         "watch",

@@ -41,7 +41,7 @@ def checkup_parts(checkup: Any) -> tuple[Part, ...]:
     fine = [finding for finding in checkup.findings if finding.severity is Severity.OK]
     parts += [GAP] if fine else []
     parts += [Box(_line(each.what), Ink.GOOD, each.check, "●", quiet=True) for each in fine]
-    return (*parts, *((GAP, _processes(checkup.processes)) if checkup.processes else ()))
+    return (*parts, GAP, _processes(checkup.processes))
 
 
 def _finding(finding: Any) -> Box:

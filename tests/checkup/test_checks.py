@@ -9,7 +9,7 @@ import pytest
 
 from dqlab.checkup.alerts import ADVICE
 from dqlab.checkup.examine import judge
-from dqlab.checkup.facts import Facts, Process, StoreFacts
+from dqlab.checkup.facts import Facts
 from dqlab.log.ownership import Holder
 from dqlab.stats import Attention, AttentionKind, ClassStats, Counts, RunState, Severity, StopReason
 from dqlab.stats.attention import find_leaving
@@ -84,12 +84,6 @@ PLANTED = {
         "versions",
         PROBLEM,
         "dqlab is not installed on worker 1 (tcp://n1:1)",
-    ),
-    "no plugin on the scheduler": (
-        replace(HEALTHY, registry=None),
-        "versions",
-        WARNING,
-        "the scheduler has no plugin of this dqlab",
     ),
     "no plugin on a worker": (
         with_worker(1, plugin=False),
@@ -307,16 +301,6 @@ def test_the_worst_comes_first() -> None:
 def test_a_worker_that_may_not_host_queues_needs_no_store() -> None:
     """Only a process that opens a log must see its directory."""
     assert judge(with_worker(1, stores=(Probe(DIRECTORY, error="No such file"),)))
-
-
-def test_a_store_alone_is_judged_without_a_cluster() -> None:
-    """Then nothing else can use it, so that a directory which hangs is a problem."""
-    hung = Probe(DIRECTORY, error="it did not answer within 1 s")
-    whole = judge(Facts("store", Process(), stores=(StoreFacts(DIRECTORY, seen(marker="")),)))
-    hanging = judge(Facts("store", Process(), stores=(StoreFacts(DIRECTORY, hung),)))
-
-    assert [finding.severity for finding in whole.findings] == [Severity.OK]
-    assert "did not answer" in hanging.problems[0].what
 
 
 def test_who_misses_workers_of_a_cluster_that_was_started_here_is_told_to_connect_again() -> None:

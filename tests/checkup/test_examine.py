@@ -18,7 +18,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.checkup.examine import examine, examine_store
+from dqlab.checkup.examine import examine
 from dqlab.checkup.facts import StoreFacts
 from dqlab.checkup.findings import Checkup, Finding
 from dqlab.cluster.transport.link import Link
@@ -221,15 +221,6 @@ def test_disk_that_hangs_here_is_named_within_the_limit(own_lab: dq.Lab, monkeyp
         time.sleep(0.005)
 
 
-def test_store_that_hangs_is_named_without_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    released = threading.Event()
-    monkeypatch.setattr("dqlab.checkup.examine.look_at_store", lambda directory: released.wait())
-    checkup = examine_store(tmp_path, timeout=0.05)
-    released.set()
-
-    assert [finding.check for finding in checkup.problems] == ["store"]
-
-
 def test_disk_that_hangs_there_does_not_keep_a_worker_from_answering(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
     monkeypatch.setattr("dqlab.cluster.worker.vitals.probe", lambda directory, marker: released.wait())
@@ -262,24 +253,6 @@ def test_what_hangs_is_looked_at_in_one_thread_however_often_one_asks(monkeypatc
 
     assert last["error"] is None or not last["error"]
     assert len(begun) == 2
-
-
-def test_cluster_without_dqlab_is_examined_and_left_without() -> None:
-    with (
-        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        link = Link(client)
-        checkup = examine(link, of="plain", timeout="5s")
-        plugins = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins))
-        cluster.scheduler.handlers.pop("identity")
-        mute = examine(link, of="mute", timeout="5s")
-
-    assert checkup
-    assert "the scheduler has no plugin of this dqlab" in of(checkup, "versions").what
-    assert len(checkup.processes) == 3
-    assert not [name for name in plugins if "dqlab" in name]
-    assert [finding.check for finding in mute.problems] == ["answers"]
 
 
 def test_scheduler_that_is_gone_is_a_finding() -> None:

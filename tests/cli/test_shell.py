@@ -175,7 +175,7 @@ def test_a_live_view_in_a_shell_names_commands_of_a_shell(
     assert paint([Span("%dq failed")], TextStyle.detect(screen, {})) == "%dq failed", "elsewhere it is as it was"
 
 
-@pytest.mark.parametrize("command", [*OF_NOTEBOOKS, "doctor"])
+@pytest.mark.parametrize("command", OF_NOTEBOOKS)
 def test_each_command_that_a_shell_has_is_named_as_it_has_it(command: str) -> None:
     """ "and 1 more: %dq doctor" stood below `dqlab status`."""
     with spelled_by(in_words_of_a_shell):
@@ -183,6 +183,20 @@ def test_each_command_that_a_shell_has_is_named_as_it_has_it(command: str) -> No
 
     assert paint([Span(f"and 1 more: %dq {command}")], style) == f"and 1 more: dqlab {command}"
     assert paint([Span("%dq submit --over docs")], style) == "%dq submit --over docs", "a shell has none"
+
+
+@pytest.mark.filterwarnings("ignore::dqlab.errors.DqlabWarning")
+def test_what_the_doctor_advises_can_be_typed_where_it_is_shown(
+    lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell has no `run`, and a notebook may have another one."""
+    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
+    run = queue.map(lambda x: 1 // x, [0, 0], name=f"sick-{queue.name}", retry=dq.Retry(0)).wait(timeout=60)
+
+    assert main(["doctor", *at]) == 1
+    [line] = {word for word in map(str.strip, capsys.readouterr().out.splitlines()) if word.endswith(run.name)}
+    assert main([*line.split()[1:], *at]) == 0
+    assert "2 dead" in capsys.readouterr().out
 
 
 def test_advice_in_a_shell_names_commands_of_a_shell(

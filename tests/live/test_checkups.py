@@ -89,7 +89,7 @@ def test_html_is_inline_and_escaped() -> None:
 
 
 def test_healthy_checkup_is_true_and_shows_what_was_looked_at() -> None:
-    checkup = Checkup("lab local", SICK.findings[2:], took=0.1)
+    checkup = Checkup("lab local", SICK.findings[2:], ROWS, took=0.1)
 
     assert checkup
     assert not SICK
@@ -107,7 +107,8 @@ def test_plain_data_says_the_same() -> None:
 
 def test_what_only_works_is_not_called_healthy() -> None:
     """A document was stuck for an hour, and the title said "healthy: 1 warning"."""
-    checkup = Checkup("lab local", (Finding("leases", Severity.WARNING, "consumer c0 held one document for 1 h"),))
+    found = Finding("leases", Severity.WARNING, "consumer c0 held one document for 1 h")
+    checkup = Checkup("lab local", (found,), ROWS)
 
     assert repr(checkup).startswith("lab local  works, not as it should: 1 warning")
     assert "works, not as it should" in render_html(checkup_parts(checkup))

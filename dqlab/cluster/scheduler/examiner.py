@@ -26,10 +26,11 @@ class Examiner(SchedulerPlugin):
         scheduler.handlers["dq_overview"] = self.overview
 
     async def overview(self) -> dict[str, Any]:
-        """Return the scheduler's state without calling other processes, with `registry` None if it has none."""
+        """Return the scheduler's state without calling other processes."""
         scheduler = self._scheduler
         now = SystemClock().wall()
-        registry = scheduler.plugins.get(Registry.name)
+        registry = scheduler.plugins[Registry.name]
+        assert isinstance(registry, Registry)
         return {
             **process_vitals(),
             "lag": loop_lag(scheduler),
@@ -37,7 +38,7 @@ class Examiner(SchedulerPlugin):
                 {"address": worker.address, "name": str(worker.name), "silent": max(0.0, now - worker.last_seen)}
                 for worker in scheduler.workers.values()
             ],
-            "registry": _registry(registry) if isinstance(registry, Registry) else None,
+            "registry": _registry(registry),
         }
 
 
