@@ -46,10 +46,6 @@ class Views(Protocol):
         """Return the live widget of a run, a queue or a lab."""
         ...
 
-    def figure_of(self, history: Any) -> Any:
-        """Return a plot of a history."""
-        ...
-
 
 _views: list[Views] = []
 

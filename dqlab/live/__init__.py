@@ -30,10 +30,5 @@ class _Views:
 
         return widget_of(source)
 
-    def figure_of(self, history: Any) -> Any:
-        from dqlab.live.timelines import timeline_figure
-
-        return timeline_figure(history)
-
 
 register_views(_Views())

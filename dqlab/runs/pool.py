@@ -771,7 +771,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Returns
         -------
         Timeline
-            A sequence of moments; `.to_frame()` returns a pandas DataFrame, and `.plot()` a figure.
+            A sequence of moments; `.to_frame()` returns a pandas DataFrame.
         """
         return Timeline(self.past(seconds(span, name="span"), whole=True))
 

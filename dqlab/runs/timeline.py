@@ -1,15 +1,14 @@
-"""`Timeline`: the history of a queue as rows, as a table or as a plot."""
+"""`Timeline`: the history of a queue as rows or as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
-from dqlab.notebook import views
 from dqlab.stats import History, Mark
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Timeline(Sequence[Moment], SuggestsAttributes):
 
     def __repr__(self) -> str:
         of = f"queue {self.history.queue!r}" if self.history.queue else "all queues"
-        return f"<Timeline of {of}: {len(self)} moments, {self.history.step:g} s apart; .plot(), .to_frame()>"
+        return f"<Timeline of {of}: {len(self)} moments, {self.history.step:g} s apart; .to_frame()>"
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -89,10 +88,6 @@ class Timeline(Sequence[Moment], SuggestsAttributes):
 
         frame = pd.DataFrame.from_records(list(self), columns=list(Moment._fields))
         return frame.set_index("at")
-
-    def plot(self) -> Any:
-        """Return a figure of depth, unacked, rates and failures, with marks where cells ran; needs matplotlib."""
-        return views().figure_of(self.history)
 
     def _moment(self, at: int) -> Moment:
         history = self.history

@@ -153,22 +153,6 @@ def test_pages_of_a_pdf_are_those_of_pdfium(tmp_path: Path) -> None:
     by_hand.close()
 
 
-def test_pdf_from_matplotlib_is_read(tmp_path: Path) -> None:
-    """A writer that is not ours: compressed streams and fonts inside."""
-    from matplotlib.backends.backend_pdf import PdfPages
-    from matplotlib.figure import Figure
-
-    with PdfPages(tmp_path / "figures.pdf") as made:
-        for at in range(3):
-            figure = Figure(figsize=(3, 2))
-            figure.text(0.1, 0.5, f"Figure number {at}")
-            made.savefig(figure)
-    pages = list(Documents([tmp_path / "figures.pdf"])[0].pages())
-
-    assert [page.text().strip() for page in pages] == [f"Figure number {at}" for at in range(3)]
-    assert pages[0].image(dpi=100).size == (300, 200)
-
-
 def test_pdf_behind_a_url_is_read() -> None:
     fsspec.filesystem("memory").pipe("/papers/a.pdf", make_pdf("there"))
 

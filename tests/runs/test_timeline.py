@@ -1,4 +1,4 @@
-"""How a queue was, as rows, a table and a figure."""
+"""How a queue was, as rows and a table."""
 
 from __future__ import annotations
 
@@ -45,14 +45,6 @@ def test_frame_has_a_row_for_each_moment(timeline: Timeline) -> None:
 
     assert list(frame.columns) == ["depth", "unacked", "dead", "in_rate", "out_rate", "failure_rate", "cells"]
     assert len(frame) == 360
-
-
-@pytest.mark.long
-def test_plot_draws_every_series_and_every_cell(timeline: Timeline) -> None:
-    figure = timeline.plot()
-
-    assert len(figure.axes) == 4
-    assert "[15] retry, parse v4" in [text.get_text() for text in figure.axes[0].texts]
 
 
 def test_text_draws_a_line_for_each_series(timeline: Timeline) -> None:
