@@ -648,7 +648,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         BadOption
             An element is not a call, or its function cannot be called with its arguments. Nothing was submitted.
         """
-        return self._calls(_call(call, position) for position, call in enumerate(calls))
+        return self._calls(calls)
 
     def put(
         self,
@@ -716,7 +716,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         """
         self._puts.flush(seconds_or_none(timeout, name="timeout"))
 
-    def _calls(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> PutResult:
+    def _calls(self, calls: Iterable[tuple[Any, ...]]) -> PutResult:
         self._before_put(Kind.CALL)
         return self._puts.calls(calls)
 
@@ -840,15 +840,6 @@ def _check_documents(documents: Any) -> None:
         documents = called or documents
     if problem:
         raise BadOption(option="documents", value=documents, problem=f"{problem} Nothing was submitted.")
-
-
-def _call(call: Any, position: int) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    if not isinstance(call, tuple | list) or not call:
-        raise BadOption(option=f"call {position}", value=call, problem="a call is (function, argument, ...).")
-    fn, *args = call
-    if len(args) == 2 and isinstance(args[0], tuple) and isinstance(args[1], dict):
-        return fn, args[0], args[1]
-    return fn, tuple(args), {}
 
 
 def _sealed_sink(sink: object) -> bytes:

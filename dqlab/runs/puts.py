@@ -8,7 +8,7 @@ import uuid
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from hashlib import blake2b
 from inspect import Signature
 from typing import Any, Literal, TypeAlias
@@ -20,7 +20,7 @@ from dqlab.cluster.transport.internals import event_loop
 from dqlab.cluster.transport.limits import limited
 from dqlab.cluster.transport.orders import Forget
 from dqlab.cluster.transport.protocol import PARK
-from dqlab.cluster.transport.sealed import blob_hash, pack_function, seal_or_explain
+from dqlab.cluster.transport.sealed import SealError, blob_hash, make_sealer, pack_function, seal_or_explain
 from dqlab.config import nbytes, option, seconds_or_none
 from dqlab.errors import (
     BadOption,
@@ -66,6 +66,7 @@ WARNED_AT = 6
 The same for every put, so keep comprehensions out of this path: before Python 3.12 they have frames of their own.
 """
 
+_ARGUMENTS = "the arguments of call"
 _Shape: TypeAlias = tuple[Any, ...]
 """How many arguments a call has by position, and the names of the others: all that decides whether they fit."""
 _Entries: TypeAlias = dict[int, tuple[Callable[..., Any], Entry, Signature | None, set[_Shape]]]
@@ -116,34 +117,41 @@ class PlainPuts:
     def values(self, values: Iterable[Any]) -> PutResult:
         """Put plain values, and put each `Message` among them as a call."""
         # No check of a Message's arguments: a user's own consumer class may call its function with others.
-        entries: _Entries = {}
-        sealed: list[tuple[Entry, bytes]] = []  # seal all before sending one: a put is refused as a whole
+        put = _Put()
         for position, value in enumerate(values):
-            if isinstance(value, Message):
-                sealed.append(self._call(value.func, value.args, value.kwargs, position, entries))
-            else:
-                sealed.append(self._value(value, position))
-        return self._send(sealed)
+            put.add(*self._value(value, position, put))
+        return self._send(put)
 
-    def calls(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> PutResult:
-        """Put (function, args, kwargs)."""
-        entries: _Entries = {}
-        sealed: list[tuple[Entry, bytes]] = []
-        for position, (fn, args, kwargs) in enumerate(calls):
-            sealed.append(self._call(fn, args, kwargs, position, entries, check=True))
-        return self._send(sealed)
+    def calls(self, calls: Iterable[Any]) -> PutResult:
+        """Put calls: (function, *args), or (function, args, kwargs) with a tuple and a dict."""
+        put, seal = _Put(), make_sealer()
+        for position, call in enumerate(calls):
+            if not isinstance(call, tuple | list) or not call:
+                raise BadOption(option=f"call {position}", value=call, problem="a call is (function, argument, ...).")
+            fn, *args = call
+            its: tuple[tuple[Any, ...], dict[str, Any]] = tuple(args), {}
+            if len(args) == 2 and isinstance(args[0], tuple) and isinstance(args[1], dict):
+                its = args[0], args[1]
+            entry = put.entry(fn, its, position)
+            try:
+                payload = seal(its)
+            except SealError:
+                payload = seal_or_explain(its, _ARGUMENTS, position)
+            put.add(entry, payload)
+        return self._send(put)
 
     def alone(self, value: Any, unique: str | None, *, within: float, delay: float) -> PutResult:
         """Put one value, or `Message`, once for its key, and wait for the confirmation."""
         if unique is not None and not (isinstance(unique, str) and unique):
             raise BadOption(option="unique", value=unique, problem="must be a text, the same wherever it is put.")
-        call = isinstance(value, Message)
-        sealed = self._call(value.func, value.args, value.kwargs, 0, {}) if call else self._value(value, 0)
+        put = _Put()
+        put.add(*self._value(value, 0, put))
+        self._check_sizes(put)
         key = uuid.uuid4().bytes if unique is None else blake2b(unique.encode(), digest_size=16).digest()
         sender = LoneSender(self.handle, key, within=within, delay=delay)
         sender.on_unserved = self._unserved
         ticket = Ticket(1)
-        sender.extend([sealed], ticket)
+        sender.extend(put.slices, ticket)
         result = PutResult(self.handle, ticket, self._unserved)
         result.ids  # noqa: B018 - waits, and raises what was refused
         result.existed = sender.existed
@@ -151,29 +159,11 @@ class PlainPuts:
             self._forget_with(result)
         return result
 
-    def _value(self, value: Any, position: int) -> tuple[Entry, bytes]:
-        return self._values, self._sealed(value, "value", position)
-
-    def _call(
-        self,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        position: int,
-        entries: _Entries,
-        *,
-        check: bool = False,
-    ) -> tuple[Entry, bytes]:
-        known, shape = entries.get(id(fn)), (len(args), *kwargs)
-        if known is None:
-            check_function(fn, option=f"function of call {position}")
-            signature = own_signature(fn) if check else None
-            check_takes(fn, signature, args, kwargs, position)  # first: pickling the function costs more
-            entries[id(fn)] = known = (fn, _entry(fn), signature, {shape})
-        elif shape not in known[3]:  # `bind` of a signature costs more than all else here
-            check_takes(fn, known[2], args, kwargs, position)
-            known[3].add(shape)
-        return known[1], self._sealed((args, kwargs), "the arguments of call", position)
+    def _value(self, value: Any, position: int, put: _Put) -> tuple[Entry, bytes]:
+        if not isinstance(value, Message):
+            return self._values, seal_or_explain(value, "value", position)
+        its = value.args, value.kwargs
+        return put.entry(value.func, its, position, check=False), seal_or_explain(its, _ARGUMENTS, position)
 
     def flush(self, timeout: float | None = CONFIRM_WAIT) -> None:
         """Wait until all puts are confirmed."""
@@ -189,13 +179,14 @@ class PlainPuts:
         """Accept no more puts."""
         self._sender.close()
 
-    def _send(self, sealed: Sequence[tuple[Entry, bytes]]) -> PutResult:
-        ticket = Ticket(len(sealed))
-        if not sealed:
+    def _send(self, put: _Put) -> PutResult:
+        self._check_sizes(put)
+        ticket = Ticket(len(put))
+        if not put:
             ticket.done.set_result([])
-        self._sender.extend(sealed, ticket)
+        self._sender.extend(put.slices, ticket)
         result = PutResult(self.handle, ticket, self._unserved)
-        if sealed:
+        if put:
             self._forget_with(result)
         return result
 
@@ -205,19 +196,58 @@ class PlainPuts:
             # The callback must not refer to `result`, which would live for ever. Not at exit: the loop has ended then.
             weakref.finalize(result, self._forgetting.drop, result._ticket).atexit = False
 
-    def _sealed(self, value: Any, what: str, position: int) -> bytes:
-        payload = seal_or_explain(value, what, position)
-        if len(payload) > self._warn:
-            if len(payload) > self._limit:
-                raise MessageTooLarge(position=position, size=len(payload), limit=self._limit)
-            if not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"a message of {len(payload):,} bytes: send references (paths, URLs) and open them in the function",
-                    DqlabWarning,
-                    stacklevel=WARNED_AT,
-                )
-        return payload
+    def _check_sizes(self, put: _Put) -> None:
+        """Raise `MessageTooLarge` for the first message above the limit, and warn of large ones once."""
+        sizes = [len(payload) for _, payloads in put.slices for payload in payloads]
+        largest = max(sizes, default=0)
+        if largest > self._limit:
+            position = next(at for at, size in enumerate(sizes) if size > self._limit)
+            raise MessageTooLarge(position=position, size=sizes[position], limit=self._limit)
+        if largest > self._warn and not self._warned:
+            self._warned = True
+            large = next(size for size in sizes if size > self._warn)
+            warnings.warn(
+                f"a message of {large:,} bytes: send references (paths, URLs) and open them in the function",
+                DqlabWarning,
+                stacklevel=WARNED_AT,
+            )
+
+
+class _Put:
+    """The messages of one put: all are sealed before one is sent, since a put is refused as a whole."""
+
+    def __init__(self) -> None:
+        self.slices: list[tuple[Entry, list[bytes]]] = []
+        """Neighbours that have one function."""
+        self._last: Entry | None = None
+        self._payloads: list[bytes] = []
+        self._entries: _Entries = {}
+
+    def __len__(self) -> int:
+        return sum(len(payloads) for _, payloads in self.slices)
+
+    def add(self, entry: Entry, payload: bytes) -> None:
+        """Add a message."""
+        if entry is not self._last:
+            self._last, self._payloads = entry, []
+            self.slices.append((entry, self._payloads))
+        self._payloads.append(payload)
+
+    def entry(
+        self, fn: Any, its: tuple[tuple[Any, ...], dict[str, Any]], position: int, *, check: bool = True
+    ) -> Entry:
+        """Return what the calls of a function share, or raise `BadOption` where it cannot be called like this."""
+        args, kwargs = its
+        known, shape = self._entries.get(id(fn)), (len(args), *kwargs)
+        if known is None:
+            check_function(fn, option=f"function of call {position}")
+            signature = own_signature(fn) if check else None
+            check_takes(fn, signature, args, kwargs, position)  # first: pickling the function costs more
+            self._entries[id(fn)] = known = (fn, _entry(fn), signature, {shape})
+        elif shape not in known[3]:  # `bind` of a signature costs more than all else here
+            check_takes(fn, known[2], args, kwargs, position)
+            known[3].add(shape)
+        return known[1]
 
 
 class PutResult(SuggestsAttributes):

@@ -47,7 +47,7 @@ def run_sender(handle: Any, sizes: list[int], **options: Any) -> RunSender:
 def test_puts_of_large_values_wait_for_room_in_bytes(handle: Any, waiting: threading.Event) -> None:
     """Eight thousand documents of half a megabyte are four gigabytes in the notebook's kernel."""
     sender, ticket = make(PutSender, handle), Ticket(100)
-    putting = threading.Thread(target=lambda: [sender.extend([(ENTRY, bytes(MiB))], ticket) for _ in range(6)])
+    putting = threading.Thread(target=lambda: [sender.extend([(ENTRY, [bytes(MiB)])], ticket) for _ in range(6)])
     putting.start()
 
     assert waiting.wait(10)
@@ -85,7 +85,7 @@ def test_bytes_in_the_buffer_are_counted_right_by_many_threads(handle: Any) -> N
     sender, ticket = make(PutSender, handle), Ticket(1)
     payload = Interrupted(b"x" * 10)
     threads = [
-        threading.Thread(target=lambda: [sender.extend([(ENTRY, payload)], ticket) for _ in range(1000)])
+        threading.Thread(target=lambda: [sender.extend([(ENTRY, [payload])], ticket) for _ in range(1000)])
         for _ in range(4)
     ]
     for thread in threads:
@@ -175,6 +175,6 @@ def test_single_puts_share_a_frame_only_while_it_fits(handle: Any) -> None:
     """Two values of 600 kB do not fit a queue that holds one megabyte."""
     sender, ticket = make(PutSender, handle, max_bytes=1_000_000), Ticket(3)
     for size in (600_000, 600_000, 10):
-        sender.extend([(ENTRY, bytes(size))], ticket)
+        sender.extend([(ENTRY, [bytes(size)])], ticket)
 
     assert [len(sender.gather().payloads) for _ in range(3)] == [1, 1, 1]

@@ -15,9 +15,9 @@ import time
 import uuid
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import Any
 
 from dqlab.cluster.transport import calls
@@ -139,7 +139,8 @@ class UnsentFrame:
     entry: Entry
     payloads: list[bytes] | Numbered = field(default_factory=list)
     weights: list[int] | None = None
-    tickets: list[Ticket] = field(default_factory=list)
+    tickets: list[tuple[Ticket, int]] = field(default_factory=list)
+    """The puts that the messages are of, in their order, each with how many."""
     shard: int = 0
     ordinal: int = 0
     sequence: int = 0
@@ -398,8 +399,7 @@ class Sender:
         self._functions[batch.shard].add(batch.entry.function)
         self.here[batch.shard] += len(batch.payloads)
         at = first or 0
-        for ticket, messages in groupby(batch.tickets):
-            n = len(list(messages))
+        for ticket, n in batch.tickets:
             ticket.confirm(at, n)
             at += n
 
@@ -483,15 +483,15 @@ class Sender:
         # The shard expects this number next, so all frames behind it are refused too.
         self._numbered[batch.shard].discard(batch)
         self._next_sequence[batch.shard] = min(self._next_sequence[batch.shard], batch.sequence)
-        for ticket in batch.tickets:
+        for ticket, _ in batch.tickets:
             ticket.fail(error)
         if batch.tickets and (self._unread is None or self._unread.read):
-            self._unread = batch.tickets[0]
+            self._unread = batch.tickets[0][0]
 
     def _abandon(self, error: BaseException) -> None:
         try:
             while self.buffer:
-                for ticket in self.gather().tickets:
+                for ticket, _ in self.gather().tickets:
                     ticket.fail(error)
         except Exception:  # callers must get the first failure, and this one must not replace it
             logger.exception("event=buffer_abandoned sender=%s left=%d", self.handle.name, self.buffered)
@@ -499,40 +499,65 @@ class Sender:
 
 
 class PutSender(Sender):
-    """Sends the plain puts of one client, each message with its own function and ticket."""
+    """Sends the plain puts of one client, each with its own function and ticket."""
 
-    buffer: deque[tuple[Entry, bytes, Ticket]]
+    buffer: deque[tuple[Entry, list[bytes], Ticket]]
+    """Slices of puts, each of at most a frame."""
 
     def __init__(self, handle: Handle, **options: Any) -> None:
         super().__init__(handle, **options)
         self._appending = threading.Lock()
+        self._handed = self._taken = 0
+        """Messages put into the buffer and taken from it, as with the bytes."""
 
-    def extend(self, messages: Sequence[tuple[Entry, bytes]], ticket: Ticket) -> None:
+    @property
+    def buffered(self) -> int:
+        """Messages in the buffer."""
+        return self._handed - self._taken
+
+    def extend(self, messages: Iterable[tuple[Entry, list[bytes]]], ticket: Ticket) -> None:
         """Hand over the messages of one put, and wait while the buffer is full; stop once the put is refused."""
-        for at in range(0, len(messages), self.frame_messages):
-            some = messages[at : at + self.frame_messages]
-            with self._appending:  # any number of threads may put, and `+=` is not atomic
-                self.buffer.extend([(entry, payload, ticket) for entry, payload in some])
-                self.handed_bytes += sum([len(payload) for _, payload in some])
-            self.hand_over()
-            if ticket.refused:
-                return
+        for entry, payloads in messages:
+            for some, size in self._slices(payloads):
+                with self._appending:  # any number of threads may put, and `+=` is not atomic
+                    self._handed += len(some)
+                    self.handed_bytes += size
+                    self.buffer.append((entry, some, ticket))
+                self.hand_over()
+                if ticket.refused:
+                    return
+
+    def _slices(self, payloads: list[bytes]) -> Iterator[tuple[list[bytes], int]]:
+        """Cut messages into slices that fit a frame, each with its bytes."""
+        sizes = [0, *accumulate(map(len, payloads))]
+        start = 0
+        while start < len(payloads):
+            fits = bisect_right(sizes, sizes[start] + self.frame_bytes) - 1
+            stop = max(start + 1, min(start + self.frame_messages, fits))
+            yield payloads[start:stop], sizes[stop] - sizes[start]
+            start = stop
 
     def gather(self) -> UnsentFrame:
-        """Take neighbouring messages with the same function."""
-        buffer, size, payloads = self.buffer, 0, list[bytes]()
-        batch = UnsentFrame(buffer[0][0], payloads)
-        while buffer and len(payloads) < self.frame_messages:
-            entry, payload, ticket = buffer[0]
-            full = size + len(payload) > self.frame_bytes or not entry.joins(batch.entry)
-            if payloads and (full or ticket.refused):
+        """Take neighbouring slices with the same function."""
+        ticket, entry, payloads, size = self._take()
+        batch = UnsentFrame(entry, payloads, tickets=[(ticket, len(payloads))])
+        while self.buffer:
+            entry, more, ticket = self.buffer[0]
+            full = len(payloads) + len(more) > self.frame_messages or size + sum(map(len, more)) > self.frame_bytes
+            if full or ticket.refused or not entry.joins(batch.entry):
                 break
-            buffer.popleft()
-            payloads.append(payload)
-            batch.tickets.append(ticket)
-            size += len(payload)
-        self.taken_bytes += size
+            size += self._take()[3]
+            payloads += more
+            batch.tickets.append((ticket, len(more)))
         return batch
+
+    def _take(self) -> tuple[Ticket, Entry, list[bytes], int]:
+        """Take one slice out of the buffer, with its ticket and its bytes."""
+        entry, payloads, ticket = self.buffer.popleft()
+        size = sum(map(len, payloads))
+        self._taken += len(payloads)
+        self.taken_bytes += size
+        return ticket, entry, payloads, size
 
     def _refused(self, batch: UnsentFrame, error: DqlabError) -> None:
         super()._refused(batch, error)
@@ -543,21 +568,15 @@ class PutSender(Sender):
             seconds = error.seconds if isinstance(error, PutTimeout) else ROOM_WAIT
             # Messages that were handed over before that frame was sent have waited as long, for the same.
             while self.buffer and self.buffer[0][2].handed <= time.monotonic() - seconds:
-                ticket, why = self._skip(), error
+                ticket, why = self._take()[0], error
                 if isinstance(error, PutTimeout):
                     why = PutTimeout(queue=self.handle.name, count=ticket.count, seconds=seconds)
                 ticket.fail(why)
 
     def _has_more(self) -> bool:
         while self.buffer and self.buffer[0][2].refused:  # its caller has the error, so the rest must not run
-            self._skip()
+            self._take()
         return bool(self.buffer)
-
-    def _skip(self) -> Ticket:
-        """Drop a message from the buffer, and return its ticket."""
-        _, payload, ticket = self.buffer.popleft()
-        self.taken_bytes += len(payload)
-        return ticket
 
 
 class LoneSender(PutSender):
