@@ -309,7 +309,7 @@ SAYS_NOTHING_TO_THE_CLUSTER = {
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
     "Run": "newer queue on_drop tried undecided waits_for_go widget",
     "PutResult": "__len__",
-    "Results": "in_sink __len__",
+    "Results": "in_sink ordinal __len__",
     "ConsumerPool": "__getitem__ __len__",
     "Failures": "__len__",
     "MergedResults": "__len__",
@@ -332,7 +332,7 @@ NOT_HELD = (
     "RunBook PoolLike Claim Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
     "Labels OpenedStretch Streams Session StaysHere Digest Submitter Entry PutSender "
     "RunSender Sender Ticket UnsentFrame Deadline Standstill HasWidget Changed RunTables RunWait FrameRows "
-    "ResultRows SampleSubmitter TypedCodes LoneSender UpdateSender UpdateSubmitter"
+    "ResultRows SampleSubmitter TypedCodes LoneSender UpdateSender UpdateSubmitter Index"
 )
 """Classes that users do not hold."""
 FUNCTIONS = {

@@ -152,7 +152,10 @@ class Made:
         if self._versions is None:
             return [("", stop - start)]
         runs, texts = self._versions
-        return [(texts[number], n) for number, n in runs.within(start, stop)]
+        numbers = list(runs.within(start, stop))
+        first, end = (numbers[0][0], numbers[-1][0] + 1) if numbers else (0, 0)
+        found = texts.between(first, end)
+        return [(found[number - first], n) for number, n in numbers]
 
     def cut(self, start: int, stop: int) -> bytes:
         """Return the block of the results from one position to before another."""
@@ -183,16 +186,24 @@ class _Runs:
 
 
 class _Texts:
-    """Texts one after another, each opened on use."""
+    """Texts one after another, opened on use."""
 
     __slots__ = ("_data", "_ends", "_sizes")
 
     def __init__(self, sizes: Sequence[int], data: memoryview) -> None:
         self._sizes, self._data, self._ends = sizes, data, _Ends(sizes)
 
-    def __getitem__(self, number: int) -> str:
-        end = self._ends()[number]
-        return _text(self._data[end - self._sizes[number] : end])
+    def between(self, first: int, end: int) -> list[str]:
+        """Return the texts with numbers from `first` to before `end`."""
+        sizes, ends = self._sizes[first:end], self._ends()[first:end]
+        if not ends:
+            return []
+        at = ends[0] - sizes[0]
+        data = bytes(self._data[at : ends[-1]])
+        if data.isascii():  # as nearly always: decoded at once
+            text = data.decode()
+            return [text[stop - at - size : stop - at] for stop, size in zip(ends, sizes, strict=True)]
+        return [_text(data[stop - at - size : stop - at]) for stop, size in zip(ends, sizes, strict=True)]
 
 
 class _Ends:
@@ -309,7 +320,7 @@ def _lengthened(short: memoryview) -> array[float]:
     return column
 
 
-def _text(data: memoryview) -> str:
+def _text(data: bytes | memoryview) -> str:
     try:
         return restored(bytes(data))
     except UnicodeDecodeError:

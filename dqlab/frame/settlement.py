@@ -250,18 +250,20 @@ class Settlement:
             return self.entries()
         return [self.payload[a:b] for a, b in pairwise([0, *accumulate(self.lengths)])]
 
-    def cut(self, piece: Piece, at: int) -> bytes:
-        """Return one piece, whose columns begin at position `at`, as a settlement of its own, without riders."""
+    def cut(self, piece: Piece, at: int, *, bare: bool = False) -> bytes:
+        """Return one piece, whose columns begin at position `at`, as a settlement without riders, or also values."""
         n, stop = piece.n, at + piece.n
         key_lengths = None if self.key_lengths is None else self.key_lengths[at:stop]
-        flags, columns = _columns([piece], self.outcomes[at:stop], self.lengths[at:stop], key_lengths)
+        lengths = [0] * n if bare else self.lengths[at:stop]
+        flags, columns = _columns([piece], self.outcomes[at:stop], lengths, key_lengths)
         flags |= Flag.MADE if self.made is not None else 0
         parts: list[bytes | memoryview] = [
             _SETTLEMENT.pack(b"DS", VERSION, flags, n, self.lease, 0, self.run, self.epoch, 1),
             *columns,
         ]
-        ends = self.ends()
-        parts.append(self.payload[ends[at] - self.lengths[at] : ends[stop - 1]])
+        if not bare:
+            ends = self.ends()
+            parts.append(self.payload[ends[at] - self.lengths[at] : ends[stop - 1]])
         if self.key_lengths is not None and key_lengths is not None:
             key_ends = self._ends_of_keys(self.key_lengths)
             parts.append(self._keys[key_ends[at] - self.key_lengths[at] : key_ends[stop - 1]])

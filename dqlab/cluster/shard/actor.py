@@ -618,7 +618,7 @@ class QueueActor:
         results = self.ledger.book(run).results
         if not self._confirmed.all_of(run) and not self._confirmed.results(run, results, lo, hi)[1]:
             await self._store.durable(self._confirmed.number(run))
-        return calls.Done().pack_apart(*await page(results, self._store.read, lo, hi))
+        return calls.Done().pack_apart(*await page(results, self._store.read, lo, hi, bare=asked.bare))
 
     async def rider(self, body: bytes) -> bytes:
         """Return what a side column of results has of one document."""

@@ -21,13 +21,13 @@ Read: TypeAlias = Callable[[Stretch], Awaitable[bytes | memoryview]]
 """Returns the settlement that contains a stretch of results."""
 
 
-async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes | memoryview]:
+async def page(results: ResultIndex, read: Read, lo: int, hi: int, *, bare: bool = False) -> list[bytes | memoryview]:
     """Return at most one page of results with ordinals in [lo, hi), from `lo` on, as settlements."""
     parts: list[bytes | memoryview] = []
     size, opened = 0, _Opened(read)
     # A copy: the index may change during each await.
     for stretch, piece, at in list(results.between(lo, hi)):
-        parts.append(await opened.cut(stretch, piece, at))
+        parts.append(await opened.cut(stretch, piece, at, bare=bare))
         size += len(parts[-1])
         if size >= PAGE_BYTES:
             break
@@ -102,9 +102,11 @@ class _Opened:
         self._read = read
         self._settlements: dict[int, Settlement] = {}
 
-    async def cut(self, stretch: Stretch, piece: Piece, at: int) -> bytes | memoryview:
+    async def cut(self, stretch: Stretch, piece: Piece, at: int, *, bare: bool = False) -> bytes | memoryview:
         """Return a piece of a settlement as a settlement of its own."""
         settlement = await self.whole(stretch)
+        if bare:
+            return settlement.cut(piece, at, bare=True)
         whole = piece.n == settlement.count and not settlement.riders  # who reads results does not ask for riders
         return settlement.blob if whole else settlement.cut(piece, at)
 

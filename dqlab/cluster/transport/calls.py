@@ -495,6 +495,8 @@ class PageCall(Call[Done]):
     run: bytes
     lo: int
     hi: int
+    bare: bool = False
+    """Whether the values are left out."""
 
 
 @dataclass(slots=True)

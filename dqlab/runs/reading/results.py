@@ -39,7 +39,7 @@ from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.book import CodeRecord
-from dqlab.rules.ranges import Ranges
+from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import AbsentDocument
 from dqlab.runs.objects import StaysHere
@@ -461,7 +461,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
                     self._checked(stretch)
             return [values[i - low] for i in wanted]
         at = self._labels.at(index)
-        ordinal = self._ordinal(at)
+        ordinal = self.ordinal(at)
         page = self._page_with(at, ordinal)
         stretch = page[bisect_right(page, ordinal, key=lambda each: each.ordinal) - 1]
         value = self._checked(stretch).values[ordinal - stretch.ordinal]
@@ -634,36 +634,43 @@ class Results(Values, StaysHere, SuggestsAttributes):
         if self.code == code:
             return self._ranges
         found = Ranges()
-        for each, _ in self._settlements():
+        for each in self._settlements():
             if each.made and each.made.code == code:
                 for piece in each.pieces:
                     found.add(piece.ordinal, piece.ordinal + piece.n)
         return [span for lo, hi in self._ranges for span in found.within(lo, hi)]
 
-    def identities(self) -> Iterator[tuple[int, str | None, str, str]]:
-        """Yield (ordinal, key, version, code) of each result, "" for what was not recorded, and open no value."""
+    def identities(self) -> Iterator[tuple[int, list[str] | None, list[str], str]]:
+        """Yield (position, keys, versions, code) of neighbours, "" for what was not recorded, and open no value."""
         covered = Ranges(self._ranges)
-        for each, (lo, hi) in self._settlements():
-            versions: Iterable[str] = repeat("", each.count)
+        for each in self._settlements():
+            versions, at = [""] * each.count, 0
             if each.made is not None:
-                versions = chain.from_iterable(repeat(version, n) for version, n in each.made.versions(0, each.count))
+                found = each.made.versions(0, each.count)
+                versions = list(chain.from_iterable(repeat(version, n) for version, n in found))
             code = (each.made.code if each.made is not None else "") or self.code or ""
-            keys: Iterable[str | None] = each.keys() or repeat(None, each.count)
-            for ordinal, key, version in zip(each.ordinals(), keys, versions, strict=True):
-                if lo <= ordinal < hi and ordinal in covered:
-                    yield ordinal, key, version, code
+            keys = each.keys()
+            for _, first, n in each.pieces:
+                for lo, hi in covered.within(first, first + n):
+                    a, b = at + lo - first, at + hi - first
+                    yield self._position(lo), keys and keys[a:b], versions[a:b], code
+                at += n
 
-    def _settlements(self) -> Iterator[tuple[Settlement, tuple[int, int]]]:
-        """Yield what holds the results, and which ordinals are whole so far: later ones come again."""
-        at = 0
-        while at < len(self):
-            stop = min(len(self), at + READ_VALUES)
-            with reading(self.name, self._handle):
-                page = _decoded(self._handle.link.sync(self._ask(at, stop)))
-            reached = max(at + 1, self._reached(page, at, stop))
-            whole = self._ordinal(at), self._ordinal(reached - 1) + 1
-            yield from ((each, whole) for each in page)
-            at = reached
+    def _settlements(self) -> Iterator[Settlement]:
+        """Yield what holds the results, without the values, and request more while the caller reads."""
+        link, count, at = self._handle.link, len(self), 0
+        asked = [link.start(self._ask(0, min(count, READ_VALUES), bare=True))] if count else []
+        try:
+            while asked:
+                with reading(self.name, self._handle):
+                    page = _decoded(link.result(asked.pop()))
+                at = max(at + 1, self._reached(page, at, min(count, at + READ_VALUES)))
+                if at < count:
+                    asked = [link.start(self._ask(at, min(count, at + READ_VALUES), bare=True))]
+                yield from page
+        finally:
+            for future in asked:
+                future.cancel()
 
     def single(self, ordinals: Sequence[int]) -> Iterator[OpenedStretch]:
         """Yield the results at a few ordinals of many, with a call for each: a page would have all between them."""
@@ -688,9 +695,14 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
     # --- fetching ---------------------------------------------------------------------------
 
-    def _ordinal(self, at: int) -> int:
+    def ordinal(self, at: int) -> int:
+        """Return the ordinal of the value at a position."""
         span = bisect_right(self._starts, at) - 1
         return self._ranges[span][0] + at - self._starts[span]
+
+    def _position(self, ordinal: int) -> int:
+        span = bisect_right(self._ranges, (ordinal, ENDLESS)) - 1
+        return self._starts[span] + ordinal - self._ranges[span][0]
 
     def _read(self, low: int, high: int) -> Iterator[OpenedStretch]:
         return chain.from_iterable(self._whole(low, high))
@@ -771,15 +783,15 @@ class Results(Values, StaysHere, SuggestsAttributes):
         if self._instead is not None:
             # The page may be cut at 4 MiB. Failures after its end belong to the next page, or to this one if it is
             # empty.
-            end = page[-1].end if page else self._ordinal(min(stop, at + PAGE_VALUES) - 1) + 1
-            near = self._instead.between(self._ordinal(at), end)
+            end = page[-1].end if page else self.ordinal(min(stop, at + PAGE_VALUES) - 1) + 1
+            near = self._instead.between(self.ordinal(at), end)
             page += [OpenedStretch(f.ordinal, [f], None if f.key == f.ordinal else [f.key]) for f in near]
             page.sort(key=lambda stretch: stretch.ordinal)
         kept = self._wanted(page, at, stop)
         if not kept:
             if self._gone is not None:
                 self._gone()
-            raise MessageNotFound(queue=self._handle.name, id=self._ordinal(at))
+            raise MessageNotFound(queue=self._handle.name, id=self.ordinal(at))
         return kept
 
     def _wanted(self, page: list[OpenedStretch], at: int, stop: int) -> list[OpenedStretch]:
@@ -796,17 +808,17 @@ class Results(Values, StaysHere, SuggestsAttributes):
     def _spans(self, places: Sequence[tuple[int, int]], at: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield (number of the range, lo, hi) for the ordinals of positions [at, stop), up to the first missing one."""
         for number, (first, end) in enumerate(places):
-            while at < stop and (ordinal := self._ordinal(at)) < end:
+            while at < stop and (ordinal := self.ordinal(at)) < end:
                 if ordinal < first:
                     return
                 hi = min(end, self._ranges[bisect_right(self._starts, at) - 1][1])
                 yield number, ordinal, hi
                 at += hi - ordinal
 
-    async def _ask(self, at: int, stop: int) -> Sequence[bytes | memoryview]:
+    async def _ask(self, at: int, stop: int, *, bare: bool = False) -> Sequence[bytes | memoryview]:
         """Request the results at positions [at, stop), and return encoded settlements."""
         # Not decoded here: this runs on the event loop, which also serves every other call.
-        page = calls.PageCall(self._run, self._ordinal(at), self._ordinal(stop - 1) + 1)
+        page = calls.PageCall(self._run, self.ordinal(at), self.ordinal(stop - 1) + 1, bare)
         answers = await asyncio.gather(*(self._handle.ask(at, page) for at in range(len(self._handle.refs))))
         return [part for _, parts in answers for part in parts]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dqlab.cluster.transport.progress import Progress
@@ -12,9 +12,11 @@ from dqlab.documents import Document, label_of
 from dqlab.errors import RunError, UsageError
 from dqlab.numbers import few_of, many
 from dqlab.rules.ranges import Ranges
+from dqlab.runs.update.index import Index
 from dqlab.waits import shown
 
 if TYPE_CHECKING:
+    from dqlab.runs.reading.results import Results
     from dqlab.runs.run import Run
 
 __all__ = ["UPDATED", "Again", "UpdatePlan", "plan_of"]
@@ -110,46 +112,42 @@ def plan_of(run: Run, elements: Iterable[Any], progress: Progress, again: Again 
         what = f"{many(left, 'document')} of it have not ended" if left else "it is still being submitted"
         reason = f"it can be updated when it has ended, and {what}. Nothing changed. run.wait() waits for its end."
         raise RunError(run=run.name, reason=reason)
-    known, made = _known_of(run)
+    results = run.results_now()
+    index = _index_of(run, results)
     dead = {str(letter.key): (letter.ordinal, letter.document.version) for letter in run.failures()}
-    listed, chosen = set[str](), _chooser(again)
+    others, chosen = set[str](), _chooser(again)
+    """Keys that are listed and have no result."""
     new: list[Document] = []
     changed: list[tuple[int, Document]] = []
-    kept, unknown, failed, repeated = Counter[str](), 0, 0, 0
-    with shown("comparing the input with what the run has") as wait:
-        for at, element in enumerate(elements):
-            if type(element) is not Document:
-                reason = (
-                    f"element {at} is {type(element).__name__!r}, and only documents have keys and versions by which "
-                    "an input can be compared: map dq.Documents. Nothing changed."
-                )
-                raise UsageError(reason=reason)
-            key = str(element.key)
-            if key in listed:
-                reason = f"two documents have the key {key!r}: which of them the run has cannot be known."
-                raise UsageError(reason=f"{reason} Nothing changed. Give them keys of their own, as with key=.")
-            listed.add(key)
-            before = dead.get(key) or known.get(key)  # the version that failed is the newer one
-            if before is None:
-                new.append(element)
-            elif before[1] and element.version and before[1] != element.version:
-                changed.append((before[0], element))
-            elif chosen(key):
-                changed.append((before[0], element))
-                repeated += 1
-            elif key in dead:
-                failed += 1
-            elif before[1] and element.version:
-                kept[made[before[0]]] += 1
-            else:
-                unknown += 1
-            if at % SAID_EVERY == 0:
-                wait.step(f"{many(at, 'document')} so far")
-    if not listed and known:
+    unknown, failed, repeated = 0, 0, 0
+    for element in _documents(elements):
+        key, version = str(element.key), element.version
+        at, same = index.find(key, version)
+        if index.note(at) if at >= 0 else key in others:
+            reason = f"two documents have the key {key!r}: which of them the run has cannot be known."
+            raise UsageError(reason=f"{reason} Nothing changed. Give them keys of their own, as with key=.")
+        if at < 0:
+            others.add(key)
+        if letter := dead.get(key):  # the version that failed is the newer one
+            same = letter[1] == version if letter[1] and version else None
+        if at < 0 and not letter:
+            new.append(element)
+        elif same is False or chosen(key):
+            changed.append((letter[0] if letter else results.ordinal(at), element))
+            repeated += same is not False
+        elif letter:
+            failed += 1
+        elif same:
+            index.keep(at)
+        else:
+            unknown += 1
+    gone = Ranges((at, at + 1) for at in map(results.ordinal, index.unlisted()))
+    for key in (key for key in dead.keys() - others if index.find(key, "")[0] < 0):
+        gone.add(dead[key][0], dead[key][0] + 1)
+    newest, kept = progress.record.codes[-1]["short"], index.kept_by_code()
+    if gone and not (new or changed or failed or unknown or kept.total()):
         reason = "the input has no documents, as where it was read before. Nothing changed. run.drop() drops the run."
         raise RunError(run=run.name, reason=reason)
-    gone = Ranges((at, at + 1) for key, (at, _) in (dead | known).items() if key not in listed)
-    newest = progress.record.codes[-1]["short"]
     return UpdatePlan(
         run.name,
         new,
@@ -166,26 +164,37 @@ def plan_of(run: Run, elements: Iterable[Any], progress: Progress, again: Again 
     )
 
 
+def _documents(elements: Iterable[Any]) -> Iterator[Document]:
+    """Yield the documents of an input, and say how many there are so far."""
+    with shown("comparing the input with what the run has") as wait:
+        for at, element in enumerate(elements):
+            if type(element) is not Document:
+                reason = (
+                    f"element {at} is {type(element).__name__!r}, and only documents have keys and versions by "
+                    "which an input can be compared: map dq.Documents. Nothing changed."
+                )
+                raise UsageError(reason=reason)
+            yield element
+            if at % SAID_EVERY == 0:
+                wait.step(f"{many(at, 'document')} so far")
+
+
 def _chooser(again: Again) -> Callable[[str], object]:
     if again == "all":
         return lambda key: True
     return again if callable(again) else {str(key) for key in again}.__contains__
 
 
-def _known_of(run: Run) -> tuple[dict[str, tuple[int, str]], dict[int, str]]:
-    """Return ordinal and version of each result by its key, and the code that made it by ordinal."""
-    known: dict[str, tuple[int, str]] = {}
-    made: dict[int, str] = {}
-    twice: list[str] = []
-    for ordinal, key, version, code in run.results_now().identities():
-        if key is None:
-            reason = "its documents have no keys, so an input cannot be compared with them. Nothing changed."
-            raise RunError(run=run.name, reason=f"{reason} Map dq.Documents under another name.")
-        if (key := str(label_of(key))) in known:
-            twice.append(key)
-        known[key], made[ordinal] = (ordinal, version), code
-    if twice:
-        named = few_of([repr(key) for key in twice[:NAMED]])
+def _index_of(run: Run, results: Results) -> Index:
+    """Return which results a run has, or raise where they have no keys of their own."""
+    index = Index(results)
+    if not index.keyed:
+        reason = "its documents have no keys, so an input cannot be compared with them. Nothing changed."
+        raise RunError(run=run.name, reason=f"{reason} Map dq.Documents under another name.")
+    if index.twice:
+        keys = chain.from_iterable(keys or () for _, keys, _, _ in results.identities())
+        wanted = set(index.twice[:NAMED])
+        named = few_of([repr(label_of(key)) for at, key in enumerate(keys) if at in wanted])
         reason = f"it has several documents with the same key, such as {named}. Nothing changed."
         raise RunError(run=run.name, reason=reason)
-    return known, made
+    return index

@@ -12,6 +12,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import BadOption, RunError, RunExists, UsageError
+from dqlab.runs.update import index
 from dqlab.testing import Tally
 
 NOTHING = dq.Retry(0)
@@ -149,6 +150,21 @@ def test_rows_are_compared_by_keys_of_any_type(
     plan = run.plan(documents(range(2, 13)))
     assert (len(plan.new), plan.gone) == (3, 2)
     assert set(run.update(plan).wait().results()) == {as_key(number) for number in range(2, 13)}
+
+
+def test_keys_with_equal_hashes_are_not_taken_for_each_other(
+    start: Callable[..., dq.Run], folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the hashes are the same here; a plan depends on no single one of them."""
+    run = start().wait()
+    folder.write("003.txt", "other.txt")
+    (folder.place / "004.txt").unlink()
+    monkeypatch.setattr(index, "hash", lambda text: hash(text) if "\0" in text else 7, raising=False)
+
+    plan = run.plan(folder.documents)
+
+    assert (plan.gone, plan.kept, [at for at, _ in plan.changed]) == (1, 38, [3])
+    assert [document.key for document in plan.new] == ["other.txt"]
 
 
 def test_a_plan_is_carried_out_once(start: Callable[..., dq.Run], folder: Folder) -> None:
