@@ -7,49 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from dqlab.live.details import code_pane, examples
+from dqlab.live.details import examples
 from dqlab.live.run_picture import Focus, Silence, connecting_view, run_view
 from dqlab.live.views import RunView
-from dqlab.stats import ClassStats, CodeStats, Counts, Held, History, RunState, RunStats, Snapshot
+from dqlab.stats import ClassStats, Counts, History, RunState, RunStats, Snapshot
 from tests.kit.chromium import needs_chromium
 from tests.live.conftest import CODE
-from tests.live.drawn import html_of
 from tests.live.pages import POOR_CONTRAST, Show, as_sent, overflowing
 from tests.live.test_run_picture import stuck
 
 pytestmark = [pytest.mark.browser, needs_chromium]
-
-
-@pytest.mark.parametrize("width", [320, 388, 400, 410, 700, 1000, 1600])
-def test_nothing_sticks_out_at_any_width(show: Show, running: RunStats, width: int) -> None:
-    """A number that is cut is a wrong number."""
-    page = show(run_view(running), width=width)
-
-    assert overflowing(page) == []
-    assert page.locator(".dq-v").first.inner_text().startswith("315,894")
-    cut = "[...document.querySelectorAll('.dq-v, .dq-s')].filter((v) => v.scrollWidth > v.clientWidth).length"
-    assert page.evaluate(cut) == 0
-
-
-def test_names_of_300_characters_shorten_the_name_not_the_figures(show: Show, running: RunStats) -> None:
-    """Names are shortened at the end, figures never."""
-    page = show(run_view(replace(running, name="n" * 300, queue="q" * 300)), width=400)
-
-    assert overflowing(page) == []
-    assert page.get_by_role("button", name="Pause").is_visible()
-
-
-def test_chip_says_the_state_and_is_announced(show: Show, running: RunStats, done: RunStats) -> None:
-    """A screen reader hears a change of state, and a quarter of the way, but no tick."""
-    page = show(run_view(running))
-    chip = page.get_by_role("status")
-    assert chip.inner_text().startswith("Running")
-    assert chip.text_content() == "Runningat least 50 percent of pages settled"
-
-    page.evaluate("view => update(view)", as_sent(run_view(done)))
-
-    assert chip.inner_text().startswith("Done, 212 dead")
-    assert page.get_by_role("button", name="Pause").count() == 0
 
 
 @pytest.mark.smoke
@@ -79,19 +46,6 @@ def test_cancel_asks_in_place_with_the_safe_answer_in_focus(show: Show, running:
     assert not dialog.is_visible()
     assert page.evaluate("sent") == []
     assert page.evaluate("document.activeElement.textContent") == "Cancel run…"
-
-
-def test_the_button_that_cancels_repeats_the_count(show: Show, running: RunStats) -> None:
-    """What will be lost is said on the button itself, and stays true while the run goes on."""
-    page = show(run_view(running))
-    page.get_by_role("button", name="Cancel run…").click()
-
-    later = replace(running.counts, ready=15_000)
-    page.evaluate("view => update(view)", as_sent(run_view(replace(running, counts=later))))
-    page.get_by_role("button", name="Cancel 15,275").click()
-
-    assert page.evaluate("sent") == [{"command": "cancel"}]
-    assert page.evaluate("document.activeElement.textContent") == "Cancel run…", "the focus does not fall to the page"
 
 
 def test_narrow_widget_keeps_cancel_behind_a_menu(show: Show, running: RunStats) -> None:
@@ -136,44 +90,6 @@ def test_failures_table_lists_classes_and_can_be_closed(show: Show, running: Run
     assert page.locator("table:visible").count() == 0
 
 
-GREY = """(each) => { const [r, g, b] = getComputedStyle(each).%s.match(/[\\d.]+/g).map(Number);
-  return Math.max(r, g, b) - Math.min(r, g, b) < 16; }"""
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_zero_is_grey_with_its_glyph(show: Show, running: RunStats, done: RunStats, dark: bool) -> None:
-    """A red cross before "dead 0" frightens at the very moment when all is well."""
-    page = show(run_view(replace(done, counts=Counts(acked=3), units=None, classes=())), dark=dark)
-    dead = page.locator(".dq-leg > span", has_text="dead")
-
-    assert dead.locator("path").evaluate(GREY % "stroke")
-    assert dead.locator("b").evaluate(GREY % "color")
-    assert not page.locator(".dq-leg > span", has_text="acked").locator("circle").evaluate(GREY % "fill")
-
-    retried = replace(running.classes[0], dead=0, retrying=3)
-    page.evaluate("view => update(view)", as_sent(run_view(replace(running, classes=(retried, running.classes[1])))))
-
-    assert page.locator("tbody tr").first.locator("td").nth(4).evaluate(GREY % "color")
-    assert not page.locator("tbody tr").last.locator("td").nth(4).evaluate(GREY % "color")
-
-
-def test_rows_do_not_move_under_the_pointer(show: Show, running: RunStats) -> None:
-    """A row that moves while it is read, or clicked, is another row."""
-    page = show(run_view(running))
-    page.locator("tbody tr").first.hover()
-
-    turned = replace(running, classes=running.classes[::-1])
-    page.evaluate(
-        "view => { const real = performance.now(); performance.now = () => real + 60000; update(view); }",
-        as_sent(run_view(turned)),
-    )
-    assert page.locator("tbody td").first.inner_text() == "PdfError"
-    page.mouse.move(1, 1)
-    page.evaluate("view => update(view)", as_sent(run_view(turned)))
-
-    assert page.locator("tbody td").first.inner_text() == "WorkerKilled"
-
-
 def test_markup_in_names_and_messages_stays_text(show: Show, running: RunStats) -> None:
     """Messages come from documents; a document must not run code in the notebook."""
     evil = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
@@ -195,26 +111,6 @@ def test_silence_keeps_the_numbers_grey_and_dated(show: Show, running: RunStats)
     assert page.locator(".dq-bar").evaluate("each => getComputedStyle(each).filter") == "grayscale(1)"
     page.get_by_role("button", name="Retry now").click()
     assert page.evaluate("sent") == [{"command": "ask"}]
-
-
-def test_a_state_that_exists_is_at_least_two_pixels_wide(show: Show, running: RunStats) -> None:
-    """64 of 48,210 in flight is little, but not nothing."""
-    page = show(run_view(replace(running, units=None)), width=400)
-
-    widths = page.evaluate("[...document.querySelectorAll('.dq-bar i')].map((i) => i.getBoundingClientRect().width)")
-    assert len(widths) == 5
-    assert min(widths) >= 2
-
-
-@pytest.mark.parametrize("width", [400, 1000])
-def test_last_picture_fits_its_page(show: Show, done: RunStats, width: int) -> None:
-    """Long names of documents break; a figure beyond the edge would be lost in print."""
-    long = replace(done.classes[0], key="a_document_without_a_single_space_in_its_name.pdf")
-    page = show(run_view(done), width=width)
-
-    page.evaluate("html => { out.innerHTML = html; }", html_of(run_view(replace(done, classes=(long,)))))
-
-    assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_closing_the_view_leaves_no_listener(show: Show, running: RunStats) -> None:
@@ -259,17 +155,6 @@ def full(running: RunStats, snapshot: Snapshot, past: History) -> RunView:
     return run_view(running, Focus(snapshot, past, CODE))
 
 
-def test_estimate_is_a_time_of_day_with_its_band(show: Show, full: RunView) -> None:
-    """Until when: the second question of everybody."""
-    page = show(full)
-
-    assert page.locator(".dq-stat").nth(1).inner_text().split("\n") == [
-        "Done at",
-        "14:34in 12 min",
-        "80 % sure: 14:32\N{EN DASH}14:38",
-    ]
-
-
 @pytest.mark.parametrize(("width", "dark"), [(1000, False), (400, True)], ids=["wide", "narrow and dark"])
 def test_chart_is_drawn_at_the_real_width_and_says_what_it_shows(
     show: Show, full: RunView, width: int, dark: bool
@@ -287,25 +172,6 @@ def test_chart_is_drawn_at_the_real_width_and_says_what_it_shows(
     page.wait_for_function("before => document.querySelector('.dq-chart svg').clientWidth > before", arg=box["width"])
     assert overflowing(page) == []
     assert page.evaluate(POOR_CONTRAST) == []
-
-
-def test_labels_of_a_chart_do_not_lie_on_each_other(show: Show, full: RunView) -> None:
-    """Also when it is narrow, and cells ran one after another."""
-    script = """() => {
-      const boxes = [...document.querySelectorAll(".dq-chart text")].map((each) => each.getBoundingClientRect());
-      return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) =>
-        a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)).length;
-    }"""
-    marks = tuple(full.details.chart.marks[0]._replace(at=100.0 * n, cell=f"[{n}]") for n in range(14))
-    crowded = replace(full, details=replace(full.details, chart=replace(full.details.chart, marks=marks)))
-    page = show(full, width=400)
-
-    for view in (full, crowded):
-        page.evaluate("view => update(view)", as_sent(view))
-        for width in (340, 400, 700, 1000):
-            page.set_viewport_size({"width": width, "height": 800})
-            page.wait_for_timeout(30)
-            assert page.evaluate(script) == 0, width
 
 
 def test_chart_can_be_read_as_a_table(show: Show, full: RunView) -> None:
@@ -343,33 +209,6 @@ def test_needs_lead_to_where_they_are_seen_to(show: Show, full: RunView) -> None
     assert page.evaluate("sent[1]") == {"command": "retry", "target": "7b0f44a1"}
 
 
-def test_consumers_stand_slowest_first_with_the_slow_one_marked(show: Show, full: RunView) -> None:
-    """Who is slow: by word, glyph and colour."""
-    page = show(full)
-    toggle = page.get_by_role("button", name="Consumers 8 · 1 slow")
-    toggle.click()
-
-    rows = page.get_by_role("table", name="Consumers, slowest first").locator("tbody tr")
-    assert rows.count() == 8
-    assert rows.first.locator("td").all_inner_texts() == [
-        "c5", "w-3", "14.0", "0.70", "0 %", "3", "4 min 12 s", "1.9 GB", "\N{EN DASH}",
-    ]  # fmt: skip
-    assert rows.first.locator(".dq-slot svg").count() == 1
-    assert rows.nth(1).locator(".dq-slot svg circle").count() == 0
-
-
-def test_code_is_shown_as_it_is(show: Show, full: RunView) -> None:
-    """With the cell it came from; markup in it stays text."""
-    evil = "def f():\n    return '<img src=x onerror=\"window.hacked=1\">'"
-    pane = code_pane(CodeStats("f", "a41f9c", 4, 15), evil)
-    page = show(replace(full, details=replace(full.details, code=pane)))
-    page.get_by_role("button", name="Code v4").click()
-
-    assert page.locator(".dq-pane pre:visible").inner_text() == evil
-    assert "f v4 (a41f9c), from cell [15]" in page.locator(".dq-caption:visible").inner_text()
-    assert page.evaluate("window.hacked") is None
-
-
 def test_keyboard_walks_in_reading_order_and_closes_what_it_opened(show: Show, full: RunView) -> None:
     """Controls, needs, disclosures, table; one stop for a table; Escape gives the focus back."""
     page = show(full)
@@ -394,26 +233,6 @@ def test_keyboard_walks_in_reading_order_and_closes_what_it_opened(show: Show, f
     assert page.evaluate(focused).startswith("▸ Failures")
     page.keyboard.press("p")
     assert page.evaluate("sent.at(-1)") == {"command": "pause"}
-
-
-def test_hostile_names_in_details_stay_text(show: Show, running: RunStats, snapshot: Snapshot, past: History) -> None:
-    """Consumers, documents, marks and needs are named by users too."""
-    evil = '<img src=x onerror="window.hacked=1">'
-    picture = replace(
-        snapshot,
-        attention=tuple(
-            replace(each, subject=evil, text=evil, detail=evil, target=evil) for each in snapshot.attention
-        ),
-        consumers=tuple(replace(each, name=f"{evil}{each.name}", document=evil) for each in snapshot.consumers),
-        unacked=replace(snapshot.unacked, oldest=(Held(evil, 1.0, 2.0, 1, evil),)),
-    )
-    history = replace(past, marks=tuple(replace(each, text=evil) for each in past.marks))
-    page = show(run_view(running, Focus(picture, history, evil)))
-    for name in ("Consumers", "Unacked", "Code", "Failures"):
-        page.get_by_role("button", name=name).click()
-
-    assert page.evaluate("window.hacked") is None
-    assert page.locator("img").count() == 0
 
 
 def test_every_table_of_a_run_fits(show: Show, full: RunView) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
+from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Silence
 from dqlab.live.views import QueuesView
 from dqlab.stats import History, Snapshot
 from tests.kit.chromium import needs_chromium
-from tests.live.pages import POOR_CONTRAST, Show, as_sent, overflowing
+from tests.live.pages import Show, as_sent, overflowing
 from tests.live.scenes import lab_history, many_queues
 
 PAPERS = Site("papers", "http://127.0.0.1:8787/status")
@@ -53,39 +53,6 @@ def test_rows_say_state_reason_and_figures(show: Show, lab: QueuesView) -> None:
     assert words[5:15] == ["15,846", "211", "64", "212", "0.40", "23.9", "23", "min", "12", "min"]
     assert row(page, "embed").get_by_role("button").first.inner_text() == "Resume"
     assert page.get_by_role("link", name="Open dashboard").get_attribute("href") == PAPERS.dashboard
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_lab_fits_and_is_readable(show: Show, hundred: QueuesView, lab: QueuesView, dark: bool) -> None:
-    """No figure is cut at any width; text has 4.5:1 contrast on its ground, also on a washed row."""
-    page = show(lab, dark=dark)
-    for view in (lab, hundred):
-        page.evaluate("view => update(view)", as_sent(view))
-        for width in (340, 400, 700, 1000, 1160, 1500):
-            page.set_viewport_size({"width": width, "height": 900})
-            page.evaluate(
-                "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
-            )
-            assert overflowing(page) == [], width
-            assert page.evaluate(CUT) == [], width
-        assert page.evaluate(POOR_CONTRAST) == []
-
-
-CUT = """() => [...document.querySelectorAll(".dq-queues .dq-num, .dq-v, .dq-s, .dq-acts")]
-  .filter((each) => each.getClientRects().length && each.scrollWidth > each.clientWidth + 1)
-  .map((each) => each.textContent)"""
-
-
-def test_columns_give_way_to_narrow_places(show: Show, lab: QueuesView) -> None:
-    """Name, reason, ready, dead, empty in and Pause stay to the last."""
-    page = show(lab, width=400)
-    shown = """() => [...document.querySelectorAll(".dq-queues th")].filter((each) => each.getClientRects().length)
-      .map((each) => each.innerText)"""
-    assert page.evaluate(shown)[:4] == ["queue", "ready", "dead", "empty in"]
-    assert "KeyError" in row(page, "pages").locator(".dq-why").inner_text()
-
-    page.set_viewport_size({"width": 800, "height": 800})
-    assert len(page.evaluate(shown)) == 9
 
 
 def test_pause_of_a_row_names_its_queue_and_blocks_until_answered(show: Show, lab: QueuesView) -> None:
@@ -160,37 +127,6 @@ def test_of_a_hundred_queues_those_in_sight_are_drawn(show: Show, hundred: Queue
     assert page.locator("tr[data-name]").count() < 30
 
 
-def test_scrolling_a_hundred_queues_draws_few_rows_while_numbers_move(show: Show, hundred: QueuesView) -> None:
-    """That is what keeps it smooth: a step of the wheel makes a few rows, a tick changes those in sight."""
-    page = show(hundred, width=1300)
-    moved = [tuple(each._replace(ready=f"{n},{at:03}") for at, each in enumerate(hundred.rows)) for n in range(10)]
-    states = [as_sent(replace(hundred, rows=rows)) for rows in moved]
-    script = """async (states) => {
-      const area = document.querySelector(".dq-window");
-      let made = 0, changed = 0;
-      const watcher = new MutationObserver((records) => records.forEach((record) => {
-        const rows = [...record.addedNodes].filter((node) => node.nodeName === "TR").length;
-        made += rows;
-        changed += 1;
-      }));
-      watcher.observe(area, { subtree: true, childList: true, characterData: true, attributes: true });
-      const steps = [];
-      for (const [at, state] of states.entries()) {
-        made = changed = 0;
-        update(state);
-        area.scrollTop = at * 170;
-        await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-        steps.push([made, changed]);
-      }
-      return steps.slice(1);
-    }"""
-
-    for made, changed in page.evaluate(script, states):
-        assert made <= 12
-        assert changed < 600
-    assert page.locator("tr[data-name]").count() < 34
-
-
 def test_filter_finds_by_name_state_and_reason(show: Show, hundred: QueuesView) -> None:
     """One slash, a few letters."""
     page = show(hundred, width=1300)
@@ -234,18 +170,6 @@ def test_keyboard_reaches_every_queue_and_its_buttons(show: Show, hundred: Queue
     assert page.locator("tr[data-name][tabindex='0']").count() == 1
 
 
-def test_a_cell_of_the_map_leads_to_its_row(show: Show, hundred: QueuesView) -> None:
-    """A hundred queues at one glance, and the one that is meant."""
-    page = show(hundred, width=1300)
-    page.locator("[role=gridcell]").first.focus()
-    page.keyboard.press("ArrowDown")
-    assert page.evaluate("document.activeElement.dataset.name") == hundred.rows[50].name
-    page.keyboard.press("Enter")
-
-    assert page.evaluate("document.activeElement.matches('tr')")
-    assert page.evaluate("document.activeElement.dataset.name") == hundred.rows[50].name
-
-
 def test_hostile_queue_names_stay_text(show: Show, snapshot: Snapshot) -> None:
     """Other clients name queues too."""
     evil = '<img src=x onerror="window.hacked=1">"\'\\'
@@ -273,29 +197,6 @@ def test_silence_of_a_lab_keeps_the_numbers_dated(show: Show, snapshot: Snapshot
     assert page.evaluate("sent") == [{"command": "ask"}]
 
 
-def test_lab_that_has_not_answered_has_no_figures(show: Show) -> None:
-    """Zeros would look like an empty lab."""
-    page = show(absent_queues(PAPERS))
-
-    assert "asking for the first numbers" in page.inner_text("header")
-    assert page.locator(".dq-v:visible").count() == 0
-
-
-@pytest.mark.parametrize("width", [400, 1000])
-def test_queue_shows_its_row_in_full(show: Show, pages: QueuesView, width: int) -> None:
-    """Figures, depth over time, what needs somebody, who serves it, what fails."""
-    page = show(pages, width=width, dark=width == 400)
-
-    assert page.get_by_role("status").inner_text() == "Running"
-    assert page.get_by_role("img", name="Messages waiting, last 24 min: 16,057 now").is_visible()
-    assert page.locator(".dq-v").all_inner_texts()[4] == "12min"
-    for name in ("Consumers 8", "Runs 1", "Failures 4 classes", "Unacked 64"):
-        page.get_by_role("button", name=name).click()
-        assert overflowing(page) == []
-        assert page.evaluate(CUT) == []
-        assert page.evaluate(POOR_CONTRAST) == []
-
-
 @pytest.mark.smoke
 def test_queue_obeys_its_buttons(show: Show, pages: QueuesView) -> None:
     """Without a name: there is only one."""
@@ -308,47 +209,6 @@ def test_queue_obeys_its_buttons(show: Show, pages: QueuesView) -> None:
     page.get_by_role("button", name="Discard 212", exact=True).click()
 
     assert page.evaluate("sent") == [{"command": "pause"}, {"command": "purge"}]
-
-
-def test_closed_views_leave_nothing_behind(show: Show, lab: QueuesView, pages: QueuesView) -> None:
-    """Outputs are cleared and drawn again all day."""
-    for view in (lab, pages):
-        page = show(view)
-        page.evaluate("cleanup()")
-        assert page.evaluate("listeners.size") == 0
-
-
-def test_wishes_of_the_system_are_obeyed(show: Show, lab: QueuesView) -> None:
-    """Bars do not glide, which took two thirds of the widget's CPU; with forced colours they have edges."""
-    page = show(lab, width=1160)
-    bar = page.locator(".dq-bar").first
-    look = "each => [getComputedStyle(each.firstChild).transitionDuration, getComputedStyle(each).borderTopWidth]"
-    assert bar.evaluate(look) == ["0s", "0px"]
-
-    page.emulate_media(forced_colors="active")
-
-    assert bar.evaluate(look) == ["0s", "1px"]
-
-
-def test_marks_keep_the_colour_of_their_state_where_colours_are_forced(
-    show: Show, hundred: QueuesView, pages: QueuesView
-) -> None:
-    """A map of a hundred queues in one colour says nothing."""
-    painted = """() => Object.fromEntries([".dq-heat [data-kind=bad]", ".dq-bar i", ".dq-inl i", ".dq-bins i"]
-      .map((name) => [name, document.querySelector(name)])
-      .filter(([, mark]) => mark)
-      .map(([name, mark]) => [name, getComputedStyle(mark).backgroundColor]))"""
-    seen: set[str] = set()
-    for view in (hundred, pages):
-        page = show(view, width=1160)
-        for name in ("Consumers 8", "Unacked 64") if view is pages else ():
-            page.get_by_role("button", name=name).click()
-        colours = page.evaluate(painted)
-        page.emulate_media(forced_colors="active")
-
-        assert page.evaluate(painted) == colours
-        seen.update(colours)
-    assert len(seen) == 4
 
 
 def test_a_lab_lists_its_runs_below_its_queues(show: Show, snapshot: Snapshot, lab: QueuesView) -> None:
@@ -368,10 +228,3 @@ def test_a_lab_lists_its_runs_below_its_queues(show: Show, snapshot: Snapshot, l
     for width in (1600, 1000, 620, 400):
         page.set_viewport_size({"width": width, "height": 900})
         assert overflowing(page) == [], width
-
-
-def test_a_lab_without_runs_has_no_empty_list(show: Show, snapshot: Snapshot) -> None:
-    """A heading above nothing is a riddle."""
-    page = show(lab_view(replace(snapshot, runs=(), runs_total=0), place=PAPERS))
-
-    assert page.get_by_role("region", name="Runs").count() == 0

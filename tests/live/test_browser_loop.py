@@ -16,16 +16,13 @@ from dqlab.live.views import RunView
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot, StopReason
 from tests.kit.chromium import needs_chromium
 from tests.live.conftest import CODE
-from tests.live.pages import Show, as_sent, overflowing
-from tests.live.test_run_picture import stuck
+from tests.live.pages import Show, as_sent
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 
 RESULTS = '# without the documents that have no result: 212 dead\nrun.results(errors="skip").to_frame()'
 NAMES = NotebookNames(run="run", magic=True, cluster="tcp://10.0.0.2:8786")
 LETTER = SimpleNamespace(id=7, key="lux/contract-7.pdf", deliveries=4, version="a41f9c", traceback="Traceback")
-KEEPS = "addEventListener('dqlab-keep', (event) => event.preventDefault())"
-"""What JupyterLab does with the extension."""
 ASKED = """() => { window.asked = [];
   for (const name of ['dqlab-insert', 'dqlab-open'])
     addEventListener(name, (event) => { asked.push([name, event.detail]); event.preventDefault(); }); }"""
@@ -81,38 +78,6 @@ def test_nothing_jumps_when_the_state_changes(
     for name, view in views.items():
         update(page, view)
         assert moved(page, before) == [], name
-
-
-def test_room_that_was_kept_is_given_up_at_another_width(
-    show: Show, running: RunStats, done: RunStats, focus: Focus
-) -> None:
-    """A run that had ended in a narrow window had gaps of three lines in a wide one, as it is not drawn again."""
-    page = show(run_view(running, focus), width=420)
-    update(page, run_view(done, focus))
-    kept = "() => ['.dq-prog', '.dq-stats', '.dq-two'].map((each) => document.querySelector(each).style.minHeight)"
-    assert all(page.evaluate(kept))
-    page.evaluate("() => clearInterval(window.beats)")
-
-    page.set_viewport_size({"width": 1100, "height": 900})
-
-    page.wait_for_function(f"() => !({kept})().some(Boolean)", timeout=5_000)
-
-
-def test_a_question_moves_nothing(show: Show, running: RunStats, focus: Focus) -> None:
-    """It stands in the place of notices, over what is below where it needs more room."""
-    page = show(run_view(running, focus), width=1000)
-    before = page.evaluate(BOXES)
-
-    page.get_by_role("button", name="Cancel run…").click()
-
-    assert page.get_by_role("alertdialog").is_visible()
-    assert moved(page, before) == []
-
-
-@pytest.mark.parametrize("width", [320, 400, 620, 700, 1000, 1600])
-def test_the_end_with_its_actions_fits(show: Show, ended: RunView, width: int) -> None:
-    """Names are shortened, figures never."""
-    assert overflowing(show(ended, width=width)) == []
 
 
 @pytest.mark.smoke
@@ -177,18 +142,6 @@ def test_where_no_page_inserts_cells_they_are_copied_and_that_is_said(show: Show
     assert page.locator(".dq-notice").inner_text().startswith("Copied. Paste it into a cell: # without")
 
 
-def test_a_line_of_python_is_copied_from_the_menu(show: Show, ended: RunView) -> None:
-    """Every action has its twin."""
-    page = show(ended)
-    page.get_by_role("button", name="More").click()
-    page.get_by_role("menuitem", name="Copy as Python…").click()
-    assert page.get_by_role("menuitem").first.inner_text() == "run.retry(parse)"
-
-    page.get_by_role("menuitem", name="run.retry(parse)").click()
-
-    page.wait_for_function("document.querySelector('.dq-notice').textContent.endsWith('run.retry(parse)')")
-
-
 def test_the_menu_scales(show: Show, running: RunStats, focus: Focus) -> None:
     """The number is asked for in place."""
     page = show(run_view(running, focus))
@@ -198,17 +151,6 @@ def test_the_menu_scales(show: Show, running: RunStats, focus: Focus) -> None:
     page.get_by_role("button", name="Set").click()
 
     assert page.evaluate("sent") == [{"command": "scale", "n": 12}]
-
-
-def test_the_menu_scales_below_a_run_that_has_ended(show: Show, ended: RunView) -> None:
-    """A run that cannot be cancelled any more closed each question as it came: nothing happened."""
-    page = show(ended)
-    page.get_by_role("button", name="More").click()
-    page.get_by_role("menuitem", name="Scale…").click()
-    page.get_by_role("spinbutton").fill("3")
-    page.get_by_role("button", name="Set").click(timeout=3_000)
-
-    assert page.evaluate("sent") == [{"command": "scale", "n": 3}]
 
 
 def test_one_failed_document_is_run_here_by_a_cell(
@@ -229,22 +171,6 @@ def test_one_failed_document_is_run_here_by_a_cell(
     opened = "%dq show lux/contract-7.pdf parse-invoices -o letter"
     assert name == "dqlab-insert"
     assert detail["source"].split("\n")[1:] == [opened, "parse(letter.document)"]
-
-
-def test_a_page_that_keeps_widgets_says_so_and_gets_what_to_save(show: Show, running: RunStats, ended: RunView) -> None:
-    """One that does not is given the static end, as ever."""
-    page = show(run_view(running))
-    update(page, run_view(replace(running, state=RunState.PAUSED)))
-    assert page.evaluate("sent") == []
-
-    page.evaluate(KEEPS)
-    update(page, run_view(running))
-    page.wait_for_function("sent.length === 1")
-    assert page.evaluate("sent") == [{"command": "keep"}]
-
-    twin = {"text/plain": "done", "text/html": "<b>done</b>"}
-    page.evaluate("parts => update(parts)", {**as_sent(ended), "twin": twin})
-    assert page.evaluate("document.querySelector('.dqlab').dqTwin") == twin
 
 
 @pytest.fixture
@@ -278,16 +204,6 @@ def test_the_code_with_which_everything_failed_is_not_what_is_pressed_first(show
     assert page.evaluate("sent.map((each) => each.command)") == ["show"]
 
 
-def test_p_goes_on_with_nothing_that_failed_throughout(show: Show, hopeless: RunView) -> None:
-    """A key that pauses and resumes failed the other 1,900 documents."""
-    page = show(hopeless)
-    page.get_by_role("button", name="Fix & retry…").first.focus()
-    page.keyboard.press("p")
-
-    assert page.evaluate("sent.filter((each) => each.command === 'resume')") == []
-    assert page.get_by_role("treegrid", name="Failures by class").is_visible()
-
-
 def test_a_second_enter_presses_no_other_button(show: Show, ended: RunView, running: RunStats, focus: Focus) -> None:
     """The focus went from *100 first* to *Pause*, and then to *Retry 234*: Enter paused the run, or retried all."""
     page = show(ended)
@@ -305,41 +221,3 @@ def test_a_second_enter_presses_no_other_button(show: Show, ended: RunView, runn
     page.keyboard.press("Enter")
 
     assert page.evaluate("sent.length") == 1
-
-
-def test_a_button_of_a_notice_that_is_gone_leaves_the_focus_to_the_head(
-    show: Show, running: RunStats, snapshot: Snapshot
-) -> None:
-    """It fell to the page, and the next Tab began at its top."""
-    page = show(run_view(*stuck(running, snapshot, 360.0)))
-    page.get_by_role("button", name="Replace c0").focus()
-
-    update(page, run_view(running, Focus(snapshot)))
-    page.get_by_role("button", name="Replace c0").wait_for(state="detached")
-
-    assert page.evaluate("document.activeElement.tagName") == "H1"
-
-
-def test_the_question_before_a_cancel_covers_nothing(show: Show, running: RunStats, focus: Focus) -> None:
-    """It lay on the upper half of "99.5 %"."""
-    page = show(run_view(running, focus), width=780)
-    page.get_by_role("button", name="Cancel run…").click()
-
-    question, share = (page.locator(each).bounding_box() for each in (".dq-ask", ".dq-pct"))
-    assert question["y"] + question["height"] <= share["y"]
-
-
-@pytest.mark.parametrize("width", [680, 780, 1100])
-def test_a_long_name_leaves_room_for_the_time_of_the_numbers(
-    show: Show, running: RunStats, focus: Focus, width: int
-) -> None:
-    """A name of 60 letters pushed code, queue and "live 14:22:07" out of the head."""
-    page = show(run_view(replace(running, name="pages-of-all-the-papers-" * 3), focus), width=width)
-
-    at = page.locator("header .dq-at")
-    assert at.inner_text() == "live 14:22:07"
-    inside = page.locator("header .dq-sub").bounding_box()
-    box = at.bounding_box()
-    assert inside["x"] <= box["x"]
-    assert box["x"] + box["width"] <= inside["x"] + inside["width"] + 1
-    assert overflowing(page) == []

@@ -27,26 +27,6 @@ def full(running: RunStats, snapshot: Snapshot, past: History) -> RunView:
     return run_view(running, Focus(snapshot, past, CODE))
 
 
-def test_the_widget_of_a_run_stands_in_a_narrow_notebook(show: Show, full: RunView) -> None:
-    """Beside a sidebar and a panel a notebook has 420 pixels."""
-    assert flaws(show(full, width=420), CARD, CARD) == {}
-
-
-@pytest.mark.parametrize("name", ["loop", "run-of-a-long-name-that-says-all-of-it"])
-def test_the_header_of_a_run_has_its_name_and_whole_buttons_in_a_window_of_420_pixels(
-    show: Show, done: RunStats, snapshot: Snapshot, past: History, name: str
-) -> None:
-    """JupyterLab leaves 290 of 420 pixels: no name was seen, and the button that matters was "Retr…"."""
-    page = show(run_view(replace(done, name=name), Focus(snapshot, past, CODE)), width=312)
-
-    seen, cut = page.evaluate("""() => [document.querySelector("h1").clientWidth,
-      [...document.querySelectorAll("header button")].filter((each) => each.scrollWidth > each.clientWidth)
-        .map((each) => each.innerText)]""")
-    assert seen > 25
-    assert cut == []
-    assert flaws(page, CARD, CARD) == {}
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_widget_of_a_run_stands_at_each_size(show: Show, full: RunView, size: str, dark: bool) -> None:
@@ -93,31 +73,3 @@ def test_the_widget_of_a_lab_stands_at_each_size(
     view = lab_view(scene, lab_history(scene), place=Site("papers", "http://127.0.0.1:8787/status"))
 
     assert flaws(show(view, width=width, dark=dark, scale=scale), CARD, CARD) == {}
-
-
-CUT = """() => {
-  const right = document.querySelector(".dq-card").getBoundingClientRect().right
-  const figures = ".dq-v, .dq-stat .dq-lab, .dq-s, .dq-leg span"
-  return [...document.querySelectorAll(`${figures}, .dq-card :is(table, a, button)`)]
-    .filter((each) => each.getClientRects().length)
-    .map((each) => each.closest(":has(> table)") ?? each) // a table scrolls sideways in its box
-    .filter((each) => getComputedStyle(each).overflowX !== "auto" || each.getBoundingClientRect().right > right)
-    .filter((each) => each.scrollWidth > each.clientWidth + 1 || each.getBoundingClientRect().right > right)
-    .map((each) => each.textContent)
-}"""
-
-
-@pytest.mark.parametrize("kind", ["run", "queue", "lab"])
-def test_no_figure_is_cut_beside_a_sidebar_at_200_percent(
-    show: Show, full: RunView, snapshot: Snapshot, past: History, kind: str
-) -> None:
-    """A window of 1100 pixels at 200 % leaves a view 130: "3,346 messages" was "3,3…"."""
-    views = {
-        "run": full,
-        "queue": queue_view(snapshot, past, place=Site("pages")),
-        "lab": lab_view(snapshot, past, place=Site("papers", "http://127.0.0.1:8787/status")),
-    }
-    page = show(views[kind], width=156, scale=2)
-
-    assert page.evaluate("document.querySelector('.dqlab').clientWidth") < 150
-    assert page.evaluate(CUT) == []

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dqlab import numbers
-from dqlab.live.details import code_pane, consumers, depth_chart, examples, held_rows, leases, left_chart, needs, pulse
-from dqlab.stats import Attention, CodeStats, Eta, Held, History, RunState, RunStats, Severity, Snapshot, Unacked
+from dqlab.live.details import code_pane, consumers, depth_chart, examples, leases, left_chart, needs, pulse
+from dqlab.stats import Attention, CodeStats, Held, History, RunState, RunStats, Severity, Snapshot, Unacked
 from dqlab.texts import block
 
 
@@ -39,24 +38,6 @@ def test_chart_of_a_run_begins_with_it_and_ends_behind_the_late_estimate(running
     assert chart.label.startswith("Pages left over time: 315,894 now, zero expected at 14:34")
 
 
-def test_chart_names_an_end_that_is_sure_to_the_minute_once(running: RunStats, past: History) -> None:
-    """Below "06:23" stood "06:23": a band that is none."""
-    at = running.eta.p50 // 60 * 60 + 20 if running.eta is not None else 0.0
-    chart = left_chart(replace(running, eta=Eta(at - 10, at, at + 9)), past)
-
-    assert (chart.due, chart.band) == ("14:34", "")
-    assert "zero expected at 14:34, 80 percent sure" in chart.label
-
-
-def test_chart_names_an_end_that_is_near_by_the_second(running: RunStats, past: History) -> None:
-    """Between 03:23:30 and 03:23:35 on the axis stood "03:24", and at 03:36:12 "03:36", as if it had passed."""
-    chart = left_chart(replace(running, eta=Eta(running.at + 6, running.at + 8, running.at + 11)), past)
-
-    end, early, late = (numbers.clock(running.at + seconds) for seconds in (8, 6, 11))
-    assert (chart.due, chart.band) == (end, f"{early}\N{EN DASH}{late}")
-    assert f"zero expected at {end}, 80 percent sure: {early}" in chart.label
-
-
 def test_chart_without_an_estimate_ends_now(running: RunStats, past: History) -> None:
     """No fan is drawn that nobody computed."""
     chart = left_chart(replace(running, eta=None), past)
@@ -77,12 +58,6 @@ def test_chart_of_a_young_queue_begins_with_it(past: History) -> None:
     assert chart.title == "Messages waiting, last 20 s"
 
 
-def test_what_was_done_before_the_first_point_stands_at_it(running: RunStats, past: History) -> None:
-    """The line of a submission stood left of the axis, over its figures."""
-    chart = left_chart(running, past)
-    assert min(each.at for each in chart.marks) >= 0.0
-
-
 @pytest.mark.parametrize("state", [RunState.DONE, RunState.CANCELLED])
 def test_chart_of_a_run_that_has_ended_ends_with_what_is_left(done: RunStats, past: History, state: RunState) -> None:
     """After a retry or a cancel it stood at its last sample: "about 1,000 left" beside "Left 0"."""
@@ -97,24 +72,11 @@ def test_chart_of_a_run_that_has_ended_ends_with_what_is_left(done: RunStats, pa
     assert f"{ended.progress.left} now" in chart.label
 
 
-def test_chart_of_a_run_that_ended_before_it_was_looked_at_promises_no_line(done: RunStats) -> None:
-    assert left_chart(done, None).empty == "it ended before its line was drawn"
-
-
 def test_chart_without_history_is_a_sentence(running: RunStats) -> None:
     """Axes of nothing say nothing."""
     assert left_chart(running, None).empty
     assert left_chart(running, History(t0=0, step=1)).empty
     assert depth_chart(0, None).empty
-
-
-def test_estimate_of_another_day_names_the_day(running: RunStats, past: History) -> None:
-    """14:34 tomorrow is not in twelve minutes."""
-    late = running.at + 90_000
-    chart = left_chart(replace(running, eta=Eta(late, late, late)), past)
-
-    assert chart.due == "22 Nov 15:22"
-    assert len(chart.ticks) <= 7
 
 
 def test_consumers_that_are_not_listed_are_counted(snapshot: Snapshot) -> None:
@@ -159,16 +121,6 @@ def test_leases_say_which_only_renewal_keeps(snapshot: Snapshot) -> None:
     assert leases(replace(snapshot, unacked=Unacked())).bins == ()
 
 
-@pytest.mark.parametrize(("seconds", "held", "ends_in"), [(5.96, "5 s", "5 s"), (754.0, "12 min 34 s", "12 min")])
-def test_end_of_a_lease_is_one_unit_away(snapshot: Snapshot, seconds: float, held: str, ends_in: str) -> None:
-    """Its column is as narrow as its title; how long a message is held is what people look for."""
-    oldest = (Held("c0", seconds, seconds, document="a.pdf", running=seconds),)
-
-    (row,) = held_rows(replace(snapshot, unacked=replace(snapshot.unacked, oldest=oldest)))
-
-    assert (row.held, row.ends_in) == (held, ends_in)
-
-
 def test_what_is_held_longest_is_as_old_as_its_function_unless_only_its_lease_is_known(snapshot: Snapshot) -> None:
     """The same document was held for seven minutes here, and for six in each other place of the view."""
     oldest = (Held("c0", 420.0, 50.0, document="a.pdf", running=360.0), Held("c1", 300.0, 50.0))
@@ -180,16 +132,6 @@ def test_what_is_held_longest_is_as_old_as_its_function_unless_only_its_lease_is
         ("a.pdf", "6 min"),
         ("1 message, since delivery", "5 min"),
     ]
-
-
-def test_bins_of_ages_have_a_unit_at_both_ends(snapshot: Snapshot) -> None:
-    """30 s to 1 min was "30-1 min", and 2 to 4 min "120-4 min"."""
-    words = [word for word, _, _ in leases(snapshot).bins]
-
-    assert [word.replace("\N{EN DASH}", " to ") for word in words] == [
-        "< 1 s", "1 to 2 s", "2 to 4 s", "4 to 8 s", "8 to 15 s", "15 to 30 s",
-        "30 s to 1 min", "1 to 2 min", "2 to 4 min", "4 to 8 min", "> 8 min",
-    ]  # fmt: skip
 
 
 def test_two_runs_that_fail_alike_are_two_lines_that_name_their_runs(snapshot: Snapshot) -> None:
@@ -223,13 +165,6 @@ def test_documents_name_the_code_they_ran_as_the_run_does() -> None:
     assert [row.version for row in rows] == ["v2", "code 99aa00", "\N{EN DASH}"]
 
 
-def test_code_of_a_retried_run_names_what_ran_before_it() -> None:
-    """After a retry with v2 the end said that v2 did all of it."""
-    assert code_pane(CodeStats("parse", "a4", 1, 3), None).caption == "parse v1 (a4), from cell [3]"  # type: ignore[union-attr]
-    assert code_pane(CodeStats("parse", "a4", 2, 8), None).caption.endswith("from cell [8]; before it v1")  # type: ignore[union-attr]
-    assert code_pane(CodeStats("parse", "a4", 4, 8), None).caption.endswith("; before it v1 to v3")  # type: ignore[union-attr]
-
-
 def test_each_version_of_a_runs_code_is_credited_with_what_it_did() -> None:
     """ "outline v2" stood below a run although v1 had done 674 of its 733 documents."""
 
@@ -242,26 +177,6 @@ def test_each_version_of_a_runs_code_is_credited_with_what_it_did() -> None:
     assert caption(1, 2, 3, 4, 5).endswith(": v5 5 documents, v4 4, v3 3, earlier ones 3")
 
 
-def test_chart_of_the_first_minute_has_times_below_it(running: RunStats) -> None:
-    """It had none until a minute was over."""
-    start = running.at - 40
-    history = History(t0=start, step=1.0, units_left=tuple(float(80 - each) for each in range(41)))
-
-    chart = left_chart(replace(running, eta=None), history)
-
-    assert len(chart.ticks) >= 2
-    assert all(word.count(":") == 2 for _, word in chart.ticks)
-    assert chart.label.endswith("over time: 40 now")
-
-
-def test_code_of_no_known_name_is_not_shown() -> None:
-    """Plain puts have none."""
-    assert code_pane(CodeStats("?"), None) is None
-    pane = code_pane(CodeStats("parse", "a41f9c", 4, 15), None)
-    assert pane is not None
-    assert pane.text == "the source is not known"
-
-
 def test_pulse_of_a_run_is_a_line_of_blocks(past: History) -> None:
     """For hosts that show nothing but text."""
     line = pulse(past, "pages")
@@ -270,14 +185,6 @@ def test_pulse_of_a_run_is_a_line_of_blocks(past: History) -> None:
     assert 20 <= len(line.line) <= 60
     assert line.title.startswith("pages/s, one mark per ")
     assert pulse(History(t0=0, step=1), "pages").line == ""
-
-
-def test_two_pieces_of_a_run_are_no_line_of_blocks() -> None:
-    """A single full block says nothing."""
-    history = History(t0=0, step=5.0, units_left=(9.0, 8.0, 6.0))
-    assert pulse(history, "documents").line == ""
-    longer = replace(history, units_left=(9.0, 8.0, 6.0, 4.0))
-    assert pulse(longer, "documents")[:2] == ("documents/s, one mark per 5 s", "▄██")
 
 
 def test_block_keeps_lines_and_mends_the_rest() -> None:

@@ -6,12 +6,12 @@ import threading
 from dataclasses import replace
 from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from dqlab.errors import LabClosed, QueueNotFound
-from dqlab.live.follow import FRAME, SAID, LiveQueues, LiveRun, following
+from dqlab.errors import LabClosed
+from dqlab.live.follow import SAID, LiveQueues, LiveRun
 from dqlab.live.views import Command, Face, Press
 from dqlab.notebook import running_cell
 from dqlab.numbers import UNKNOWN
@@ -284,49 +284,6 @@ def test_a_view_that_is_kept_goes_on_when_its_run_is_retried(
     assert canvas.drawn[-1].chip == "Running"
 
 
-def test_a_view_that_is_kept_costs_less_the_longer_its_run_rests(
-    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, clock: Any
-) -> None:
-    """A notebook of an open lab has dozens of them: nothing changes in the picture of a run that rests."""
-    ended = cast(float, done.ended)
-    canvas.keeps, detailed.answer = True, done
-    for _ in range(4):
-        live.tick()
-        clock.now += 2
-    assert detailed.looked == 1
-
-    asked = detailed.asked
-    detailed.answer = replace(done, at=ended + 3600)
-    for _ in range(60):
-        live.tick()
-        clock.now += 1
-    assert detailed.asked - asked <= 6
-    assert (detailed.looked, len(canvas.drawn)) == (1, 1)
-
-    detailed.answer = replace(done, at=ended + 3700, counts=replace(done.counts, dead=0, acked=done.counts.settled))
-    for _ in range(16):
-        live.tick()
-        clock.now += 1
-    assert (detailed.looked, len(canvas.drawn)) == (2, 2)
-
-
-def test_a_run_that_was_retried_is_polled_as_often_as_any(
-    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, running: RunStats, clock: Any
-) -> None:
-    """The first picture of the retry, with the speed from before, stood for as long as a run at rest is left alone."""
-    canvas.keeps, detailed.answer = True, replace(done, at=cast(float, done.ended) + 600)
-    live.tick()
-    detailed.answer = running
-    live.look_again()
-    live.tick()
-    asked = detailed.asked
-
-    clock.now += FRAME
-    live.tick()
-
-    assert detailed.asked == asked + 1
-
-
 def test_a_view_that_no_page_keeps_any_more_is_drawn_for_good(
     live: LiveRun, detailed: Any, canvas: Any, done: RunStats, clock: Any
 ) -> None:
@@ -338,23 +295,6 @@ def test_a_view_that_no_page_keeps_any_more_is_drawn_for_good(
     clock.now += 2
     assert live.tick() is False
     assert canvas.last.chip == "Done, 212 dead"
-
-
-@pytest.mark.parametrize("error", [LabClosed(lab="papers", what="it", left=""), SLOW], ids=["closed", "silent"])
-def test_an_end_that_is_kept_stays_an_end_when_nothing_answers_any_more(
-    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, clock: Any, error: Exception
-) -> None:
-    """Its numbers are final; only the buttons go."""
-    canvas.keeps, detailed.answer = True, done
-    assert live.tick()
-
-    detailed.answer = error
-    for _ in range(20):
-        clock.now += 2
-        if not live.tick():
-            break
-    assert canvas.last.chip == "Done, 212 dead"
-    assert canvas.last.notice.text == ""
 
 
 def test_documents_of_a_class_come_when_they_are_asked_for(
@@ -415,13 +355,6 @@ def test_end_is_drawn_with_the_newest_history(
     assert canvas.last.pulse.scale.startswith("0 to ")
 
 
-def test_what_is_followed_is_known_by_what_it_can(hand_lab: Any, hand_pool: Any, source: Any, canvas: Any) -> None:
-    """No class is imported for it."""
-    kinds = [type(following(each, canvas)) for each in (hand_lab, hand_pool, source)]
-
-    assert kinds == [LiveQueues, LiveQueues, LiveRun]
-
-
 def test_lab_is_drawn_until_it_is_closed(live_lab: LiveQueues, hand_lab: Any, canvas: Any, clock: Any) -> None:
     """Then the last table stays, with the reason."""
     assert live_lab.tick()
@@ -452,21 +385,6 @@ def test_what_is_not_known_any_more_is_shown_as_of_when_it_was(
         assert {row[heads.index(rate)].text for row in table.rows[:1] for rate in rates} == {UNKNOWN}, heads
     assert {row.state.split()[0] for row in last.rows} == {"Was"}
     assert last.buttons == ()
-
-
-def test_silence_of_a_lab_is_said_and_asked_less_often(
-    live_lab: LiveQueues, hand_lab: Any, canvas: Any, clock: Any
-) -> None:
-    """As with runs."""
-    live_lab.tick()
-    hand_lab.picture = SLOW
-    for _ in range(40):
-        clock.now += 0.25
-        live_lab.tick()
-
-    assert canvas.drawn[-1].stale
-    assert hand_lab.asked <= 7
-    assert [button.command for button in canvas.drawn[-1].buttons] == [Command.ASK]
 
 
 def test_commands_reach_the_queue_that_was_meant(
@@ -505,20 +423,6 @@ def test_name_too_long_to_be_shown_still_finds_its_queue(
     live_lab.tick()
 
     assert hand_lab.done == [f"{long} pause"]
-
-
-@pytest.mark.parametrize("command", [Command.PAUSE, Command.PURGE])
-def test_refusal_of_a_queue_is_shown(
-    live_lab: LiveQueues, hand_lab: Any, canvas: Any, commands: SimpleQueue[Press], command: Command
-) -> None:
-    """Whether it is carried out here or beside."""
-    live_lab.tick()
-    hand_lab.refusal = QueueNotFound(queue="pages", hint="", known="none")
-    commands.put(Press(command, "pages"))
-    step(live_lab)
-    live_lab.tick()
-
-    assert canvas.drawn[-1].notice.text.startswith(f"{command.value.capitalize()} failed: ")
 
 
 def test_command_that_breaks_does_not_end_the_view(

@@ -29,10 +29,6 @@ def test_vscode_gets_html() -> None:
     assert in_vscode(LAB, {"VSCODE_PID": "1"})
 
 
-def test_jupyterlab_in_a_terminal_of_vscode_is_jupyterlab() -> None:
-    assert not in_vscode(LAB, {"VSCODE_PID": "1", "JPY_SESSION_NAME": "papers.ipynb"})
-
-
 def test_colab_gets_html(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
     assert not draws_widgets(LAB)

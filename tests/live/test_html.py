@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from dqlab.live.offers import NotebookNames
 from dqlab.live.run_picture import Focus, Silence, run_view
-from dqlab.live.tables import Cell, Column, Table, documents_table, status_table
-from dqlab.stats import ClassStats, Counts, History, RunState, RunStats, Snapshot
+from dqlab.live.tables import documents_table, status_table
+from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
 from dqlab.stats.attention import failures_of
 from tests.live.drawn import html_of, screen_of, table_html
 
@@ -61,11 +61,6 @@ def test_fragment_says_all_in_words_and_figures(done: RunStats) -> None:
     for part in ("parse-invoices", "done, 212 dead", "47,998", "99.56 %", "909,098", "KeyError", "totals:12"):
         assert part in text
     assert "Back to it: %dq attach parse-invoices -o run" in text
-
-
-def test_way_back_quotes_a_name_of_several_words(done: RunStats) -> None:
-    """The line works as it stands, whatever the run is called and whatever variable holds its lab."""
-    assert "%dq attach 'two words' -o run" in Reader(html_of(run_view(replace(done, name="two words")))).text
 
 
 def test_fragment_is_small(done: RunStats) -> None:
@@ -128,33 +123,6 @@ def test_live_fragment_says_how_far_it_is_and_since_when_it_is_old(running: RunS
     assert not re.search(r"background:#0A9F88", html)
 
 
-def test_a_figure_with_its_unit_is_not_broken() -> None:
-    """ "62.5" stood above "%" in `%dq failed`."""
-    table = Table((Column("dead", right=True), Column("share", right=True)), ((Cell("20"), Cell("62.5 %")),))
-
-    one, unit = re.findall(r"<td style=\"([^\"]*)", table_html(table))
-    assert ("nowrap" in one, "nowrap" in unit) == (False, True)
-
-
-def test_zero_is_grey_and_never_red(done: RunStats, snapshot: Snapshot) -> None:
-    """A red cross before "dead 0" frightens at the very moment when all is well."""
-    counts = Counts(acked=3)
-    html = html_of(run_view(replace(done, counts=counts, units=None, classes=(), classes_total=0)))
-    dead = re.search(r"<tr[^>]*>(?:(?!</tr>).)*dead(?:(?!</tr>).)*</tr>", html)
-
-    assert dead is not None
-    assert "#E0533F" not in html
-    assert dead[0].count('<span style="opacity:.7">') == 4
-    assert '<span style="opacity:.7">0</span>' in table_html(status_table(snapshot))
-
-
-def test_class_without_dead_documents_is_grey(running: RunStats) -> None:
-    """All of them will be tried again: nothing is lost yet."""
-    retried = replace(running.classes[0], dead=0)
-
-    assert '<span style="opacity:.7">0</span>' in html_of(run_view(replace(running, classes=(retried,))))
-
-
 def test_bar_has_its_sentence_for_screen_readers(running: RunStats) -> None:
     """A picture without words says nothing to many."""
     assert 'role="img" aria-label="65.4 percent of pages settled"' in html_of(run_view(running))
@@ -175,10 +143,3 @@ def test_failures_name_the_version_that_made_them(done: RunStats) -> None:
     assert "review:7, parse v1" in Reader(html_of(run_view(stats))).text
     assert "review:7, parse v1" in screen_of(run_view(stats))
     assert failures_of(stats, stats.classes[0]).detail.startswith("review:7, parse v1")
-
-
-def test_speed_line_below_the_mean_of_its_run_is_left_out(done: RunStats, past: History) -> None:
-    """A run of seconds fills a part of a minute: "165 pages/s" stood beside "0 to 94.4 pages/s"."""
-    slow = replace(done, ended=done.started + 3e6)
-    assert run_view(slow, Focus(history=past)).pulse.line
-    assert not run_view(replace(done, ended=done.started + 1), Focus(history=past)).pulse.line

@@ -17,11 +17,10 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 from bokeh.document import Document
 from bokeh.models import DataTable
 
-from dqlab.live.panels import parts
 from dqlab.live.panels.page import PANELS
 from dqlab.live.panels.scene import WHOLE, Request, request
 from dqlab.live.panels.serving import APPLICATIONS
-from dqlab.stats import Attention, ClassStats, Compaction, Counts, Held, History, Mark, RunState, Severity, Snapshot
+from dqlab.stats import Attention, ClassStats, Counts, Held, History, Mark, RunState, Severity, Snapshot
 from tests.kit.logs import lines_of
 from tests.live.panels.conftest import cells, titles, words
 
@@ -42,19 +41,6 @@ def test_each_page_has_all_the_roots_its_template_places(open_page: Open, names:
     roots = {root.name for root in open_page(*names, theme="dark").doc.roots}
 
     assert roots == {*names, "where", "needs", "summary", "stamp", "queues", "spans", "hold"}
-
-
-def test_title_lines_answer_in_words(open_page: Open) -> None:
-    """Who reads nothing else knows how long, what fails, who is slow, what is stuck."""
-    assert titles(open_page(queue="pages")) == {
-        "Queue depth by state": "fell by 22.7 messages/s, last 20 s · empty about 14:34",
-        "Unacked messages": "64 · oldest 4 min 12 s",
-        "Throughput per consumer": "c5 does 14.0 pages/s, median 63.5",
-        "Failures": "9 deliveries failed in the last minute, 4 classes in all",
-        "Runs": "1 running",
-        "Storage": "61 % garbage, more than 50 % · compacts itself at the next checkpoint",
-    }
-    assert titles(open_page("depth"))["Queue depth by state"].endswith(" · all queues"), "a tab has no control"
 
 
 def test_figures_name_the_run_the_queue_or_all_queues_that_they_are_of(open_page: Open) -> None:
@@ -144,21 +130,6 @@ def test_addresses_are_read_and_nonsense_in_them_is_passed_over(
     assert request(query) == expected
 
 
-def test_an_axis_ends_at_a_round_number_above_all_values() -> None:
-    """The highest bar is seen whole."""
-    assert [parts.nice(value) for value in (0, 0.7, 3, 48_210)] == [1.0, 0.8, 3.0, 50_000.0]
-
-
-def test_marks_and_compactions_say_under_the_pointer_what_they_were(open_page: Open, feed: Any) -> None:
-    """Why the curve falls there is asked at once."""
-    end = feed.past.end
-    feed.past = replace(feed.past, marks=(Mark(end - 90, "retry, parse v4", None, ""), Mark(end - 60, "pause", 7, "")))
-    feed.change(storage=replace(feed.now.storage, compactions=(Compaction(end - 600, 900_000_000, 0.8),)))
-
-    assert open_page("depth").panels[0].marks.data["word"] == ["retry, parse v4", "[7] pause"]
-    assert open_page("storage").panels[0].marks.data["word"] == ["\N{MINUS SIGN}900 MB in 0.8 s"]
-
-
 def test_what_is_not_listed_is_counted(open_page: Open, feed: Any, crowd: Any) -> None:
     """A list that is cut without a word is taken for the whole."""
     failures = replace(crowd.now.failures, classes_total=len(crowd.now.failures.classes) + 7)
@@ -200,11 +171,6 @@ def test_runs_are_sorted_by_their_values_and_not_by_their_words(open_page: Open,
     for head in ("settled", "end", "dead", "speed", "took", "started"):
         assert all(isinstance(key, float) for key in table.source.data[f"k{heads.index(head)}"])
     assert max(table.source.data[f"k{heads.index('dead')}"]) == 1234
-
-
-def test_runs_of_other_queues_are_not_listed_with_a_chosen_queue(open_page: Open) -> None:
-    """Figures of one queue above runs of all were read as those of the queue."""
-    assert [row[0] for row in cells(open_page("runs", queue="ocr"), "listed")] == ["ocr-scans"]
 
 
 def test_what_needs_the_user_names_what_to_type_next(open_page: Open, feed: Any, clock: Any) -> None:
@@ -312,21 +278,6 @@ def test_another_queue_and_another_span_are_shown_at_once(open_page: Open, feed:
     assert feed.histories[-1] == (300.0, "ocr", "")
     assert "<h2>queue ocr</h2>" in named(page, "summary").text
     assert page.stage.range.end - page.stage.range.start == pytest.approx(300_000)
-
-
-@pytest.mark.long
-def test_a_young_run_fills_its_charts(open_page: Open, feed: Any, clock: Any) -> None:
-    """A tab opened a minute after the start shows that minute, and later half an hour."""
-    begun = feed.now.runs[0].started
-    for age, span in ((60, 60.0), (700, 720.0), (9000, 1800.0)):
-        clock.now += 1
-        feed.change(at=begun + age)
-        open_page("depth", queue="pages")
-        assert feed.histories[-1][0] == span
-    open_page("depth", queue="default")
-    assert feed.histories[-1][0] == 1800.0  # without a run nobody knows since when
-    open_page("depth", queue="pages", span=WHOLE)
-    assert feed.histories[-1][0] == 9000.0
 
 
 def test_a_held_page_stands_still(open_page: Open, feed: Any, clock: Any) -> None:
