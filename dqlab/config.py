@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dqlab.errors import BadName, BadOption, in_words
+from dqlab.errors import BadOption, in_words
 from dqlab.texts import shown
 
 __all__ = [
@@ -157,7 +157,7 @@ def check_directory(path: str | os.PathLike[str]) -> Path:
 
 
 def check_name(name: object, *, kind: str) -> str:
-    """Return a queue's or run's name, or raise `BadName` with a valid suggestion."""
+    """Return a queue's or run's name, or raise `BadOption` with a valid suggestion."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     text = name if isinstance(name, str) else repr(name)
@@ -171,7 +171,10 @@ def check_name(name: object, *, kind: str) -> str:
     else:
         bad = sorted({c for c in name if not re.match(r"[A-Za-z0-9._-]", c, re.ASCII)})
         problem = f"contains {', '.join(map(repr, bad))}" if bad else f"starts with {name[0]!r}"
-    raise BadName(kind=kind, name=name, problem=problem, suggestion=suggestion)
+    rule = "Names are 1-100 characters: letters, digits, '.', '_' and '-', starting with a letter or digit."
+    raise BadOption(
+        option=f"{kind} name", value=name, problem=f"{problem}. {rule} Try {suggestion!r}.", suggestion=suggestion
+    )
 
 
 def check_count(option: str, value: Any, *, least: int = 1) -> None:

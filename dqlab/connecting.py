@@ -33,7 +33,7 @@ from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
 from dqlab.config import check_directory, seconds
-from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared, UnknownOption, UsageError
+from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
@@ -165,15 +165,14 @@ def connect(
         "local", and more than one runs.
     VersionMismatch
         The cluster runs another dqlab. `DaskTooOld`: its scheduler or a worker runs a Dask older than dqlab needs.
-    JobsPending, JobsDied, SubmitFailed, ClusterClosed, NoBatchSystem
+    JobsPending, JobsDied, SubmitFailed, UsageError
         A cluster on a batch system has no worker yet, or cannot have one; see `dqlab.hpc`.
-    StoreNotShared
-        The cluster's workers cannot keep queues in `store`, or see another directory there.
     StoreUnusable
         This machine cannot keep queues in `store`: it cannot create the directory or write to it, or its file system
         has no locks. A `BadOption`.
     BadOption
-        `target` is none of these, or options contradict each other, also those of the configuration.
+        `target` is none of these, options contradict each other, also those of the configuration; or the cluster's
+        workers cannot keep queues in `store`, or see another directory there.
     """
     if target is not None and n is not None:
         raise BadOption(option="n", value=n, problem="is only for a cluster that connect() starts; leave target out.")
@@ -270,7 +269,7 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     Raises
     ------
     UsageError
-        Several labs are open in this process, or (`UnknownOption`) an option does not exist. Nothing was submitted.
+        Several labs are open in this process, or (`BadOption`) an option does not exist. Nothing was submitted.
 
     Examples
     --------
@@ -280,8 +279,10 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     """
     for option in options:  # before a cluster is started for a misspelt one
         if option not in _SIGNATURE.parameters:
-            hint = f"Its options are those of lab.map.{meant(option, _SIGNATURE.parameters)}"
-            raise UnknownOption(function="dq.map", option=option, hint=hint)
+            problem = (
+                f"is no option of dq.map(). Its options are those of lab.map.{meant(option, _SIGNATURE.parameters)}"
+            )
+            raise BadOption(option=option, value=options[option], problem=f"{problem} Nothing was done.")
     return _lab_to_map_on().map(fn, documents, **options)
 
 
@@ -317,7 +318,8 @@ def _warn_of_held_store(store: Path | None) -> None:
     if other is not None:
         said = (
             f"lab {other.name!r} of this process keeps queues in {store}, and another cluster cannot open them while "
-            f"it is open. To work with them: {other.session.link.again}; or close it first, by lab.close() or %dq close"
+            f"it is open. To work with them: {other.session.link.again}; or close it first, by lab.close() or %dq "
+            "close"
         )
         warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 
@@ -716,7 +718,7 @@ def _refusal(directory: Path) -> OSError | None:
 
 
 def _check_store(link: Link, store: Path, *, seen_here: bool) -> None:
-    """Make one worker that may host queues check a store, and raise `StoreNotShared` if it cannot keep queues there."""
+    """Make one worker that may host queues check a store, and raise `BadOption` if it cannot keep queues there."""
     # A client on another machine needs no such directory; where it has one, it must be the workers' own. The marker is
     # a file that the worker must see.
     if seen_here or store.is_dir():
@@ -728,7 +730,11 @@ def _check_store(link: Link, store: Path, *, seen_here: bool) -> None:
         return  # without a worker nothing is known, and queues fail later with their own error
     worker, probe = found
     if reason := unusable("it", str(store), probe):
-        raise StoreNotShared(store=str(store), worker=worker, reason=reason)
+        problem = (
+            f"cannot be used by worker {worker}: {reason}. No queue was opened. Name a directory that this machine "
+            "and the nodes share, often under /scratch or the home directory."
+        )
+        raise BadOption(option="store", value=str(store), problem=problem)
 
 
 def _seen_by_worker(link: Link, store: Path, marker: str) -> tuple[str, Probe] | None:

@@ -30,7 +30,7 @@ from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw
 from dqlab.config import check_name, option, seconds
 from dqlab.datasets.sinks import Files, OwnSink, Parquet
-from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
+from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, LabClosed, QueueNotFound, RunNotFound
 from dqlab.keywords import (
     KeepsAttributes,
     SuggestsAttributes,
@@ -331,7 +331,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
         Raises
         ------
-        LabClosed, WorkersGone
+        LabClosed
             The lab is closed, or no worker is left.
         BadOption
             `durable` is set, and the lab has no store. `durable`, `served` or `early_ack` is neither True nor False.
@@ -369,7 +369,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if known is not None:
             gone, waits = self.session.link.sync(known.handle.missing())
             if waits and self.embedded and not self._workers():
-                raise WorkersGone(lab=self.name)
+                raise self._without_workers()
             if not gone and not known._puts_failed:
                 warn_of_kept(known, given)
                 return known
@@ -397,7 +397,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         except NoWorkers:
             if not self.embedded:
                 raise
-            raise WorkersGone(lab=self.name) from None
+            raise self._without_workers() from None
         except OwnerStillAlive as error:
             keeper = keeper_of(place) if place is not None else None
             if keeper is None:
@@ -704,6 +704,13 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             said = f"queues of the store were left out: {self._who_holds(held)}"
             warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
         return held
+
+    def _without_workers(self) -> LabClosed:
+        left = (
+            "What its transient queues held went with them; durable ones are in their store. Connect again, "
+            "lab = dq.connect() or %dq connect -o lab, then map or attach again."
+        )
+        return LabClosed(lab=self.name, how="has no worker process left", what="its queues", left=left)
 
     def _workers(self) -> int:
         """Return how many workers the cluster has."""

@@ -17,7 +17,7 @@ import pytest
 import dqlab as dq
 from dqlab.connecting import CONNECT_TIMEOUT, _await_listener
 from dqlab.errors import (
-    BadName,
+    BadOption,
     ConnectFailed,
     MessageTooLarge,
     NotPicklable,
@@ -129,7 +129,7 @@ def test_message_above_the_limit_is_refused_with_the_way_out(pool: dq.QueuePool)
 @pytest.mark.parametrize("name", ["a/b", "../etc", "two words", "", "ends\n"])
 def test_name_that_cannot_be_a_directory_is_refused(lab: dq.Lab, name: str) -> None:
     """Names become directories and parts of URLs."""
-    with pytest.raises(BadName, match="Try '"):
+    with pytest.raises(BadOption, match="Try '"):
         lab.queue(name)
 
     assert name not in [pool.name for pool in lab.queues]
@@ -147,7 +147,7 @@ def test_result_that_cannot_be_pickled_is_a_dead_letter(pool: dq.QueuePool) -> N
     run = pool.map(opened, range(3)).wait(timeout=20)
 
     [letter] = run.failures()
-    assert (letter.key, letter.error, letter.deliveries) == (1, "ResultNotPicklable", 1)
+    assert (letter.key, letter.error, letter.deliveries) == (1, "ResultRefused", 1)
     assert "of type lock" in letter.message
     assert list(run.results(errors="skip")) == [0, 2]
 
@@ -278,7 +278,7 @@ def test_result_whose_pickling_raises_an_odd_error_is_a_dead_letter(pool: dq.Que
 
     [letter] = pool.map(returns, [1]).wait(timeout=20).failures()
 
-    assert letter.error == "ResultNotPicklable"
+    assert letter.error == "ResultRefused"
 
 
 def of_none(*given: Any) -> int:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.config import check_directory, check_name, nbytes, nbytes_or_none, option, seconds, seconds_or_none
-from dqlab.errors import BadName, BadOption
+from dqlab.errors import BadOption
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_plain_names_pass(name: str) -> None:
 )
 def test_other_names_are_refused_with_one_that_works(name: object) -> None:
     """An error that suggests a name is copied into the cell; the name must then pass."""
-    with pytest.raises(BadName) as caught:
+    with pytest.raises(BadOption) as caught:
         check_name(name, kind="queue")
 
     assert check_name(caught.value.suggestion, kind="queue")
@@ -117,7 +117,7 @@ def test_every_suggested_name_passes(name: object) -> None:
     suggestion = name
     try:
         check_name(name, kind="run")
-    except BadName as error:
+    except BadOption as error:
         suggestion = error.suggestion
 
     assert check_name(suggestion, kind="run") == suggestion

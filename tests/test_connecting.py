@@ -93,7 +93,7 @@ def test_store_that_workers_cannot_use_is_refused_before_a_queue_is_opened(
     store = "/proc/none"
 
     for target in (address, lab.client):
-        with pytest.raises(dq.hpc.StoreNotShared, match="cannot write"):
+        with pytest.raises(dq.errors.BadOption, match="cannot write"):
             dq.connect(target, store=store, name="refused")
     assert opened(address, store=store, name="refused") is None
     with dq.connect(address, store=tmp_path / "new", name="taken") as good:
@@ -165,7 +165,7 @@ def test_connecting_with_a_store_that_is_refused_leaves_no_client_behind(lab: dq
         return sorted(dask_scheduler.clients)
 
     before = lab.client.run_on_scheduler(clients)
-    with pytest.raises(dq.hpc.StoreNotShared):
+    with pytest.raises(dq.errors.BadOption):
         dq.connect(lab.client.scheduler.address, store="/proc/none", name="refused")
 
     until(lambda: lab.client.run_on_scheduler(clients) == before)

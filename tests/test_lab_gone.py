@@ -26,7 +26,6 @@ from dqlab.errors import (
     DqlabError,
     LabClosed,
     SchedulerGone,
-    WorkersGone,
 )
 from tests.kit import forking
 from tests.kit.sampled import mostly_slow
@@ -74,7 +73,7 @@ def test_lab_without_workers_says_what_works_and_it_does(hurt: tuple[dq.Lab, dq.
 
     with pytest.raises(ActorGone, match=r"no worker has come back.*It held 10 acked"):
         ask_until_it_is_gone(run)
-    with pytest.raises(WorkersGone, match=r"lab 'hurt'.*dq.connect\(\) or %dq connect -o lab"):
+    with pytest.raises(LabClosed, match=r"lab 'hurt'.*dq.connect\(\) or %dq connect -o lab"):
         lab.map(same, [1])
     assert lab.ended
     again = dq.connect(n=1, name="hurt")

@@ -25,7 +25,7 @@ from dqlab.datasets.plain import row_of
 from dqlab.datasets.sink_targets import NameRefused
 from dqlab.datasets.sinks import CLAIM, Files, Own, Parquet, Sink, check_owner, owner_of, was_dropped
 from dqlab.datasets.yielded import PART, Yielded, exploded, row_without, spread
-from dqlab.errors import MessageError, ResultNotStorable, RunError, in_words
+from dqlab.errors import ResultRefused, RunError, in_words
 from dqlab.numbers import many
 from dqlab.texts import one_line
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from dqlab.datasets.rows import Shape
 
 __all__ = [
-    "NameNotForSink",
     "PartError",
     "PartMissing",
     "PartUnreadable",
@@ -128,15 +127,6 @@ class SinkRows(Sequence[SinkRow]):
         for mine, others in zip(self.columns, rows.columns, strict=True):
             mine += others
         self.declared += [each for each in rows.declared if each not in self.declared]
-
-
-class NameNotForSink(MessageError):
-    """The file of a document cannot have its name."""
-
-    text = (
-        "the result of document {key} cannot be written to {path!r}: {reason}. It was not kept. Move what stands "
-        "there, or name the document otherwise, then retry it."
-    )
 
 
 class PartError(RunError):
@@ -349,9 +339,7 @@ class _PartWriter:
         file = pa.BufferOutputStream()  # a Python file would take the GIL for each page, and slow the running function
         compression = "snappy" if hurried else "zstd"  # snappy is faster, and takes more bytes
         pq.write_table(table, file, compression=compression, use_dictionary=_repeating(batch), write_page_checksum=True)
-        refused: dict[int, Exception] = {
-            at: ResultNotStorable(column=column, type=kind) for at, (column, kind) in shape.opaque.items()
-        }
+        refused: dict[int, Exception] = {at: _not_storable(column, kind) for at, (column, kind) in shape.opaque.items()}
         return memoryview(file.getvalue()), refused
 
 
@@ -382,6 +370,14 @@ def _moments(seconds: Sequence[float]) -> Any:
     return micros.cast(pa.int64()).view(pa.timestamp("us", tz="UTC"))
 
 
+def _not_storable(column: str, kind: str) -> ResultRefused:
+    return ResultRefused(
+        reason=f"the result has a value of type {kind} in {column!r}, which cannot be read back from a sink. It was "
+        "not kept. Return plain data (for dq.Files a text or bytes): numbers, texts, times, and lists, dicts or "
+        "dataclasses of them, such as frame.to_dict('records'). Or map without sink=: the queue keeps objects."
+    )
+
+
 class _FileWriter:
     """Writes each result as a separate file."""
 
@@ -395,7 +391,7 @@ class _FileWriter:
             value = row.value
             if not isinstance(value, str | bytes | bytearray):
                 kind = "list, of yielded rows," if type(value) is Yielded else type(value).__name__
-                made.append(ResultNotStorable(column="value", type=kind))
+                made.append(_not_storable("value", kind))
                 continue
             name = file_name(self._sink.name, row.key, row.ordinal)
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
@@ -405,7 +401,11 @@ class _FileWriter:
             except NameRefused as error:  # concerns this document only; the others get their files
                 reason = error.strerror or in_words(error)
                 path = self._sink.target.path(name)
-                made.append(NameNotForSink(key=one_line(str(_key_of(row)), 60), path=path, reason=reason))
+                problem = (
+                    f"the result of document {one_line(str(_key_of(row)), 60)} cannot be written to {path!r}: {reason}."
+                )
+                way = "It was not kept. Move what stands there, or name the document otherwise, then retry it."
+                made.append(ResultRefused(reason=f"{problem} {way}"))
                 continue
             # Only append to this list: logs contain references in this order (see `Reader._file`).
             fields = [name, isinstance(value, str), zlib.crc32(data)]

@@ -163,7 +163,7 @@ class _Placed:
 class Parquet(_Placed):
     """Rows as Parquet files in a folder, with the columns of `Run.table`.
 
-    A result that is no plain data fails its document with `ResultNotStorable`.
+    A result that is no plain data fails its document with `ResultRefused`.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ class Files(_Placed):
         or lower case are escaped, too. An empty name becomes "%". A name of more than 200 bytes is cut, and ends in a
         digest. Keys of a run must be unique: of two documents with the same key, only one file remains; if a file
         system ignores case, the same applies to "A" and "a". If its file cannot have its name, for example because a
-        folder has it, only that document fails, with `NameNotForSink`. Texts are written as UTF-8.
+        folder has it, only that document fails, with `ResultRefused`. Texts are written as UTF-8.
     storage_options : dict or str, optional
         See `Parquet`.
 

@@ -6,30 +6,23 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 ::
 
     DqlabError
-    ├── WidgetNotBuilt · ConnectFailed · VersionMismatch ── DaskTooOld
-    ├── SchedulerGone · LabClosed · WorkersGone · ActorGone
-    │                   CallTimeout · QueueLost · StoreFailed
-    ├── SubmitFailed · JobsPending · JobsDied · StoreNotShared
-    ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge
-    │               FunctionTooLarge · NotPicklable
+    ├── ConnectFailed · VersionMismatch ── DaskTooOld
+    ├── SchedulerGone · LabClosed · ActorGone ── QueueLost · StoreFailed
+    ├── CallTimeout · SubmitFailed · JobsPending · JobsDied
+    ├── PutError ── QueueFull · PutTimeout · PutFailed · MessageTooLarge · NotPicklable
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed
-    │               DocumentsLost · ResultsMissing · ResultsForgotten · RunCancelled · RunStalled
+    │               ResultsMissing · PartsMissing · RunCancelled · RunStalled
     │               SubmissionIncomplete ── Rehearsed
-    │               DocumentsNotPut · ResultsFull · AllFailed
+    │               ResultsFull · AllFailed · SetupFailed · RunHalted ── DocumentsRefused
     │               WaitTimeout ── NoAnswer
-    │               JoinStalled · SetupFailed · PartsMissing · RunHalted ── DocumentsRefused
-    ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
-    │                   ResultNotStorable · AnswerInvalid · NotCalled · WrongResults · ResultUnreadable
-    │                   MessageNotFound
+    │               JoinStalled
+    ├── MessageError ── Reject · ResultTooLarge · ResultRefused · AnswerInvalid · ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · PageFailed
     │                                    FileUnreadable · RecordInvalid · WrongKind · ColumnNotFound
     │                                    KeysUnusable · StorageUnset
-    └── UsageError ── BadName · BadOption · UnknownOption · NoAttribute
-                    PositionNotFound
-                    QueueNotFound · QueueInUse · QueueClosed
-                    InputNotFound · InputUnreadable · LengthUnknown
-                    ExtraMissing · NoBatchSystem · ClusterClosed
+    └── UsageError ── BadOption · NoAttribute · PositionNotFound · LengthUnknown
+                      QueueNotFound · QueueClosed · InputNotFound · InputUnreadable · ExtraMissing
 """
 
 from __future__ import annotations
@@ -55,16 +48,6 @@ class ConnectFailed(DqlabError):
     text = (
         "no scheduler answers at {address!r}: {reason}. Nothing was started. Check the "
         "address, start one with `dask scheduler`, or call dq.connect() without one for a cluster on this machine."
-    )
-
-
-class WidgetNotBuilt(DqlabError, ImportError):
-    """A live widget cannot be shown: its files were not built when dqlab was installed."""
-
-    text = (
-        "the live widget has not been built: {file} is missing. Queues and runs are not touched by this, and their "
-        "tables are there without it. In a checkout run `make extension`; elsewhere install dqlab again, without "
-        "SKIP_JUPYTER_BUILDER."
     )
 
 
@@ -108,15 +91,6 @@ class LabClosed(DqlabError):
 
     def __init__(self, *, lab: str, what: str, left: str, how: str = "was closed", kept: bool = True) -> None:
         super().__init__(lab=lab, how=how, what=what, left=left, kept=kept)
-
-
-class WorkersGone(DqlabError):
-    """No worker process of an embedded cluster is left."""
-
-    text = (
-        "no worker process of lab {lab!r} is left, and what its transient queues held went with them; durable ones "
-        "are in their store. Connect again, lab = dq.connect() or %dq connect -o lab, then map or attach again."
-    )
 
 
 class ActorGone(DqlabError):
@@ -187,15 +161,6 @@ class QueueFull(PutError):
     )
 
 
-class QueueDraining(PutError):
-    """The queue accepts no more messages because it is draining."""
-
-    text = (
-        "queue {queue!r} is draining and takes no new messages; these were not queued. "
-        "Call pool.resume() to open it again."
-    )
-
-
 class PutTimeout(PutError):
     """A put was not confirmed in time; it may or may not be in the queue."""
 
@@ -224,19 +189,6 @@ class MessageTooLarge(PutError):
         "(a path or URL) and open it in the function, or raise the limit before connecting: "
         "dask.config.set({{'dqlab.message.max-bytes': '4 MiB'}})."
     )
-
-
-class FunctionTooLarge(PutError):
-    """A function, with what it captures, is above what a durable queue can keep."""
-
-    text = (
-        "the function is {size:byte} with the values it captures{largest}, a durable queue keeps functions of up to "
-        "{limit:,}. It was not queued, and nothing else changed. Load large values inside the function, from a "
-        "file, or use a transient queue."
-    )
-
-    def __init__(self, *, size: int, limit: int, largest: str = "") -> None:
-        super().__init__(size=size, limit=limit, largest=largest)
 
 
 class NotPicklable(PutError):
@@ -281,15 +233,6 @@ class Reject(MessageError):
         return type(self), (self.fields["reason"],)
 
 
-class NotACall(MessageError):
-    """A plain value reached a consumer that only runs functions."""
-
-    text = (
-        "a value of type {type} reached a consumer without its own process_item. It is kept as a dead letter. "
-        "Subclass ConsumerBaseClass and define process_item, or use pool.submit(function, value)."
-    )
-
-
 class ResultTooLarge(MessageError):
     """One result is above the limit."""
 
@@ -300,59 +243,21 @@ class ResultTooLarge(MessageError):
     )
 
 
-class ResultNotPicklable(MessageError):
-    """The function returned a value that cannot leave its process."""
+class ResultRefused(MessageError):
+    """The function returned what is no result, or cannot be kept as one; another return value is needed."""
 
-    text = "the result, of type {type}, cannot be pickled: {reason}. It was not kept. Return plain data instead."
-
-
-class ResultNotStorable(MessageError):
-    """The sink of the run cannot keep the result so that it can be read back."""
-
-    text = (
-        "the result has a value of type {type} in {column!r}, which cannot be read back from a sink. It was not kept. "
-        "Return plain data (for dq.Files a text or bytes): numbers, texts, times, and lists, dicts or dataclasses of "
-        "them, such as frame.to_dict('records'). Or map without sink=: the queue keeps objects."
-    )
+    text = "{reason}"
 
 
 class AnswerInvalid(MessageError):
     """What the function returned does not fit the class of its return annotation; `field` names where."""
 
     text = (
-        "the answer is no {type}: {reason}. It was not kept as a result; the failure's traceback ends with it. Correct "
-        "what makes it or the class, then run.retry(fn=...). To have it asked again, map with "
+        "the answer is no {type}: {reason}. It was not kept as a result; the failure's traceback ends with it. "
+        "Correct what makes it or the class, then run.retry(fn=...). To have it asked again, map with "
         "retry=dq.Retry(on=dq.errors.AnswerInvalid)."
     )
     field: str
-
-
-class NotAwaited(ResultNotPicklable):
-    """The function returned a coroutine that nothing awaited, alone or inside a list."""
-
-    text = (
-        "the function called {call}(), a coroutine function, and returned its coroutine{place} without awaiting it, so "
-        "there is no result. Define the function with `async def`, and write `return await {way}` in it."
-    )
-
-
-class NotCalled(MessageError):
-    """The function returned a method of its document, without the parentheses that call it."""
-
-    text = (
-        "the function returned the method {method} of its document without calling it, so there is no result. "
-        "Write {method}(), with the parentheses."
-    )
-
-
-class WrongResults(MessageError):
-    """A function of a batch did not return one result for each document."""
-
-    text = (
-        "the function got a batch of {count:document} and returned {what}. Nothing of that call was kept. Return one "
-        "result for each document, in their order, as a list or an array; or a dict of columns that long, or a dict by "
-        "the documents' keys."
-    )
 
 
 class ResultUnreadable(MessageError):
@@ -369,9 +274,10 @@ class ResultUnreadable(MessageError):
     """
 
     text = (
-        "the result of {what} cannot be unpickled in this process: {error}: {reason}. Its {size:byte} {size:is|are} in "
-        ".payload of this error, and the other results can be read: results(errors='return') has this error in its "
-        "place. Make what it needs importable here and read again, or return plain data and process it again."
+        "the result of {what} cannot be unpickled in this process: {error}: {reason}. Its {size:byte} "
+        "{size:is|are} in .payload of this error, and the other results can be read: results(errors='return') has "
+        "this error in its place. Make what it needs importable here and read again, or return plain data and "
+        "process it again."
     )
 
     def __init__(self, payload: bytes = b"", **fields: Any) -> None:
@@ -424,25 +330,10 @@ class UsageError(DqlabError):
     text = "{reason}"
 
 
-class BadName(UsageError):
-    """A name that is not valid for a queue or run."""
-
-    text = (
-        "{kind} name {name!r} {problem}. Names are 1-100 characters: letters, digits, '.', '_' and '-', "
-        "starting with a letter or digit. Try {suggestion!r}."
-    )
-
-
 class BadOption(UsageError):
     """An option has an invalid value."""
 
     text = "{option}={value:brief}: {problem}"
-
-
-class UnknownOption(UsageError, TypeError):
-    """A keyword that the function does not have; a TypeError as well, as for any function."""
-
-    text = "{function}() has no option {option!r}. {hint} Nothing was done."
 
 
 class NoAttribute(UsageError, AttributeError):
@@ -461,12 +352,6 @@ class QueueNotFound(UsageError):
     """No queue of that name is open."""
 
     text = "no queue named {queue!r} here.{hint} Queues that exist: {known}. Open one with lab.queue({queue!r})."
-
-
-class QueueInUse(UsageError):
-    """Other clients have the queue open."""
-
-    text = "queue {queue!r} is open in {others:other client}; it was left open. Use pool.close(force=True)."
 
 
 class QueueClosed(UsageError):
@@ -555,8 +440,8 @@ class FileUnreadable(DocumentError):
     """A file is damaged, incomplete or in another format, or this user cannot read it."""
 
     text = (
-        "{where!r} cannot be read as {form}: {reason}. None of its documents from there on was processed; those before "
-        "it keep their results. {hint}."
+        "{where!r} cannot be read as {form}: {reason}. None of its documents from there on was processed; "
+        "those before it keep their results. {hint}."
     )
     OF_SERVER = (
         "Its server is busy, ended the transfer early or did not answer: look at the server, then map the input again"
@@ -650,32 +535,10 @@ class CallsFailed(RunFailed):
     OTHERS = "What succeeded, with dead letters in the places of what failed: results(errors='return'). "
 
 
-class ResultsForgotten(RunError):
-    """Messages of a put succeeded, and their results were freed before they were read."""
-
-    text = (
-        "{forgotten:,} of {total:result} of a {run} {forgotten:was|were} freed by pool.forget(); the messages "
-        "succeeded, so nothing needs fixing. Put them again only to have their results once more."
-    )
-
-
-class DocumentsLost(RunError):
-    """Messages or results were in damaged files; `ranges` has their ordinals."""
-
-    text = (
-        "{lost:,} of {total:document} of run {run!r} {lost:is|are} lost: {how}. {first} Results of the others: "
-        "run.results(errors='skip'). Map the lost ones again under another name."
-    )
-
-
 class ResultsMissing(RunError):
-    """Documents were acknowledged and their results are missing, which is a defect; `ranges` has their ordinals."""
+    """Results are not there any more: damaged with their files, freed, or missing by a defect."""
 
-    text = (
-        "{missing:,} of {acked:processed document} of run {run!r} {missing:has|have} no result, which must not happen: "
-        "{first}. The others have theirs: run.results(errors='skip'). Map these documents once more under another "
-        "name; `dqlab store check` looks at a store, lab.doctor() at the rest. Please report this."
-    )
+    text = "{reason}"
 
 
 class PartsMissing(RunError):
@@ -753,16 +616,6 @@ class Rehearsed(SubmissionIncomplete):
         RunError.__init__(self, run=run, reason=reason)
 
 
-class DocumentsNotPut(RunError):
-    """The input of a run was read to its end, and its queue did not confirm all of it."""
-
-    text = (
-        "{missing:,} of {read:document} of run {run!r} {missing:was|were} read from its input, and its queue never "
-        "confirmed them, without an error that gives the reason. The {held:other} {held:goes|go} on; their results: "
-        "run.results(errors='skip'). Map the same documents under this name again: only the missing ones are sent."
-    )
-
-
 class ResultsFull(RunError):
     """No room is left for results; the run paused itself."""
 
@@ -777,8 +630,8 @@ class AllFailed(RunError):
     """So many documents of the run failed that it paused itself; see `stop_if` of `map`."""
 
     text = (
-        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); {fix}. Or go on regardless with "
-        "run.resume(); map with stop_if=None never pauses."
+        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); {fix}. Or go on "
+        "regardless with run.resume(); map with stop_if=None never pauses."
     )
 
     @staticmethod
@@ -870,25 +723,6 @@ class ExtraMissing(UsageError, ImportError):
             raise cls.of(error, package, what=what, extra=extra) from error
 
 
-class NoBatchSystem(UsageError):
-    """The command that submits jobs is not on this machine."""
-
-    text = (
-        "{system} cannot be used from {host}: there is no command {command!r} on its PATH. Nothing was submitted. Run "
-        "this where jobs are submitted, usually a login node, or in a job whose image has the command; or "
-        "start workers by a scheduler file and connect with dq.connect(scheduler_file=...)."
-    )
-
-
-class ClusterClosed(UsageError):
-    """The cluster was closed before a worker joined, or while `connect` waited for it."""
-
-    text = (
-        "this {cluster} was closed, so no worker will come: its jobs are cancelled. No queue was opened. Make another "
-        "with dq.hpc.{kind}(...), or connect to dq.hpc.recipe({kind!r}, ...), which starts one."
-    )
-
-
 class SubmitFailed(DqlabError):
     """The batch system refuses the job."""
 
@@ -913,15 +747,6 @@ class JobsDied(DqlabError):
     text = (
         "job {job} of {system} ended before its worker joined. The end of {log}:\n{tail}\nNothing was queued. {left} "
         "Fix it, often with python= or job_script_prologue=['module load ...'], then connect again."
-    )
-
-
-class StoreNotShared(DqlabError):
-    """Where the jobs run, the path of the store is another directory."""
-
-    text = (
-        "store {store} cannot be used by worker {worker}: {reason}. No queue was opened. Name a directory that this "
-        "machine and the nodes share, often under /scratch or the home directory."
     )
 
 

@@ -5,12 +5,9 @@ lab = dq.connect(cluster, store="/scratch/me/runs")
 """
 
 from dqlab.errors import (
-    ClusterClosed,
     ExtraMissing,
     JobsDied,
     JobsPending,
-    NoBatchSystem,
-    StoreNotShared,
     SubmitFailed,
 )
 from dqlab.hpc.clusters import pbs, slurm
@@ -18,13 +15,10 @@ from dqlab.hpc.job_waits import give_up
 from dqlab.hpc.recipes import Recipe, recipe
 
 __all__ = [
-    "ClusterClosed",
     "ExtraMissing",
     "JobsDied",
     "JobsPending",
-    "NoBatchSystem",
     "Recipe",
-    "StoreNotShared",
     "SubmitFailed",
     "give_up",
     "pbs",

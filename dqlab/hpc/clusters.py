@@ -23,7 +23,7 @@ from distributed.core import Status
 from distributed.deploy.adaptive import Adaptive
 
 from dqlab.cluster.transport.undisturbed import ClusterClosesUndisturbed
-from dqlab.errors import NoBatchSystem
+from dqlab.errors import UsageError
 from dqlab.hpc.recipes import Recipe, check_interface, jobqueue, recipe
 from dqlab.hpc.systems import System, ask, jobs_of, log_end, system_of
 
@@ -50,7 +50,7 @@ def slurm(**options: Any) -> SpecCluster:
 
     Raises
     ------
-    NoBatchSystem
+    UsageError
         This machine has no `sbatch`.
     """
     return start(recipe("slurm", **options))
@@ -134,7 +134,12 @@ def _watched(kind: Any) -> Any:
 
 def _check_submits(system: System) -> None:
     if shutil.which(system.submit) is None:
-        raise NoBatchSystem(system=system.title, host=socket.gethostname(), command=system.submit)
+        raise UsageError(
+            reason=f"{system.title} cannot be used from {socket.gethostname()}: there is no command {system.submit!r} "
+            "on its PATH. Nothing was submitted. Run this where jobs are submitted, usually a login node, or in a "
+            "job whose image has the command; or start workers by a scheduler file and connect with "
+            "dq.connect(scheduler_file=...)."
+        )
 
 
 class Backoff:

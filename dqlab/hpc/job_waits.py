@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.core import Status
 
 from dqlab.cluster.transport.walltime import DEADLINE
-from dqlab.errors import ClusterClosed, DqlabWarning, JobsDied, JobsPending, SubmitFailed
+from dqlab.errors import DqlabWarning, JobsDied, JobsPending, SubmitFailed, UsageError
 from dqlab.hpc.clusters import start
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import ASK_TIMEOUT, JobState, System, ask, jobs_of, log_end, system_of
@@ -82,7 +82,7 @@ def arrived(made_of: Recipe) -> None:
 def give_up() -> int:
     """Cancel the jobs that `dq.connect` has submitted for recipes and that have no lab yet.
 
-    A `connect` that waits for them in another thread raises `ClusterClosed`. Labs and your own clusters stay.
+    A `connect` that waits for them in another thread raises `UsageError`. Labs and your own clusters stay.
 
     Returns
     -------
@@ -179,7 +179,11 @@ def _submitted(cluster: Any) -> list[str]:
 
 def _open(cluster: Any, system: System) -> bool:
     if cluster.status not in (Status.created, Status.starting, Status.running):
-        raise ClusterClosed(cluster=type(cluster).__name__, kind=system.kind)
+        raise UsageError(
+            reason=f"this {type(cluster).__name__} was closed, so no worker will come: its jobs are cancelled. No "
+            f"queue was opened. Make another with dq.hpc.{system.kind}(...), or connect to "
+            f"dq.hpc.recipe({system.kind!r}, ...), which starts one."
+        )
     return True
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dqlab.config import nbytes, seconds
-from dqlab.errors import BadOption, ExtraMissing, UnknownOption, UsageError
+from dqlab.errors import BadOption, ExtraMissing, UsageError
 from dqlab.hpc.systems import System, find
 from dqlab.hpc.systems import walltime as as_walltime
 from dqlab.keywords import meant
@@ -167,7 +167,7 @@ def recipe(
 
     Raises
     ------
-    BadOption, UnknownOption
+    BadOption
         An option has an invalid value, or is unknown.
     ExtraMissing
         dask-jobqueue is not installed.
@@ -278,7 +278,7 @@ def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_names(system: System, more: Mapping[str, Any]) -> None:
-    """Raise `UnknownOption` for an option that neither this module nor dask-jobqueue knows."""
+    """Raise `BadOption` for an option that neither this module nor dask-jobqueue knows."""
     if not more:
         return
     cluster = jobqueue(system)
@@ -292,7 +292,8 @@ def _check_names(system: System, more: Mapping[str, Any]) -> None:
             hint = meant(name, known).strip() or "help(dq.hpc.recipe) lists those there are."
             if name == "processes":
                 hint = "A job is one process: ask for more jobs, or map with executor='process'."
-            raise UnknownOption(function=f"dq.hpc.{system.kind}", option=name, hint=hint)
+            problem = f"is no option of dq.hpc.{system.kind}(). {hint} Nothing was done."
+            raise BadOption(option=name, value=more[name], problem=problem)
 
 
 _NUMBERS = frozenset({"cores"})

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from weakref import WeakKeyDictionary, ref
 
 from dqlab import numbers
-from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
+from dqlab.errors import BadOption, DqlabError, DqlabWarning
 from dqlab.live import details
 from dqlab.live.checkups import checkup_parts
 from dqlab.live.compared import compared_parts
@@ -35,7 +35,7 @@ from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
 from dqlab.live.layout import ended_line, needs_table
 from dqlab.live.listings import listing_table
 from dqlab.live.offers import names_here
-from dqlab.live.outputs.frontend import draws_widgets, has_a_reader, missing
+from dqlab.live.outputs.frontend import draws_widgets, has_a_reader, missing, not_built
 from dqlab.live.outputs.notebook import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.outputs.terminal import follow_here
 from dqlab.live.outputs.ticker import shared
@@ -200,7 +200,7 @@ def sends_widgets() -> bool:
 def _warn_not_built(file: Path) -> None:
     """Warn once in a process."""
     # No error: the line that shows a run has acted already.
-    warnings.warn(str(WidgetNotBuilt(file=str(file))), DqlabWarning, stacklevel=2)
+    warnings.warn(not_built(file), DqlabWarning, stacklevel=2)
 
 
 def widget_of(source: Run | LabSource | QueuePool) -> Any:

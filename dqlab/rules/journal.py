@@ -75,7 +75,7 @@ class Journal(Changes, Protocol):
         """Record that the messages of a lease must never be delivered again."""
 
     def function(self, hash: bytes, blob: bytes) -> None:
-        """Keep a function, or raise `FunctionTooLarge`."""
+        """Keep a function, or raise `PutError`."""
 
     def noted(self) -> None:
         """Record what else has moved since the last record."""

@@ -134,7 +134,7 @@ class Ledger:
     # --- functions --------------------------------------------------------------------------
 
     def keep_function(self, run: bytes, hash: bytes, blob: bytes) -> None:
-        """Keep a function for frames of a run that come next, or raise FunctionTooLarge."""
+        """Keep a function for frames of a run that come next, or raise PutError."""
         if hash in self.functions:
             self.shard.journal.admit()  # the lane names it from now on, and the put that records it may be refused
         else:

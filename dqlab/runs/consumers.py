@@ -44,7 +44,7 @@ class ConsumerBaseClass(ABC):
 
 
 class GeneralConsumer(ConsumerBaseClass):
-    """Run calls; a plain value becomes a dead letter (`NotACall`)."""
+    """Run calls; a plain value becomes a dead letter."""
 
     def process_item(self, item: Message) -> Any:
         """Call the function of a message; override it to do something around the call."""

@@ -26,7 +26,7 @@ from dqlab.datasets.schemas import declared
 from dqlab.datasets.sinks import Files, OwnSink, Parquet, as_sink
 from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
-from dqlab.errors import BadOption, DqlabError, DqlabWarning, QueueClosed, QueueInUse
+from dqlab.errors import BadOption, DqlabError, DqlabWarning, QueueClosed, UsageError
 from dqlab.frame import NO_ID, Kind
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
@@ -141,7 +141,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     Raises
     ------
-    BadName, BadOption
+    BadOption
         The name or an option is invalid.
     VersionMismatch
         The cluster runs another version of dqlab.
@@ -369,7 +369,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             `fn` cannot be sent to another process.
         RunExists
             `name` belongs to a run with other code.
-        BadName
+        BadOption
             `name` is not a valid name.
         BadOption
             An option is invalid, a limit was given for a thread or a coroutine function, `fn` cannot be called with one
@@ -560,7 +560,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
         Raises
         ------
-        QueueInUse
+        UsageError
             Other clients have the queue open; nothing was done.
         """
         if self._closed:
@@ -569,7 +569,10 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         self._puts.settle()
         others = link.sync(link.scheduler("dq_close", name=self.name, client=link.client.id, force=force))
         if others:
-            raise QueueInUse(queue=self.name, others=others)
+            raise UsageError(
+                reason=f"queue {self.name!r} is open in {many(others, 'other client')}; it was left open. Use "
+                "pool.close(force=True)."
+            )
         self._let_go()
 
     def _order(self, verb: str) -> None:
@@ -620,7 +623,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             The function or an argument cannot be sent.
         MessageTooLarge
             The arguments are above the limit.
-        QueueFull, QueueDraining
+        QueueFull, PutError
             An earlier put was refused; `flush` and the result of that put raise it as well.
         """
         return self._calls([(fn, args, kwargs)])
@@ -680,7 +683,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         ------
         BadOption
             An option is invalid; nothing was put.
-        PutTimeout, QueueFull, QueueDraining
+        PutTimeout, QueueFull, PutError
             With one of these options a put waits for its confirmation, and was refused.
 
         Examples
@@ -711,7 +714,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         PutTimeout
             A put was not confirmed in time. With None: a put was given up, because its queue had not confirmed it for
             30 s and no worker that holds the queue answers, and its ids or results have not been read.
-        QueueFull, QueueDraining
+        QueueFull, PutError
             A put was refused, and its ids or results have not been read.
         """
         self._puts.flush(seconds_or_none(timeout, name="timeout"))

@@ -31,8 +31,8 @@ from dqlab.errors import (
     MessageTooLarge,
     NoAnswer,
     PutTimeout,
-    ResultsForgotten,
     ResultsFull,
+    ResultsMissing,
     RunStalled,
     WaitTimeout,
 )
@@ -287,7 +287,7 @@ class PutResult(SuggestsAttributes):
         ------
         PutTimeout
             The put was not confirmed within 30 s.
-        QueueFull, QueueDraining
+        QueueFull, PutError
             The put was refused.
         """
         return [id for lo, hi in self._ranges() for id in range(lo, hi)]
@@ -317,7 +317,7 @@ class PutResult(SuggestsAttributes):
         ------
         CallsFailed
             Some messages are dead or were cancelled; the error names the first failure.
-        ResultsForgotten
+        ResultsMissing
             Some messages succeeded, and `QueuePool.forget` freed their results.
         ResultUnreadable
             A result cannot be unpickled in this process.
@@ -426,7 +426,12 @@ class PutResult(SuggestsAttributes):
         if len(found) < hi - lo:
             gone = self._forgotten(lo, hi, acked)
             if gone and (instead or acked + gone == hi - lo):
-                raise ResultsForgotten(run=f"put on {self._handle.name}", forgotten=gone, total=hi - lo)
+                were, all_of_them = "was" if gone == 1 else "were", many(hi - lo, "result")
+                raise ResultsMissing(
+                    reason=f"{gone:,} of {all_of_them} of a put on {self._handle.name} {were} freed by pool.forget(); "
+                    "the messages succeeded, so nothing needs fixing. Put them again only to have their results once "
+                    "more."
+                )
             raise self._dead(lo, hi, acked + gone)
         return [found[ordinal] for ordinal in range(lo, hi)]
 

@@ -28,7 +28,6 @@ from dqlab.documents.storage import learn
 from dqlab.errors import (
     BadOption,
     CallTimeout,
-    DocumentsNotPut,
     DqlabError,
     DqlabWarning,
     PutError,
@@ -95,7 +94,7 @@ REPORTED_WITHIN = 0.8
 SAID_WITHIN = 1.0
 """Seconds to wait for the queue's answer when a run is printed."""
 _MAP_AGAIN = "Map the same documents under its name again: lab.map(fn, documents, name=...).go()"
-ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError)
+ENDED_EARLY = (SubmissionIncomplete, PutError)
 """Errors of an input that was sent only in part; the results of that part belong to the run."""
 
 
@@ -1030,10 +1029,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             A storage refuses documents that it gave before, so the run paused itself.
         SetupFailed
             The class of the run, or an object of `setup`, could not be made, so the run paused itself.
-        DocumentsLost
-            Some documents were lost in damaged files.
         ResultsMissing
-            Some documents were processed, and their results are missing.
+            Some documents were lost in damaged files, or were processed and their results are missing.
         SchedulerGone, ActorGone
             The scheduler or a shard is gone for good.
         RunFailed, RunCancelled
@@ -1107,7 +1104,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Parameters
         ----------
         errors : {"raise", "skip", "return"}
-            What to do about documents without a result: raise `RunFailed`, `RunCancelled` or `DocumentsLost`,
+            What to do about documents without a result: raise `RunFailed`, `RunCancelled` or `ResultsMissing`,
             skip them, or return their `DeadLetter`, `LostDocument` or `CancelledDocument` in their place. A result
             that cannot be unpickled in this process raises `ResultUnreadable` when you read it; "return" returns that
             error in its place.
@@ -1129,7 +1126,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
         Raises
         ------
-        RunFailed, RunCancelled, DocumentsLost, ResultsMissing
+        RunFailed, RunCancelled, ResultsMissing
             Some documents have no result, and `errors` is "raise".
         PartsMissing
             With `merge`: some parts of a document are not in the run, and `errors` is "raise".
@@ -1397,7 +1394,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             No more results will arrive; as in `wait`.
         SubmissionIncomplete
             The input raised, or one of its elements could not be sent; all results of earlier elements were yielded.
-        RunCancelled, DocumentsLost, ResultsMissing
+        RunCancelled, ResultsMissing
             All results were yielded except for cancelled or lost documents; as in `results`.
         ResultUnreadable
             All results were yielded except those that cannot be unpickled in this process; the error names the first.
@@ -1475,8 +1472,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         raise RunError(
             run=self.name,
             reason=f"its queue no longer keeps the function {code['name']!r} (version {code['short']}): it does while "
-            "a document of the run has failed with it, or is still to run. Results are not touched by this. Its source "
-            "is run.source; define it in a cell.",
+            "a document of the run has failed with it, or is still to run. Results are not touched by this. Its "
+            "source is run.source; define it in a cell.",
         )
 
     def newer(self, code: CodeStats) -> Callable[..., Any] | None:

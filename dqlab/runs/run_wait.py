@@ -23,7 +23,6 @@ from dqlab.errors import (
     OF_DOCUMENTS,
     AllFailed,
     CallTimeout,
-    DocumentsLost,
     DocumentsRefused,
     DqlabError,
     NoAnswer,
@@ -348,7 +347,7 @@ class RunWait:
         self.raise_lost(self.asked(deadline, covered=True), deadline)
 
     def raise_lost(self, progress: Progress, deadline: Deadline) -> None:
-        """Raise `DocumentsLost` if documents are lost and the run was not cancelled."""
+        """Raise `ResultsMissing` if documents are lost and the run was not cancelled."""
         self._raise_sums(progress, deadline)
         counts = progress.counts
         if not counts.lost or progress.cancelled:
@@ -358,13 +357,18 @@ class RunWait:
         more = f" and {left - len(keys):,} more" if left > len(keys) else ""
         first = f"The first: {', '.join(map(repr, keys))}{more}." if keys else ""
         how = progress.how_lost(self._run.queue)
-        raise DocumentsLost(run=self._run.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost)
+        of, are = many(counts.all, "document"), "is" if counts.lost == 1 else "are"
+        raise ResultsMissing(
+            reason=f"{counts.lost:,} of {of} of run {self._run.name!r} {are} lost: {how}. {first} Results of the "
+            "others: run.results(errors='skip'). Map the lost ones again under another name.",
+            ranges=lost,
+        )
 
     def _raise_sums(self, progress: Progress, deadline: Deadline) -> None:
         """Raise `ResultsMissing` if acked documents have no result, or if the states do not add up to the input."""
         if progress.unaccounted:
-            first, total = f"no shard of queue {self._run.queue!r} has them in any state", progress.total
-            raise ResultsMissing(run=self._run.name, missing=progress.unaccounted, acked=total, first=first, ranges=[])
+            first, total = f"no shard of queue {self._run.queue!r} has them in any state", progress.total or 0
+            raise self._missing(progress.unaccounted, total, first, [])
         if not progress.missing:
             return
         progress = self.asked(deadline, covered=True)
@@ -374,7 +378,16 @@ class RunWait:
         more = ", ..." if len(ranges) > NAMED else ""
         first = f"those at position {at}{more} of its input" + (f", the first {known}" if known else "")
         acked = progress.counts.acked
-        raise ResultsMissing(run=self._run.name, missing=progress.missing, acked=acked, first=first, ranges=ranges)
+        raise self._missing(progress.missing, acked, first, ranges)
+
+    def _missing(self, missing: int, acked: int, first: str, ranges: list[tuple[int, int]]) -> ResultsMissing:
+        of, have = many(acked, "processed document"), "has" if missing == 1 else "have"
+        return ResultsMissing(
+            reason=f"{missing:,} of {of} of run {self._run.name!r} {have} no result, which must not happen: {first}. "
+            "The others have theirs: run.results(errors='skip'). Map these documents once more under another name; "
+            "`dqlab store check` looks at a store, lab.doctor() at the rest. Please report this.",
+            ranges=ranges,
+        )
 
     def _raise_given_up(self, progress: Progress, deadline: Deadline) -> None:
         """Raise why documents that did not fail have no result, if there are any."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dqlab.clock import Clock
-from dqlab.errors import FunctionTooLarge
+from dqlab.errors import PutError
 from dqlab.frame import Frame, Outcome, Settlement
 from dqlab.log import Log, RecordType
 from dqlab.log.records import HEADER_BYTES
@@ -21,7 +21,7 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
 from dqlab.rules.states import State, stretches
 from dqlab.store.bodies import DeliveryCounts, Move, Ruling, pack_plain, pack_settle, place_of, position_of
-from dqlab.store.values import MAX_FUNCTION
+from dqlab.store.values import MAX_FUNCTION, too_large
 
 __all__ = ["MOVES", "LogJournal", "needed_by", "unsettled"]
 
@@ -178,7 +178,7 @@ class LogJournal:
                 self._early.add(lo, hi)
 
     def function(self, hash: bytes, blob: bytes) -> None:
-        """Append a function, or raise `FunctionTooLarge`."""
+        """Append a function, or raise `PutError`."""
         _check_function(blob)
         self.log.append(RecordType.FUNCTION, [hash, blob], aux=self._now())
 
@@ -203,7 +203,7 @@ class LogJournal:
 
 def _check_function(blob: bytes) -> None:
     if len(blob) > MAX_FUNCTION:
-        raise FunctionTooLarge(size=len(blob), limit=MAX_FUNCTION)
+        raise PutError(reason=too_large(len(blob)))
 
 
 def unsettled(batch: Batch) -> list[tuple[int, int]]:

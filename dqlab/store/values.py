@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dqlab.log.records import MAX_BODY
+from dqlab.numbers import many
 
-__all__ = ["MAX_FUNCTION", "MAX_RESULT", "Compacted"]
+__all__ = ["MAX_FUNCTION", "MAX_RESULT", "Compacted", "too_large"]
 
 MAX_FUNCTION = MAX_BODY - (1 << 20)
 """Most bytes of a function: its record also holds the order that brings it."""
@@ -42,3 +43,12 @@ class Compacted:
 
 def _megabytes(nbytes: int) -> str:
     return f"{nbytes / 1e6:,.1f}" if nbytes >= 50_000 else f"{nbytes / 1e6:.3f}"
+
+
+def too_large(size: int, largest: str = "") -> str:
+    """Return why a function of so many bytes cannot be kept, with the largest of its values."""
+    return (
+        f"the function is {many(size, 'byte')} with the values it captures{largest}, a durable queue keeps functions "
+        f"of up to {MAX_FUNCTION:,}. It was not queued, and nothing else changed. Load large values inside the "
+        "function, from a file, or use a transient queue."
+    )

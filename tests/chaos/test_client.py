@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.errors import ActorGone, CallTimeout, DocumentsLost, DqlabError, RunStalled, WaitTimeout
+from dqlab.errors import ActorGone, CallTimeout, DqlabError, ResultsMissing, RunStalled, WaitTimeout
 from tests.chaos import ends, truth
 from tests.chaos.client import Customer
 from tests.chaos.plan import Load
@@ -19,7 +19,7 @@ from tests.chaos.remote import Hung, Refused
 from tests.chaos.scenario import what_broke
 
 LOAD = Load("run", "main", "anna", 3, 0.0)
-LOST = DocumentsLost(run="run", lost=1, total=3, how="its file is damaged", first="", ranges=((0, 1),))
+LOST = ResultsMissing(reason="1 of 3 documents is lost", ranges=((0, 1),))
 CALL_TIMEOUT = CallTimeout(name="queue/main/0", call="progress", seconds=30)
 STALLED = RunStalled(run="run", queue="main", waiting=1, seconds=5)
 TIMEOUT = WaitTimeout(run="run", seconds=75, left=1, why="")

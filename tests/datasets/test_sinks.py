@@ -28,7 +28,6 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.datasets.sink_parts import (
-    NameNotForSink,
     PartMissing,
     PartUnreadable,
     Reader,
@@ -41,7 +40,7 @@ from dqlab.datasets.sink_parts import (
 from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, SinkTaken, SinkUnreachable, as_sink, claim, let_go, owner_of, sink_of
 from dqlab.datasets.yielded import Yielded
-from dqlab.errors import BadOption, ResultNotStorable, UsageError
+from dqlab.errors import BadOption, ResultRefused, UsageError
 from tests.datasets.pages import in_json, same
 from tests.kit.sampled import examples
 
@@ -167,7 +166,7 @@ def test_a_file_cannot_hold_rows_that_were_yielded(tmp_path: Path) -> None:
     """Which of them would be the file?"""
     (error,) = through(dq.Files(f"{tmp_path}/{{key}}.txt"), [Yielded(["a", "b"])])
 
-    assert isinstance(error, ResultNotStorable)
+    assert isinstance(error, ResultRefused)
     assert "yielded rows" in str(error)
 
 
@@ -268,7 +267,7 @@ def test_whatever_is_returned_comes_back_or_is_refused(values: list[Any]) -> Non
 
     for value, came in zip(values, found, strict=True):
         if is_opaque(value):
-            assert isinstance(came, ResultNotStorable), (value, came)
+            assert isinstance(came, ResultRefused), (value, came)
         else:
             assert is_back(came, documented(value)), (value, came)
 
@@ -280,7 +279,7 @@ def test_files_take_texts_and_bytes_and_refuse_whatever_else_is_returned(values:
         found = through(dq.Files(f"{folder}/{{key}}.txt"), values)
 
     for value, came in zip(values, found, strict=True):
-        assert came == value if isinstance(value, str | bytes) else isinstance(came, ResultNotStorable)
+        assert came == value if isinstance(value, str | bytes) else isinstance(came, ResultRefused)
 
 
 def test_rows_beside_those_that_cannot_be_kept_are_written_as_one_part(tmp_path: Path) -> None:
@@ -291,7 +290,7 @@ def test_rows_beside_those_that_cannot_be_kept_are_written_as_one_part(tmp_path:
 
     whole = [{"n": n, "x": None} for n in range(300) if n not in bad]
     assert [each for n, each in enumerate(found) if n not in bad] == whole
-    assert [type(found[n]) for n in bad] == [ResultNotStorable] * 3
+    assert [type(found[n]) for n in bad] == [ResultRefused] * 3
     assert "a value of type Mine in 'x'" in str(found[1])
     assert len(list((tmp_path / "out").glob("abababab-*"))) == 1
 
@@ -473,7 +472,7 @@ def test_a_document_whose_file_cannot_have_its_name_fails_alone(tmp_path: Path) 
     found = through(sink, ["eins", "zwei", "drei"], ["a", "b", "c"])
 
     assert [found[0], found[2]] == ["eins", "drei"]
-    assert isinstance(found[1], NameNotForSink)
+    assert isinstance(found[1], ResultRefused)
     assert f"document b cannot be written to '{tmp_path}/txt/b'" in str(found[1])
     assert not list(tmp_path.glob("txt/.part*"))
 

@@ -148,7 +148,7 @@ def test_store_that_jobs_see_as_another_directory_is_refused(slurm: Slurm, tmp_p
     python.chmod(0o755)
     made_of = dq.hpc.recipe("slurm", **options(tmp_path, python=str(python), jobs=(1, 3)))
 
-    with pytest.raises(dq.hpc.StoreNotShared, match="another directory under the path"):
+    with pytest.raises(dq.errors.BadOption, match="another directory under the path"):
         dq.connect(made_of, store=store, timeout="30s")
     with dq.connect(made_of, store=tmp_path / "elsewhere", timeout="30s") as lab:  # the same jobs, still there
         assert lab.store == tmp_path / "elsewhere"

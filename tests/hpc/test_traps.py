@@ -68,8 +68,8 @@ def test_cluster_that_is_closed_ends_the_wait_for_it(idle_cluster: dq.hpc.Recipe
         wait_until(lambda: any(job.job_id for job in cluster.workers.values()), 20, "jobs to be submitted")
         assert not mine.done()
         cluster.close()
-        assert isinstance(mine.exception(timeout=20), dq.hpc.ClusterClosed)
-    with pytest.raises(dq.hpc.ClusterClosed, match=r"dq\.hpc\.pbs"):
+        assert isinstance(mine.exception(timeout=20), dq.errors.UsageError)
+    with pytest.raises(dq.errors.UsageError, match=r"dq\.hpc\.pbs"):
         dq.connect(cluster)
 
 
@@ -87,7 +87,7 @@ def test_wait_in_another_thread_can_be_given_up(idle_cluster: dq.hpc.Recipe, pbs
         wait_until(lambda: run(job_waits._clusters.get(idle_cluster), pbs_jobs), 20, "jobs to run")
         jobs = [psutil.Process(int(path.read_text())) for path in pbs_jobs.glob("*.pid")]
         assert dq.hpc.give_up() == 2
-        assert isinstance(mine.exception(timeout=20), dq.hpc.ClusterClosed)
+        assert isinstance(mine.exception(timeout=20), dq.errors.UsageError)
     assert len(jobs) == 2
     wait_until(lambda: not any(map(is_alive, jobs)), 20, "jobs to end")  # their numbers may be taken again
 

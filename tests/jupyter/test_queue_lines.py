@@ -26,7 +26,7 @@ def test_drain_refuses_puts_until_resume(
 
     assert f"queue {queue.name} takes no more" in capsys.readouterr().out
     queue.put(1)
-    with pytest.raises(dq.errors.QueueDraining):
+    with pytest.raises(dq.errors.PutError):
         queue.flush()
     connected.run(f"%dq resume {queue.name}")
     queue.put(1)

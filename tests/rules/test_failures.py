@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.errors import FrameCorrupt, NotACall, Reject, ResultNotPicklable, ResultTooLarge
+from dqlab.errors import FrameCorrupt, MessageError, Reject, ResultRefused, ResultTooLarge
 from dqlab.failures.classes import FailureClasses
 from dqlab.failures.failure import Failure, retryable
 
@@ -349,9 +349,9 @@ def test_input_that_cannot_be_answered_says_so() -> None:
         EOFError("EOF when reading a line"),
         BdbQuit(),
         Reject("empty page"),
-        ResultNotPicklable(type="lock", reason="x"),
+        ResultRefused(reason="x"),
         ResultTooLarge(size=1, limit=0),
-        NotACall(type="int"),
+        MessageError(reason="x"),
         ExceptionGroup("all", [NameError("x"), ImportError("y")]),
     ],
     ids=lambda error: type(error).__name__,

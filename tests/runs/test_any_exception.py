@@ -119,7 +119,7 @@ def test_functions_that_raise_anything_fail_their_message_alone(
     assert dict(run.results(errors="skip").items()) == {5: 5, 6: 6, 7: 7}
     errors = [letter.error for letter in sorted(run.failures(), key=lambda letter: letter.ordinal)]
     if function is closed:
-        assert errors == ["ResultNotPicklable"] * 5
+        assert errors == ["ResultRefused"] * 5
     else:
         inside = {"StopIteration": "RuntimeError"} if function is throws_soon else {}  # so Python has it
         assert errors == [inside.get(name, name) for name in NAMES]

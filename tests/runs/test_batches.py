@@ -407,7 +407,7 @@ def test_a_set_up_may_print_and_its_model_is_no_result(queue: dq.QueuePool, exec
     assert list(queue.map(Talks, range(20), batch=8, executor=executor).results(timeout=30)) == list(range(20))
     run = queue.map(ReturnsItself, range(20), batch=8, executor=executor, retry=0, stop_if=100)
     wait_for_end(run)
-    assert {letter.error for letter in run.failures()} == {"ResultNotPicklable"}
+    assert {letter.error for letter in run.failures()} == {"ResultRefused"}
     assert run.counts["dead"] == 20
 
 

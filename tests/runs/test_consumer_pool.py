@@ -122,7 +122,7 @@ def test_a_general_consumer_that_only_makes_things_ready_is_made(pool: QueuePool
     pool.put({"page": 1})
     pool.flush()
     assert sorted(joined(pool, Ready).results().values()) == [-1, True]
-    assert [letter.error for letter in pool.dead()] == ["NotACall"], "as any general consumer does"
+    assert [letter.error for letter in pool.dead()] == ["MessageError"], "as any general consumer does"
 
 
 def test_a_general_consumer_that_makes_things_ready_runs_functions_in_processes(pool: QueuePool) -> None:
@@ -161,7 +161,7 @@ def test_general_consumer_keeps_plain_values_as_dead_letters(pool: QueuePool) ->
     consumers = joined(pool)
 
     assert consumers.results() == {call.ids[0]: 3}
-    assert [(d.error.rpartition(".")[2], d.argument) for d in pool.dead()] == [("NotACall", {"page": 1})]
+    assert [(d.error.rpartition(".")[2], d.argument) for d in pool.dead()] == [("MessageError", {"page": 1})]
 
 
 def test_dummy_consumer_acks_everything_and_runs_nothing(pool: QueuePool, tmp_path: Path) -> None:

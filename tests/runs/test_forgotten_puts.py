@@ -13,7 +13,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.errors import ActorGone, CallsFailed, ResultsForgotten
+from dqlab.errors import ActorGone, CallsFailed, ResultsMissing
 from dqlab.frame import NO_ID
 
 
@@ -88,7 +88,7 @@ def test_result_that_was_freed_is_not_reported_as_failed(lab: dq.Lab, queue_name
         time.sleep(0.005)
 
     assert pool.forget() == 4
-    with pytest.raises(ResultsForgotten, match="3 of 3 results"):
+    with pytest.raises(ResultsMissing, match="3 of 3 results"):
         unread.results(timeout=30, errors=errors)
     pool.close()
 
@@ -109,7 +109,7 @@ def test_a_call_that_failed_is_reported_though_results_beside_it_were_freed(lab:
     assert pool.forget() == 2
     with pytest.raises(CallsFailed, match=r"1 of 3 .*ZeroDivisionError"):
         mixed.results(timeout=30)
-    with pytest.raises(ResultsForgotten, match="2 of 3 results"):
+    with pytest.raises(ResultsMissing, match="2 of 3 results"):
         mixed.results(timeout=30, errors="return")
     pool.close()
 

@@ -16,7 +16,7 @@ from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import (
     DqlabError,
-    QueueDraining,
+    PutError,
     ResultsFull,
     SubmissionIncomplete,
     WaitTimeout,
@@ -132,7 +132,7 @@ def test_all_results_come_before_the_refusal_of_a_draining_queue(queue: dq.Queue
     keys, error = read(run.as_completed(timeout=20))
 
     assert len(keys) == run.counts["acked"] >= MANY // 2
-    assert isinstance(error, QueueDraining)
+    assert isinstance(error, PutError)
 
 
 def test_all_results_come_before_the_time_is_over(wide: dq.QueuePool, tmp_path: Path) -> None:

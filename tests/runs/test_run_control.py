@@ -19,7 +19,7 @@ import dqlab as dq
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.orders import Drop
 from dqlab.cluster.transport.queue_calls import cancel
-from dqlab.errors import ActorGone, BadOption, DqlabWarning, QueueClosed, QueueDraining, RunCancelled, RunNotFound
+from dqlab.errors import ActorGone, BadOption, DqlabWarning, PutError, QueueClosed, RunCancelled, RunNotFound
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.stats import RunState
 from dqlab.testing import Gate, Tally
@@ -564,7 +564,7 @@ def test_drain_refuses_puts_and_finishes_the_rest(queue: dq.QueuePool, gate: Gat
     until(lambda: run.record()["submitted"] == 20)
 
     queue.drain()
-    with pytest.raises(QueueDraining, match="resume"):
+    with pytest.raises(PutError, match="resume"):
         _ = queue.submit(same, 1).ids
     gate.open()
 
@@ -579,7 +579,7 @@ def test_run_whose_documents_meet_a_draining_queue_says_so(queue: dq.QueuePool) 
 
     run = queue.map(same, range(5))
 
-    with pytest.raises(QueueDraining):
+    with pytest.raises(PutError):
         run.wait(timeout=10)
 
 

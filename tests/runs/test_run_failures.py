@@ -255,7 +255,7 @@ def test_coroutine_that_nothing_awaited_names_the_way_out(
     """It was an error of pickle, with a RuntimeWarning in the cell whose line is one of ours."""
     one = queue.map(fetches, [1], executor=executor).wait(timeout=60).failures()[0]
 
-    assert (one.error, one.deliveries) == ("NotAwaited", 1)
+    assert (one.error, one.deliveries) == ("ResultRefused", 1)
     assert "called fetched()" in one.message
     assert "`async def`, and write `return await fetched(...)`" in one.message
     assert "never awaited" not in capfd.readouterr().err
@@ -267,7 +267,7 @@ def test_coroutines_in_a_list_or_of_a_coroutine_function_name_it_too(
 ) -> None:
     letter = queue.map(function, [1]).wait(timeout=60).failures()[0]
 
-    assert letter.error == "NotAwaited"
+    assert letter.error == "ResultRefused"
     assert said in letter.message
 
 
@@ -288,7 +288,7 @@ def test_method_that_was_not_called_is_not_a_result(
 
     one = queue.map(function, dq.Documents.from_glob(f"{tmp_path}/*.txt")).wait(timeout=60).failures()[0]
 
-    assert (one.error, one.deliveries) == ("NotCalled", 1)
+    assert (one.error, one.deliveries) == ("ResultRefused", 1)
     assert "Write text(), with the parentheses" in one.message
 
 
@@ -299,7 +299,7 @@ def test_error_that_ends_in_a_period_reads_as_one_sentence(queue: dq.QueuePool) 
 
     with pytest.raises(RunFailed, match=r"the first with Reject at document 0: rejected: no text in it\. See"):
         run.results()
-    with pytest.raises(RunFailed, match=r"ResultNotPicklable at document 0: .*plain data instead\. See run"):
+    with pytest.raises(RunFailed, match=r"ResultRefused at document 0: .*plain data instead\. See run"):
         unsendable.results()
 
 

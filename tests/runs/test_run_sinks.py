@@ -377,7 +377,7 @@ def test_a_result_that_its_sink_cannot_give_back_fails_its_document_at_once(
 
     failures = list(run.failures())
     assert [(each.key, each.error, each.deliveries) for each in failures] == [
-        (n, "ResultNotStorable", 1) for n in (0, 3, 6)
+        (n, "ResultRefused", 1) for n in (0, 3, 6)
     ]
     assert "a value of type DataFrame in 'value'" in failures[0].message
     assert list(run.results(errors="skip")) == [{"n": n} for n in range(9) if n % 3]
@@ -403,7 +403,7 @@ def test_files_named_after_their_documents(queue: dq.QueuePool, tmp_path: Path, 
     assert dict(run.results(errors="skip").items()) == {"a/1": "EINS", "c%": "DREI"}
     assert (tmp_path / "txt" / "a%2F1.txt").read_text() == "EINS"
     (letter,) = run.failures()
-    assert letter.error == "ResultNotStorable"
+    assert letter.error == "ResultRefused"
     assert letter.key == "b"
     assert run.table().to_arrow()["_consumer"].null_count == 0
 

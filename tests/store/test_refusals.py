@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.errors import FunctionTooLarge
+from dqlab.errors import PutError
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import LogFailed, LogOptions, RecordTooLarge
 from dqlab.rules.leases import Lease
@@ -124,7 +124,7 @@ def test_purge_of_more_dead_letters_than_fit_one_record_holds_after_a_restart(
 def test_function_that_fits_no_record_is_refused_every_time(store: Store) -> None:
     """The second time it was taken without a word, and was gone after a restart."""
     for _ in range(2):
-        with pytest.raises(FunctionTooLarge, match="20,000 bytes"):
+        with pytest.raises(PutError, match="20,000 bytes"):
             store.ledger.keep_function(NO_ID, b"h" * 16, b"f" * LARGE)
     assert store.ledger.functions == {}
 
@@ -154,7 +154,7 @@ def test_retry_with_a_function_that_fits_no_record_revives_nothing(store: Store)
     before = store.known()
     meta = {"ids": [(0, 1 << 50)], "ordinals": [], "function": b"h" * 16, "blob": b"f" * LARGE, "code": {"hash": ""}}
 
-    with pytest.raises(FunctionTooLarge):
+    with pytest.raises(PutError):
         store.ledger.obey("retry", NO_ID, meta)
 
     assert store.known() == before

@@ -34,7 +34,7 @@ LARGEST = 1 << 20
 """Most bytes of an action."""
 SPAN, SHORTEST, LONGEST = 1800.0, 60.0, 86_400.0
 PAGE = 50
-_STATUS = {"QueueNotFound": 404, "RunNotFound": 404, "BadOption": 400, "BadName": 400, "CallTimeout": 504}
+_STATUS = {"QueueNotFound": 404, "RunNotFound": 404, "BadOption": 400, "CallTimeout": 504}
 _REFUSED = 409
 _SAID = {
     403: (

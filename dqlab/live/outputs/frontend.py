@@ -14,9 +14,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dqlab.errors import WidgetNotBuilt
+from dqlab.errors import UsageError
 
-__all__ = ["STATIC", "draws_widgets", "has_a_reader", "in_colab", "in_vscode", "missing", "script", "styles"]
+__all__ = [
+    "STATIC",
+    "draws_widgets",
+    "has_a_reader",
+    "in_colab",
+    "in_vscode",
+    "missing",
+    "not_built",
+    "script",
+    "styles",
+]
 
 
 def draws_widgets(shell: Any) -> bool:
@@ -64,8 +74,17 @@ def missing() -> Path | None:
     return next((path for path in (STATIC / _SCRIPT, STATIC / _STYLES) if not path.exists()), None)
 
 
+def not_built(file: Path) -> str:
+    """Return what to do about a file that is missing."""
+    return (
+        f"the live widget has not been built: {file} is missing. Queues and runs are not touched by this, and their "
+        "tables are there without it. In a checkout run `make extension`; elsewhere install dqlab again, without "
+        "SKIP_JUPYTER_BUILDER."
+    )
+
+
 def _read(name: str) -> str:
     try:
         return (STATIC / name).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise WidgetNotBuilt(file=str(STATIC / name)) from None
+        raise UsageError(reason=not_built(STATIC / name)) from None

@@ -21,7 +21,7 @@ from dqlab.cluster.transport.sealed import (
 )
 from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.schemas import Typed, annotated
-from dqlab.errors import BadOption, DqlabWarning, FunctionTooLarge
+from dqlab.errors import BadOption, DqlabWarning, PutError
 from dqlab.numbers import size as size_text
 from dqlab.plan import Plan, is_model
 from dqlab.rules.book import CodeRecord
@@ -35,7 +35,7 @@ from dqlab.runs.code.versions import (
     given_parts,
     version_and_values,
 )
-from dqlab.store.values import MAX_FUNCTION
+from dqlab.store.values import MAX_FUNCTION, too_large
 from dqlab.user_frames import level_of_user
 
 __all__ = [
@@ -64,7 +64,7 @@ def sealed_function(
     plan: Plan | None = None,
     newest: Code | None = None,  # of the run that gets `fn`, to be called as that one is
 ) -> tuple[bytes, bytes, CodeVersion]:
-    """Return a function's blob hash, blob and code version, or raise NotPicklable or FunctionTooLarge."""
+    """Return a function's blob hash, blob and code version, or raise NotPicklable or PutError."""
     sealed = function_bytes(fn)  # first: an unpicklable value, such as a client, can take long to describe
     version, values = version_and_values(fn)
     plan = plan or Plan()
@@ -193,18 +193,18 @@ def _check_object(fn: object, nbytes: int) -> None:
     kind = type(fn)
     if nbytes > HEAVY and is_model(kind):
         problem = (
-            f"is an object of {size_text(nbytes)}, which was made here and would be sent to each process of consumers. "
-            f"Pass its class, and the arguments to make it there: map({kind.__name__}, documents, init={{...}}). "
-            "Nothing was submitted."
+            f"is an object of {size_text(nbytes)}, which was made here and would be sent to each process of "
+            f"consumers. Pass its class, and the arguments to make it there: map({kind.__name__}, documents, "
+            "init={...}). Nothing was submitted."
         )
         raise BadOption(option="fn", value=f"<{kind.__name__}>", problem=problem)
 
 
 def check_weight(name: str, nbytes: int, values: Iterable[tuple[str, Any]]) -> None:
-    """Raise FunctionTooLarge if a queue cannot keep the blob, and warn about a large one."""
+    """Raise PutError if a queue cannot keep the blob, and warn about a large one."""
     # Shards refuse it too, but only after the run has its name.
     if nbytes > MAX_FUNCTION:
-        raise FunctionTooLarge(size=nbytes, limit=MAX_FUNCTION, largest=_largest(values))
+        raise PutError(reason=too_large(nbytes, _largest(values)))
     if nbytes > HEAVY:
         text = (
             f"{name} is {size_text(nbytes)} as it is sent, with the values that it reads{_largest(values)}. Each "

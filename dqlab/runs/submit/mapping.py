@@ -23,12 +23,12 @@ from dqlab.documents.spans import SPANS, Span, spans_of
 from dqlab.documents.storage import naming
 from dqlab.errors import (
     CallTimeout,
-    DocumentsNotPut,
     DqlabError,
     MessageTooLarge,
     NotPicklable,
     RunCancelled,
     RunExists,
+    SubmissionIncomplete,
     UsageError,
     in_words,
 )
@@ -403,7 +403,10 @@ class Submitter:
         # run.
         held = sum(self.sender.here)
         if self._error is None and held != self.count:
-            self.error = DocumentsNotPut(run=self.name, read=self.count, held=held, missing=self.count - held)
+            missing = f"{self.count - held:,} of {many(self.count, 'document')}"
+            reason = f"its queue never confirmed {missing}, without an error that gives the reason"
+            left = "Map the same documents under this name again: only the missing ones are sent."
+            self.error = SubmissionIncomplete(run=self.name, position=held, reason=reason, left=left)
         incomplete = None if self._error is None else in_words(self._error)[:500]
         if self._stopped is not None:
             incomplete = CANCELLED if isinstance(self._stopped, RunCancelled) else ABANDONED

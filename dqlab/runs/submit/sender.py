@@ -31,10 +31,10 @@ from dqlab.errors import (
     ActorGone,
     CallTimeout,
     DqlabError,
+    PutError,
     PutFailed,
     PutTimeout,
     QueueClosed,
-    QueueDraining,
     QueueFull,
     RunCancelled,
     in_words,
@@ -425,7 +425,8 @@ class Sender:
         if self.failure is not None:
             raise self.failure
         if verdict is Verdict.DRAINING:
-            raise QueueDraining(queue=self.handle.name)
+            way = "These messages were not queued. Call pool.resume() to open it again."
+            raise PutError(reason=f"queue {self.handle.name!r} is draining and takes no new messages. {way}")
         if verdict is Verdict.SEALED:
             raise RunCancelled(run=self.handle.run or self.run.hex(), cancelled=0, total=self.sent, acked=0)
         if verdict is Verdict.NO_FUNCTION:

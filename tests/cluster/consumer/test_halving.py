@@ -13,7 +13,7 @@ from dqlab.cluster.consumer.running.execution import Origin, Work
 from dqlab.cluster.consumer.running.halving import HOPELESS, InARow, Size, shares
 from dqlab.cluster.consumer.running.one_batch import OneBatch
 from dqlab.cluster.transport.sealed import open_value, seal_value
-from dqlab.errors import WrongResults
+from dqlab.errors import ResultRefused
 from dqlab.failures.failure import Failure
 from dqlab.frame import Outcome
 from dqlab.plan import Batch, Smaller
@@ -157,7 +157,7 @@ def test_a_result_is_one_value_for_each_document_or_an_error_that_names_the_batc
     if expected is not None:
         assert list(shares(result, ["x", "y"])) == expected
         return
-    with pytest.raises(WrongResults, match=r"a batch of 2 documents and returned (a |\d)"):
+    with pytest.raises(ResultRefused, match=r"a batch of 2 documents and returned (a |\d)"):
         shares(result, ["x", "y"])
 
 

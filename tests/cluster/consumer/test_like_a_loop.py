@@ -92,7 +92,7 @@ def expected(acts: list[Any]) -> tuple[list[int], dict[int, Any]]:
             left = max(index + 1, stop - act[1])
             said |= dict.fromkeys(range(left, stop), Outcome.RETURN)
             stop = left
-        answers = {"buffer": list(buffer), "large": "ResultTooLarge", "lock": "ResultNotPicklable"}
+        answers = {"buffer": list(buffer), "large": "ResultTooLarge", "lock": "ResultRefused"}
         said[index] = answers.get(str(act), [index, index])
     return begun, said
 

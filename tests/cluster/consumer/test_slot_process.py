@@ -122,7 +122,7 @@ def test_exceptions_are_told_as_from_a_thread(slot: SlotProcess) -> None:
     assert [records[at].error.split(".")[-1] for at in range(4)] == [
         "ZeroDivisionError",
         "SystemExit",
-        "ResultNotPicklable",
+        "ResultRefused",
         "ResultTooLarge",
     ]
     assert "8 / at" in records[0].traceback

@@ -272,7 +272,7 @@ def test_run_is_paused_and_resumed(route: Route, paused: dq.QueuePool) -> None:
 def test_queue_is_drained(route: Route, queue: dq.QueuePool) -> None:
     """Puts are refused from then on, until it is resumed."""
     route.act("drain", queue)
-    with pytest.raises(dq.errors.QueueDraining):
+    with pytest.raises(dq.errors.PutError):
         queue.submit(mended, 1).results(timeout=20)
     route.act("resume", queue)
     assert list(queue.submit(mended, 1).results(timeout=20)) == [1]

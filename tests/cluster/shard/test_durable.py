@@ -8,7 +8,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.errors import BadOption, DocumentsLost
+from dqlab.errors import BadOption, ResultsMissing
 
 pytestmark = pytest.mark.lowest
 
@@ -144,13 +144,13 @@ def test_run_with_a_damaged_frame_ends_and_names_how_many_documents_are_lost(
 
     again = durable(client, queue_name, tmp_path, served=True)
     back = again.session.runs.attach("hurt")
-    with pytest.raises(DocumentsLost, match="damaged files of shard 0"):
+    with pytest.raises(ResultsMissing, match="damaged files of shard 0"):
         back.wait(timeout=60)
 
     lost = back.counts["lost"]  # those of one frame; how many depends on how fast they were put
     assert 0 < lost <= 1000
     assert len(back.results(errors="skip")) == 2500 - lost
-    with pytest.raises(DocumentsLost, match=f"{lost:,} of 2,500") as said:
+    with pytest.raises(ResultsMissing, match=f"{lost:,} of 2,500") as said:
         back.results()
     assert any(lo <= 1500 < hi for lo, hi in said.value.ranges)
     again.close()

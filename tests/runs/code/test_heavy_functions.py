@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.errors import DqlabWarning, FunctionTooLarge, RunNotFound
+from dqlab.errors import DqlabWarning, PutError, RunNotFound
 from dqlab.store.values import MAX_FUNCTION
 from tests.kit.sampled import mostly_slow
 
@@ -36,7 +36,7 @@ def taking(size: int) -> Callable[[Any], int]:
 @pytest.mark.parametrize("on_existing", mostly_slow(["attach", "new", "retry-failed"], "attach"))
 def test_a_function_that_a_store_cannot_keep_takes_no_name(durable: dq.QueuePool, on_existing: Any) -> None:
     """The run stayed incomplete in its store, and the mended function was "RunExists: other code"."""
-    with pytest.raises(FunctionTooLarge, match=r"nothing else changed.*Load large values inside") as caught:
+    with pytest.raises(PutError, match=r"nothing else changed.*Load large values inside") as caught:
         durable.map(taking(MAX_FUNCTION), [1, 2], name="big", on_existing=on_existing)
 
     assert "`table of look_up`" in str(caught.value)
@@ -50,9 +50,9 @@ def test_a_run_of_that_name_stays_as_it_is(durable: dq.QueuePool, monkeypatch: p
     run = durable.map(taking(1), [1, 2], name="kept")
     assert list(run.results(timeout=30)) == [2, 3]
 
-    with pytest.raises(FunctionTooLarge):
+    with pytest.raises(PutError):
         durable.map(taking(1 << 20), [1, 2], name="kept", on_existing="new")
-    with pytest.raises(FunctionTooLarge):
+    with pytest.raises(PutError):
         run.retry(fn=taking(1 << 20))
 
     assert list(run.results()) == [2, 3]

@@ -15,7 +15,7 @@ import dqlab as dq
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.documents import Document
-from dqlab.errors import DocumentsNotPut, NotPicklable, PutFailed, SubmissionIncomplete
+from dqlab.errors import NotPicklable, PutFailed, SubmissionIncomplete
 from dqlab.runs.submit.sender import RunSender, Sender, UnsentFrame
 from tests.kit.sampled import mostly_slow
 
@@ -205,7 +205,7 @@ def test_a_run_whose_documents_do_not_add_up_is_never_done(
     monkeypatch.setattr(Sender, "_confirmed", forgetful)
     run = queue.map(same, range(10), name="adds-up")
 
-    with pytest.raises(DocumentsNotPut, match="1 of 10 documents"):
+    with pytest.raises(SubmissionIncomplete, match="1 of 10 documents"):
         run.wait(timeout=20)
     assert run.submitter is not None
     assert run.submitter.join(20)

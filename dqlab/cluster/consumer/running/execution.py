@@ -28,7 +28,7 @@ from dqlab.documents import Document, Labelled, key_text, label_of
 from dqlab.documents.document import sealed_document, sealed_key
 from dqlab.documents.servers import ServerBusy, is_refusal, refused_call, what_passes
 from dqlab.documents.storage import local_path, read_before
-from dqlab.errors import NotACall, NotAwaited, NotCalled, ResultNotPicklable, ResultTooLarge
+from dqlab.errors import MessageError, ResultRefused, ResultTooLarge
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
 from dqlab.plan import Plan
@@ -561,10 +561,14 @@ def check_called(result: MethodType, value: Any) -> None:
     """Refuse a method of the element as a result, as when `doc.text` is returned instead of `doc.text()`."""
     # A bound method can be pickled, so nothing else would notice.
     if result.__self__ is value:
-        raise NotCalled(method=result.__name__)
+        method = result.__name__
+        raise ResultRefused(
+            reason=f"the function returned the method {method} of its document without calling it, so there is no "
+            f"result. Write {method}(), with the parentheses."
+        )
 
 
-def _refusal(result: Any, reason: str) -> ResultNotPicklable:
+def _refusal(result: Any, reason: str) -> ResultRefused:
     """Return the error of a result that cannot be pickled, and close the coroutines in it."""
     # Python would warn about coroutines that were never awaited.
     kind = type(result)
@@ -576,11 +580,17 @@ def _refusal(result: Any, reason: str) -> ResultNotPicklable:
     for part in parts:
         part.close()
     if not parts:
-        return ResultNotPicklable(type=kind.__name__, reason=reason)
+        return ResultRefused(
+            reason=f"the result, of type {kind.__name__}, cannot be pickled: {reason}. It was not kept. Return plain "
+            "data instead."
+        )
     call, alone = parts[0].__name__, kind is CoroutineType
     way = f"{call}(...)" if alone else "asyncio.gather(*coroutines)"
-    return NotAwaited(
-        type=kind.__name__, reason=reason, call=call, place="" if alone else f" in a {kind.__name__}", way=way
+    place = "" if alone else f" in a {kind.__name__}"
+    return ResultRefused(
+        reason=f"the function called {call}(), a coroutine function, and returned its coroutine{place} without "
+        f"awaiting it, so there is no result. Define the function with `async def`, and write `return await {way}` in "
+        "it."
     )
 
 
@@ -627,5 +637,8 @@ _CLASS_NAME: Callable[[type], str] = type.__dict__["__name__"].__get__
 
 
 def refuse_value(value: object) -> None:
-    """Raise NotACall for a plain value that reaches a consumer without a function for it."""
-    raise NotACall(type=type(value).__name__)
+    """Raise MessageError for a plain value that reaches a consumer without a function for it."""
+    raise MessageError(
+        reason=f"a value of type {type(value).__name__} reached a consumer without its own process_item. It is kept "
+        "as a dead letter. Subclass ConsumerBaseClass and define process_item, or use pool.submit(function, value)."
+    )

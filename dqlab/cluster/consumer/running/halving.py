@@ -6,7 +6,7 @@ from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dqlab.errors import WrongResults
+from dqlab.errors import ResultRefused
 from dqlab.imports import loaded
 from dqlab.numbers import many
 from dqlab.plan import AUTO, Batch
@@ -128,7 +128,7 @@ class Halving:
 
 
 def shares(result: Any, names: Sequence[Hashable | None]) -> Sequence[Any]:
-    """Return the result of each document of a batch, or raise WrongResults; `names` are the documents' keys."""
+    """Return the result of each document of a batch, or raise ResultRefused; `names` are the documents' keys."""
     n, kind = len(names), type(result)
     found: Sequence[Any] | None = None
     if issubclass(kind, Mapping):
@@ -146,7 +146,11 @@ def shares(result: Any, names: Sequence[Hashable | None]) -> Sequence[Any]:
         what = many(len(found), "result") if found is not None else f"a value of type {kind.__name__}"
     if found is not None and len(found) == n:
         return found
-    raise WrongResults(count=n, what=what)
+    raise ResultRefused(
+        reason=f"the function got a batch of {many(n, 'document')} and returned {what}. Nothing of that call was "
+        "kept. Return one result for each document, in their order, as a list or an array; or a dict of columns that "
+        "long, or a dict by the documents' keys."
+    )
 
 
 def _rows(values: Any) -> Sequence[Any] | None:
