@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import time
@@ -45,6 +46,8 @@ class Refusals:
         `time.monotonic`."""
         self._refused: dict[bytes, set[str]] = {}
         """Files that were read before and refused, by the run that was paused for it."""
+        self._halted: dict[bytes, float] = {}
+        """When a run was paused last because nothing of it can run here, in seconds of `time.monotonic`."""
 
     def begin(self, run: bytes) -> None:
         """Let what runs next of a run open its files with new credentials, if the run was paused for them."""
@@ -62,7 +65,10 @@ class Refusals:
             try:
                 if halts:  # its function could not be set up here, or its service refuses all calls
                     halt, why = halts[0]
-                    await self._halt(chunk.run, why, StopReason(halt), shards, function=chunk.frames[0].function)
+                    # What was leased before a pause is late, and must not pause a run that was resumed since.
+                    if chunk.leased_at > self._halted.get(chunk.run, -math.inf):
+                        self._halted[chunk.run] = time.monotonic()
+                        await self._halt(chunk.run, why, StopReason(halt), shards, function=chunk.frames[0].function)
                     paused = True
                 else:
                     before = {located(*meta["before"]) for _, _, meta, _ in undecided if meta["before"]}
