@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from dqlab.datasets.plain import EXACT
+from dqlab.datasets.yielded import PART
 from dqlab.errors import BadOption, DqlabWarning, UsageError
 from dqlab.imports import import_whole
 from dqlab.texts import one_line
@@ -49,7 +50,7 @@ def joined(frame: Any, results: Any, on: str, run: str) -> Any:
         as_text = isinstance(ours, str) != isinstance(theirs, str) and str(theirs) == str(ours)
         hint = f" Here: frame[{on!r}].astype({'str' if isinstance(ours, str) else 'int'!r})." if as_text else ""
         raise NoKeyMatches(run=run, rows=len(frame), on=on, theirs=repr(theirs), ours=repr(ours), hint=hint)
-    if not results.index.is_unique:
+    if not results.index.is_unique and PART not in results.columns:
         again = results.index[results.index.duplicated()][0]
         said = f"run {run!r}: key {again!r} belongs to more than one document; the rows that have it come as often."
         warnings.warn(said, DqlabWarning, stacklevel=level_of_user())

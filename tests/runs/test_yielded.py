@@ -55,6 +55,11 @@ def test_rows_of_a_document_are_one_result_and_as_many_rows_of_the_table(
         {"rows": 5, "attempts": 1}
     ]
     assert run.publish(tmp_path / "published").rows == 5
+    expected = [(key, part) for key, n in enumerate(given) for part in range(n)]
+    frame = run.results().to_frame()
+    assert list(zip(frame.index, frame["_part"], strict=True)) == expected
+    lined = run.results().to_frame(["_ordinal", "_part", "at", "_attempts", "_seconds"])
+    assert [*zip(lined["_ordinal"], lined["at"], lined["_attempts"], strict=True)] == [(*each, 1) for each in expected]
 
 
 def test_a_generator_that_raises_fails_its_document_and_one_without_end_is_refused(queue: dq.QueuePool) -> None:

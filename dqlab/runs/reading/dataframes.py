@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from dqlab.datasets.plain import EXACT, even_columns, row_of
+from dqlab.datasets.yielded import exploded, spread
 
 __all__ = ["FrameRows", "empty_frame", "frame_of", "index_of", "series_of"]
 
@@ -103,6 +104,8 @@ class FrameRows:
         self._keys: list[Any] = []
         """Arrays of positions, and lists of keys."""
         self._count, self.has_dicts = 0, False
+        self._parts: list[Any] = []
+        """How many rows each result has, as arrays."""
         self._replaced: dict[int, Any] = {}
         self.reasons: list[str | None] = []
         """Why documents have no result, if these are among the rows."""
@@ -110,9 +113,15 @@ class FrameRows:
         """Columns that were not asked for."""
 
     def add(self, values: Sequence[Any], keys: Sequence[Any] | None, ordinals: Sequence[int]) -> None:
-        """Add results, whose keys are their ordinals if `keys` is None."""
+        """Add results, whose keys are their ordinals if `keys` is None; of a generator, each row is one."""
         import numpy as np
 
+        several = exploded(values)
+        self._parts.append(np.ones(len(values), np.int64) if several is None else np.array(several[1], np.int64))
+        if several is not None:
+            values, counts = several
+            keys = None if keys is None else list(spread(keys, counts))
+            ordinals = list(spread(ordinals, counts)) if ordinals else ordinals
         if keys is None:
             positions = np.arange(ordinals.start, ordinals.stop) if isinstance(ordinals, range) else ordinals
         self._keys.append(np.asarray(positions, np.int64) if keys is None else keys)
@@ -146,6 +155,12 @@ class FrameRows:
         if bad and not self.has_dicts:
             self._replaced[len(self.reasons) - 1] = value
         return {} if bad or value is None else {"value": value} if row is None else row
+
+    def repeated(self, column: Any) -> Any:
+        """Return an array or a Series of one value for each result with one for each row."""
+        import numpy as np
+
+        return column.repeat(np.concatenate([*self._parts, np.array([], np.int64)]))
 
     def frame(self) -> Any:
         """Return all rows by key."""

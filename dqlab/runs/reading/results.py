@@ -498,6 +498,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
     def to_frame(self, columns: Sequence[Any] | None = None) -> pd.DataFrame:
         """Return a pandas DataFrame indexed by key; the items of dicts become its columns, others are in ``value``.
 
+        What a generator function yielded for one document is a row each, numbered in a column ``_part``.
         Rows of None values are then empty, and so are the rows of documents without a result, which `errors="return"`
         lists with the reason in a column ``error``. Rows that all have the same columns, each of integers, floats,
         booleans or texts, are not held as Python objects meanwhile.
@@ -965,12 +966,13 @@ def chosen_columns(
 
     frame = _frame_of(rows, seen(), count)
     missing = [column for column in dict.fromkeys(columns) if column not in frame.columns]
-    check_columns(missing if count else [], [*frame.columns, *rows.others, *lineage], run)
-    made = {KEY: frame.index, ORDINAL: np.array(ordinals), ERROR: series_of(rows.reasons or None, frame.index)}
-    made |= {name: gathered.pandas(name, frame.index) for name in gathered.names}
+    check_columns(missing if len(frame) else [], [*frame.columns, *rows.others, *lineage], run)
+    made = {KEY: frame.index, ERROR: series_of(rows.reasons or None, frame.index)}
+    made[ORDINAL] = rows.repeated(np.array(ordinals))
+    made |= {name: rows.repeated(gathered.pandas(name, None)).set_axis(frame.index) for name in gathered.names}
     for name in made.keys() & missing:  # a user's column keeps its name, as without `columns`
         frame[name] = made[name]
-    return frame[columns] if count else frame.reindex(columns=columns)
+    return frame[columns] if len(frame) else frame.reindex(columns=columns)
 
 
 def frame_of_pages(
