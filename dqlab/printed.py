@@ -6,6 +6,7 @@ import re
 import struct
 from codecs import getincrementaldecoder
 from threading import Lock
+from time import monotonic
 from typing import Self
 
 from dqlab.texts import SHOWN, kept, restored
@@ -19,6 +20,9 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 """Sequences that color or move in a terminal."""
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _decode = getincrementaldecoder("utf-8")
+MARK_S = 1.0
+"""Seconds between two marks of when something was written."""
+_MARKS = 4096
 
 
 class Logs(str):
@@ -59,7 +63,7 @@ class Logs(str):
 class Ring:
     """The first and the last 8 KiB that were written, where each line has the state that a terminal shows last."""
 
-    __slots__ = ("_head", "_line", "_lock", "_new", "_size", "_tail", "_total")
+    __slots__ = ("_head", "_line", "_lock", "_marks", "_new", "_size", "_tail", "_total")
 
     def __init__(self) -> None:
         self._new: list[bytes | str] = []
@@ -68,6 +72,8 @@ class Ring:
         self._head, self._tail, self._total = bytearray(), bytearray(), 0
         self._line = b""
         """The last line without its end, which a carriage return may still replace."""
+        self._marks: list[tuple[float, int]] = []
+        """When a second began in which something was written, in steady seconds, and how much was there before."""
         self._lock = Lock()  # a function's own threads may print at the same time
 
     def __len__(self) -> int:
@@ -76,6 +82,11 @@ class Ring:
 
     def write(self, data: bytes | str) -> None:
         """Add what was written."""
+        now = monotonic()
+        if not self._marks or now >= self._marks[-1][0] + MARK_S:
+            self._look()
+            self._marks.append((now, self._total))
+            del self._marks[:-_MARKS]
         self._new.append(data)
         self._size += len(data)
         if self._size > HALF:
@@ -103,13 +114,16 @@ class Ring:
             if len(self._tail) > 2 * HALF:
                 del self._tail[:-HALF]
 
-    def logs(self) -> Logs:
-        """Return what was written so far as text."""
+    def logs(self, seconds: float | None = None) -> Logs:
+        """Return what was written so far as text, or in so many seconds before now and up to a second more."""
         self._look()
         with self._lock:
             line = self._line.rstrip(b"\r")
             head, tail = bytes(self._head), (bytes(self._tail) + line)[-HALF:]
-            cut = self._total + len(line) - len(head) - len(tail)
+            total = self._total + len(line)
+            skip = 0 if seconds is None else self._before(monotonic() - seconds, total)
+            cut = max(0, min(total - len(head) - len(tail), total - len(tail) - skip))
+            head, tail = head[skip:], tail[max(0, skip - (total - len(tail))) :]
         if not cut:
             return Logs.of(_text((head + tail).decode("utf-8", "replace")))
         # A character that the cut divides is left out.
@@ -118,6 +132,11 @@ class Ring:
         begin = _decode("replace").decode(head)
         said = f"{begin}\n... {cut:,} bytes left out ...\n{tail.decode('utf-8', 'replace')}"
         return Logs.of(_text(said), cut)
+
+    def _before(self, moment: float, total: int) -> int:
+        """Return how many bytes were written a second before a moment, or earlier."""
+        at = next((at for at, (began, _) in enumerate(self._marks) if began > moment - MARK_S), None)
+        return total if at is None else self._marks[at][1] if at else 0  # marks before the first one are forgotten
 
 
 def _last_state(line: bytes) -> bytes:

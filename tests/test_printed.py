@@ -41,6 +41,31 @@ def test_the_beginning_and_the_end_are_kept_and_the_rest_is_counted(text: str, e
         assert (logs, logs.cut) == (f"{text[:HALF]}\n... {cut:,} bytes left out ...\n{text[-HALF:]}", cut)
 
 
+@given(st.lists(st.tuples(st.floats(0, 5), st.text("ab \n", max_size=5000)), max_size=12), st.floats(0, 30))
+@settings(max_examples=examples(100))
+def test_of_the_last_seconds_at_most_one_more_is_shown_and_nothing_is_missing(
+    written: list[tuple[float, str]], seconds: float
+) -> None:
+    clock = [100.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dqlab.printed.monotonic", lambda: clock[0])
+        ring, said = Ring(), list[tuple[float, str]]()
+        for wait, text in written:
+            clock[0] += wait
+            ring.write(f"{text}\n".encode())
+            said.append((clock[0], f"{text}\n"))
+        logs = ring.logs(seconds)
+
+    lately = "".join(text for at, text in said if at > clock[0] - seconds)
+    perhaps = "".join(text for at, text in said if at > clock[0] - seconds - 2)
+    if logs.cut:
+        assert len(lately) <= len(logs) + logs.cut
+        assert logs.endswith(perhaps[-HALF + 4 :])
+    else:
+        assert logs.endswith(lately)
+        assert perhaps.endswith(logs)
+
+
 @given(st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=9), st.lists(st.integers(0, 99)))
 def test_a_progress_bar_leaves_its_last_state(states: list[str], ends: list[int]) -> None:
     """A bar of a thousand states would push out all else."""

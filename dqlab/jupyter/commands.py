@@ -265,8 +265,8 @@ def show(line: Line, options: Namespace) -> DeadLetter:
 
 def logs(line: Line, options: Namespace) -> Logs:
     """Return what a document has printed, and say why where that is nothing."""
-    found = line.run(options.run).logs(options.key)
-    if not found:
+    found = line.run(options.run).logs(options.key, options.since)
+    if not found and options.since is None:
         none = "was kept: output is of what failed, was slow, or was submitted with --logs all"
         line.say(f"nothing that {one_line(options.key)} printed {none}")
     return found

@@ -401,6 +401,9 @@ def _logs() -> Command:
     )
     command = _command("logs", summary, "run.logs('inv-00777.pdf')")
     command.add("key", metavar="KEY", names=Names.NEW, help="the document's key, or its position as '#17'")
+    command.add(
+        "--since", metavar="DURATION", help="of a document that runs now: only what it printed lately, as '30s'"
+    )
     return _out(_run(command))
 
 

@@ -1535,7 +1535,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         dead = [counts.dead for counts in progress.by_shard]
         return Failures(self.name, self.handle, self.id, dead, lambda: self.stats().classes, progress.record.codes)
 
-    def logs(self, key: str | int) -> Logs:
+    def logs(self, key: str | int, since: float | str | None = None) -> Logs:
         """Return what a document has printed: by `print`, `logging` or `warnings`, and in processes by anything.
 
         Output is kept of documents that failed, of slow ones (over 1 s, and ten times the mean of their run) and, with
@@ -1545,6 +1545,9 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         ----------
         key : str or int
             The document's key, or its position in the input as ``"#17"`` or 17. Keys take precedence.
+        since : float or str, optional
+            Of a document that runs now, only what it printed in so many seconds before now, to a second: 30, or
+            ``"2m"``. Default: all that is kept.
 
         Returns
         -------
@@ -1555,13 +1558,13 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Raises
         ------
         BadOption
-            No document with this key has ended or runs now.
+            No document with this key has ended or runs now; with `since`, none runs now.
 
         Examples
         --------
         >>> print(run.logs("inv-00777.pdf"))  # doctest: +SKIP
         """
-        return one_document.logs_of(self, key)
+        return one_document.logs_of(self, key, since)
 
     def slowest(self, n: int = 10) -> Slowest:
         """Return the documents whose results took longest.

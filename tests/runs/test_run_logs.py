@@ -142,10 +142,14 @@ def test_a_document_that_runs_shows_what_it_printed_and_how_far_it_is(
     try:
         until(lambda: [(each.document, each.step) for each in queue.unacked()] == [("#0", "12 of 300")])
         until(lambda: run.logs("#0") == "at page 12\n")
+        assert run.logs(0, since="1h") == "at page 12\n"
+        until(lambda: run.logs(0, since=0) == "")
         assert "(12 of 300)" in queue.unacked()[0].shown_document
     finally:
         gate.open()
     run.until_over()
+    with pytest.raises(BadOption, match=r"since=.*Leave it out"):
+        run.logs(7, since="1m")
 
 
 @pytest.mark.parametrize("key", ["nobody", 99, "#99", 1.5, None])

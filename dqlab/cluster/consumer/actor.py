@@ -20,7 +20,7 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
-from dqlab.cluster.transport.calls import CloseCall, Done, PrintedCall, ReclaimCall, RunningAnswer
+from dqlab.cluster.transport.calls import CloseCall, Done, PrintedCall, ReclaimCall, RunningAnswer, RunningNowCall
 from dqlab.cluster.transport.internals import NoSuchActor, memory_limit
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import ConsumerReport, Reporter
@@ -146,14 +146,18 @@ class ConsumerActor:
         return pack(self.report().to_wire())
 
     async def running(self, body: bytes) -> bytes:
-        """Return {running}, the list of the `RunningMessage` of each busy slot."""
-        now = asyncio.get_running_loop().time()
+        """Return what has run longest in each slot, or all of one name."""
+        asked, now = RunningNowCall.unpack(body)[0], asyncio.get_running_loop().time()
+        if asked.document:
+            return RunningAnswer([each for slot in self._slots for each in slot.running(asked.document, now)]).pack()
         return RunningAnswer([runs for slot in self._slots if (runs := slot.begun.message(now)) is not None]).pack()
 
     async def printed(self, body: bytes) -> bytes:
         """Return what a document that runs now has printed so far."""
         asked, _ = PrintedCall.unpack(body)
-        found = (logs for slot in self._slots if (logs := slot.printed(asked.run, asked.document)) is not None)
+        found = (
+            logs for slot in self._slots if (logs := slot.printed(asked.run, asked.document, asked.seconds)) is not None
+        )
         return Done().pack(*(logs.to_bytes() for logs in found))
 
     async def report_due(self, body: bytes) -> bytes:

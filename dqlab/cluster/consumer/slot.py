@@ -42,7 +42,7 @@ from dqlab.cluster.consumer.running.execution import (
 )
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost, batch_in, makes_objects
 from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halt_all
-from dqlab.cluster.consumer.running.one_batch import one_by_one
+from dqlab.cluster.consumer.running.one_batch import key_in, one_by_one
 from dqlab.cluster.consumer.running.output import logs_in
 from dqlab.cluster.consumer.running.sink_rows import code_in, columns_in
 from dqlab.cluster.consumer.running.suspects import needs_worker, turn_of_suspects
@@ -130,8 +130,12 @@ class Begun:
         running = [(since, chunk, index) for chunk, (index, since) in self._seen.items() if chunk.running == index]
         if not running:
             return None
-        since, chunk, index = min(running, key=lambda each: each[0])
-        document, step = as_name(chunk.name_of(index)), chunk.step_of(index)
+        _, chunk, index = min(running, key=lambda each: each[0])
+        return self.described(chunk, index, as_name(chunk.name_of(index)), now)
+
+    def described(self, chunk: Chunk, index: int, document: str, now: float) -> RunningMessage:
+        """Return a message of a chunk as views have it, with how long what runs there has been seen."""
+        since, step = self._seen.get(chunk, (index, now))[1], chunk.step_of(index)
         return RunningMessage(chunk.lease.shard, chunk.run, chunk.id_at(index), document, now - since, step)
 
 
@@ -294,15 +298,29 @@ class Slot:
         batches = self._batching.abandoned if self._batching is not None else 0
         return [name for name, _ in self._abandoned] + ["a coroutine"] * coroutines + ["a batch"] * batches
 
-    def printed(self, run: bytes, document: str) -> Logs | None:
+    def running(self, document: str, now: float) -> list[RunningMessage]:
+        """Return the messages of one name that run here, also beside others in a batch, as views have them."""
+        return [self.begun.described(chunk, index, document, now) for chunk, index in self._named(document)]
+
+    def printed(self, run: bytes, document: str, seconds: float | None = None) -> Logs | None:
         """Return what a document that runs here has printed so far, or None if it does not run here."""
-        for chunk in [chunk for chunk in self._chunks if chunk.run == run]:
+        for chunk, index in self._named(document):
+            if chunk.run == run:
+                flight = self._flights.get(chunk)
+                ring = chunk.output.get(index) if flight is None else flight.ring_at(index)
+                return Logs.of("") if ring is None else ring.logs(seconds)
+        return None
+
+    def _named(self, document: str) -> Iterator[tuple[Chunk, int]]:
+        """Yield the running messages of one name, and their chunks."""
+        for chunk in self._chunks:
             flight = self._flights.get(chunk)
             for index in [chunk.running] if flight is None else list(flight.tasks):
-                if index is not None and as_name(chunk.name_of(index)) == document:
-                    ring = chunk.output.get(index)
-                    return Logs.of("") if ring is None else ring.logs()
-        return None
+                if index is not None and (
+                    as_name(chunk.name_of(index)) == document
+                    or (flight is not None and key_in(flight.messages[index], document) == document)
+                ):
+                    yield chunk, index
 
     @property
     def _chunks(self) -> list[Chunk]:

@@ -228,11 +228,19 @@ class Actions:
         if consumer and consumer not in names:
             known = ", ".join(sorted(names)[:20]) or "none"
             raise _bad("consumer", consumer, f"queue {queue} has no consumer of that name; it has {known}")
-        asked = {consumer: names[consumer]} if consumer else self._running(document, names)
+        asked = {consumer: names[consumer]} if consumer else self._running(document, names) or names
+        looked = (
+            RunningNowCall(document).ask(partial(calls.call_actor, name, timeout=ANSWERS_WITHIN))
+            for name in asked.values()
+        )
+        answers = await asyncio.gather(*looked, return_exceptions=True)
         taken: dict[str, str] = {}
-        for short, name in asked.items():
-            now, _ = await RunningNowCall().ask(partial(calls.call_actor, name, timeout=ANSWERS_WITHIN))
-            for held in now.running:
+        for (short, name), answer in zip(asked.items(), answers, strict=True):
+            if isinstance(answer, BaseException):
+                if len(asked) == 1:
+                    raise answer
+                continue
+            for held in answer[0].running:
                 if (document and held.document != document) or run not in (None, held.run):
                     continue
                 why = f"given up after {duration(held.seconds)} on {short}" if give_up else ""
@@ -250,7 +258,8 @@ class Actions:
 
     def _running(self, document: str, names: dict[str, str]) -> dict[str, str]:
         """Return the consumers whose last report names a document."""
-        # Reports may be old: `let_go` asks these consumers what they run now.
+        # Reports may be old: `let_go` asks these consumers what they run now. They name what runs longest: a document
+        # beside others in a batch, or among coroutines, is looked for in all consumers.
         reports = self._state.collector.known.consumers
         running = {short: reports[name].oldest for short, name in names.items() if name in reports}
         return {short: names[short] for short, oldest in running.items() if oldest and oldest.document == document}

@@ -747,17 +747,20 @@ class PrintedCall(Call[Done]):
     method = "printed"
     run: bytes
     document: str
+    seconds: float | None = None
+    """Only what was printed in so many seconds before now."""
 
 
 @dataclass(slots=True)
 class RunningAnswer(PlainData):
-    """What each slot runs."""
+    """What runs in the slots of a consumer."""
 
     running: list[RunningMessage]
 
 
 @dataclass(slots=True)
 class RunningNowCall(Call[RunningAnswer]):
-    """Look up what a consumer runs."""
+    """Look up what has run longest in each slot of a consumer, or all that runs there of one name."""
 
     method = "running"
+    document: str = ""

@@ -15,7 +15,7 @@ from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.queue_calls import newest_code
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.sealed import open_here, opened_blob, opened_plan
-from dqlab.config import check_count
+from dqlab.config import check_count, seconds_or_none
 from dqlab.documents import Labelled, key_text, label_of
 from dqlab.errors import ActorGone, BadOption, CallTimeout
 from dqlab.failures.failure import users_part
@@ -70,16 +70,22 @@ class Slowest(list[SlowDocument]):
         return "\n".join(f"{took:>{widths[0]}}  {key:<{widths[1]}}  on {consumer}" for took, key, consumer in rows)
 
 
-def logs_of(run: Run, key: str | int) -> Logs:
+def logs_of(run: Run, key: str | int, since: float | str | None = None) -> Logs:
     """Return what a document has printed, or raise `BadOption`."""
+    age = seconds_or_none(since, name="since")
     if type(key) not in (str, int):
         problem = "is no key: a text or a number, or a position as '#17'. Nothing was read."
         raise BadOption(option="key", value=key, problem=problem)
+    position = str(key).removeprefix("#")
+    if age is not None:
+        if (lately := _running(run, str(key), position, age)) is not None:
+            return lately
+        problem = f"is for a document that runs: no consumer says that it runs {key!r}. Leave it out for what is kept."
+        raise BadOption(option="since", value=since, problem=problem)
     if (by_key := _beside(run, key_text(key), None)) is not None:
         return by_key
     if (letter := letter_named(run.failures(), str(key))) is not None:
         return letter.logs
-    position = str(key).removeprefix("#")
     if position.isdecimal() and (found := _beside(run, "", int(position))) is not None:
         return found
     if (running := _running(run, str(key), position)) is not None:
@@ -102,14 +108,14 @@ def _beside(run: Run, key: str, ordinal: int | None) -> Logs | None:
     return None
 
 
-def _running(run: Run, key: str, position: str) -> Logs | None:
+def _running(run: Run, key: str, position: str, age: float | None = None) -> Logs | None:
     """Return what a document that runs now has printed so far, or None if no consumer says that it runs it."""
     link = run.handle.link
     for consumer in [each.name for each in run.snapshot().consumers if each.queue == run.queue]:
         ref = Ref(f"consumer/{run.queue}/{consumer.removeprefix('c')}", link.client, direct=link.direct)
         for name in dict.fromkeys((key, f"#{position}")):
             try:
-                _, parts = link.sync(calls.PrintedCall(run.id, as_name(name)).ask(ref.call))
+                _, parts = link.sync(calls.PrintedCall(run.id, as_name(name), age).ask(ref.call))
             except (ActorGone, CallTimeout):  # it left meanwhile, or does not answer: others may have it
                 break
             if parts:

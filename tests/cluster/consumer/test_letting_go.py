@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from dqlab.testing import Gate
 from dqlab.texts import as_name
 from tests.cluster.consumer.test_coroutines import Bench, bench, until
 from tests.cluster.scheduler.test_control_route import Route
+from tests.kit import waiting
 
 pytestmark = pytest.mark.lowest
 
@@ -278,6 +280,35 @@ def test_document_given_up_is_a_failure_with_its_reason_and_a_retry_sends_it_thr
     gate.open()
     assert run.retry() == 1
     assert list(run.results(timeout=20)) == [-x for x in range(20)]
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_a_batch_that_runs_shows_what_it_printed_and_any_document_of_it_can_be_given_up(
+    impatient_lab: dq.Lab, queue: dq.QueuePool, executor: Any, tmp_path: Path
+) -> None:
+    """Not only the first: who reads the log finds the one to blame by its key."""
+    gate = Gate(tmp_path)
+    for n in range(8):
+        (tmp_path / f"{n}.txt").write_text(str(n))
+
+    def stuck(documents: list[dq.Document]) -> list[str]:
+        if any(each.key == "5.txt" for each in documents):
+            print("stuck in 5")  # noqa: T201 - `run.logs` shows it
+            gate.wait()
+        return [each.key for each in documents]
+
+    listed = dq.Documents.from_glob(str(tmp_path / "*.txt"))
+    run = queue.map(stuck, listed, batch=4, executor=executor, retry=0)
+    try:
+        gate.until_arrived(1)
+        waiting.until(lambda: run.logs("5.txt") == "stuck in 5\n")
+        assert run.give_up("5.txt") == ["5.txt"]
+        run.until_over()
+    finally:
+        gate.open()
+
+    assert [(letter.ordinal, letter.reason[:14]) for letter in run.failures()] == [(5, "given up after")]
+    assert run.counts["acked"] == 7
 
 
 def test_what_consumers_hold_names_what_can_be_ordered_of_it(

@@ -25,6 +25,7 @@ from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.frame import Outcome
 from dqlab.plan import Batch
+from dqlab.printed import Ring
 
 __all__ = ["BatchFlight", "Batches", "Filled", "Remote"]
 
@@ -58,6 +59,11 @@ class BatchFlight(Flight):
     wide: bool = False
     """It has a coroutine function, so several batches run at a time."""
     remote: bool = False
+
+    def ring_at(self, index: int) -> Ring | None:
+        """Return what the batch of a running message has printed."""
+        one = self.tasks.get(index)
+        return None if one is None else one.printed
 
     @property
     def function(self) -> bytes:
@@ -311,6 +317,8 @@ class Batches:
         messages = [each.messages[index] for each, index in places]
         one = OneBatch(messages, self._origin, self._rows.get(flight.function, InARow()))
         one.logs = flight.chunk.logs
+        for each, index in places:
+            each.tasks[index] = one
         one.once = {at: each.chunk.once[index] for at, (each, index) in enumerate(places) if index in each.chunk.once}
         one.cancelled_places = lambda: [at for at, (f, index) in enumerate(places) if index in f.chunk.cancelled]
         try:

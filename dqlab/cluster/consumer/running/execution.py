@@ -407,13 +407,17 @@ class Flight:
     ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
     """Done when, after that, no message runs any more."""
     messages: list[bytes] = field(default_factory=list)
-    tasks: dict[int, asyncio.Task[None] | None] = field(default_factory=dict)
-    """The tasks of running messages, by position, oldest first; None while a message waits for its batch."""
+    tasks: dict[int, Any] = field(default_factory=dict)
+    """The tasks or batches of running messages, by position, oldest first; None while one waits for its batch."""
 
     @property
     def spread(self) -> bool:
         """Whether a message holds the arguments of a call."""
         return self.chunk.kind is Kind.CALL
+
+    def ring_at(self, index: int) -> Ring | None:
+        """Return what a running message has printed, None for nothing."""
+        return self.chunk.output.get(index)
 
 
 class Coroutines:

@@ -22,7 +22,7 @@ from dqlab.printed import Ring
 from dqlab.rules.retry import Later
 from dqlab.texts import said_by
 
-__all__ = ["OneBatch", "one_by_one", "opened_parcel", "shared"]
+__all__ = ["OneBatch", "key_in", "one_by_one", "opened_parcel", "shared"]
 
 
 class OneBatch(Beside):
@@ -187,6 +187,17 @@ class OneBatch(Beside):
         if paid or issubclass(kind, Later):
             return WHOLE
         return Failure.from_exception(error, when=0.0, seconds=0.0).fingerprint
+
+
+def key_in(message: bytes, name: str) -> str:
+    """Return the key of a message in which a text stands, "" without one."""
+    if name.encode() not in message:  # opening runs users' code
+        return ""
+    try:
+        value = open_value(message)
+        return str(value.label if type(value) is Labelled else value.key if type(value) is Document else "")
+    except BaseException:  # noqa: BLE001 - users' code
+        return ""
 
 
 def shared(message: bytes, key: str) -> str:
