@@ -204,12 +204,6 @@ def test_cut_can_name_another_function() -> None:
     assert (cut.function, cut.ordinal, cut.messages()) == (b"2" * 16, 9, [b"a", b"b"])
 
 
-def test_empty_frame_is_refused() -> None:
-    """An empty frame would take a sequence number and say nothing."""
-    with pytest.raises(ValueError, match="at least one"):
-        Frame.encode([], kind=Kind.VALUE)
-
-
 @pytest.mark.long
 @given(frames(), st.data())
 @settings(max_examples=examples(300))
@@ -468,13 +462,6 @@ def test_how_plain_results_were_made_takes_three_bytes_each() -> None:
     assert len(beside) - len(without) == 3 * 4096 + 20 + len("pages/c-0") + len("3f2a91")
 
 
-def test_attempts_and_versions_take_no_room_where_they_say_nothing() -> None:
-    """A document is delivered once, nearly always, and elements that are no documents have no version."""
-    plain = Making("c", "k", 1.7e9, [0.5] * 9)
-    assert plain._replace(attempts=[1] * 9, versions=[""] * 9).encode() == plain.encode()
-    assert len(plain._replace(versions=["v1"] * 9).encode()) == len(plain.encode()) + 4 + 4 + 4 + 2
-
-
 def test_columns_of_how_results_were_made_are_as_long_as_the_others() -> None:
     made = Making("c", "k", 1.7e9, [0.5] * 2)
 
@@ -528,9 +515,3 @@ def test_settlement_without_what_is_known_of_its_results_is_as_it_was() -> None:
     assert before == Settlement.encode(
         [Piece(10, 0, 2)], bytes(2), [b"A", b"B"], run=b"r" * 16, epoch=1, lease=7, busy_s=0.1
     )
-
-
-def test_settlement_of_nothing_is_one() -> None:
-    """It renews a consumer's credit."""
-    settlement = Settlement.decode(Settlement.encode([], b"", [], run=NO_ID, epoch=1, lease=1))
-    assert (settlement.count, settlement.pieces, settlement.entries()) == (0, (), [])

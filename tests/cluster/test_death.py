@@ -38,19 +38,6 @@ def cluster() -> Iterator[dq.Lab]:
         yield lab
 
 
-class Crashing:
-    """Kills its own worker at one element, once."""
-
-    def __init__(self, directory: Path, at: int) -> None:
-        self.tally, self.at = Tally(directory), at
-
-    def __call__(self, x: int) -> int:
-        if x == self.at and not self.tally.seen():
-            self.tally.add(os.getpid())
-            os.kill(os.getpid(), signal.SIGKILL)
-        return x
-
-
 def consumers(lab: dq.Lab, pool: dq.QueuePool) -> list[str]:
     """Addresses of the workers that hold a consumer of the queue."""
     held = lab.client.run(lambda dask_worker: [str(key) for key in dask_worker.state.actors])
@@ -141,16 +128,6 @@ def test_killed_consumer_costs_no_document(own_lab: dq.Lab, tmp_path: Path) -> N
         assert time.monotonic() - began < 25
         time.sleep(0.005)
     assert len(own_lab.client.run_on_scheduler(consumer_keys)) == 2
-
-
-def test_document_that_kills_its_worker_is_tried_again_and_the_others_are_not_blamed(
-    own_lab: dq.Lab, tmp_path: Path
-) -> None:
-    """Memory ran out once: a second try may well succeed, and no other one is counted as having failed."""
-    run = own_lab.map(Crashing(tmp_path, at=50), range(200))
-
-    assert list(run.results(timeout=40)) == list(range(200))
-    assert run.counts["dead"] == 0
 
 
 def test_document_that_always_kills_its_worker_is_the_only_one_lost(own_lab: dq.Lab) -> None:

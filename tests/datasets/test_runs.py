@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -239,14 +238,6 @@ def test_a_query_joins_results_with_the_input(queue: dq.QueuePool, tmp_path: Pat
     }
 
 
-def test_a_query_has_the_columns_of_rows(queue: dq.QueuePool) -> None:
-    papers = pd.DataFrame({"id": [30, 10, 20], "year": [2001, 2002, 2001], "text": ["a", "bb", "ccc"]})
-    run = queue.map(lambda row: {"n": len(row["text"])}, dq.Documents.from_frame(papers, key="id"))
-
-    sql = "select year, avg(n) as mean from results join source using (key) group by year order by year"
-    assert run.query(sql, timeout=30).to_dict("list") == {"year": [2001, 2002], "mean": [2.0, 2.0]}
-
-
 def test_the_input_of_a_query_must_be_here(queue: dq.QueuePool, lab: dq.Lab) -> None:
     run = queue.map(count, iter(range(3)), name=f"once-{queue.name}").wait(timeout=30)
     with pytest.raises(SourceUnknown, match="range_iterator, which can be read only once"):
@@ -411,18 +402,6 @@ def test_a_table_shows_its_columns_and_first_rows(queue: dq.QueuePool) -> None:
 
     assert [word in text for word in ("_key", "half", "double", "x3", "the first 10 of 30 rows")] == [True] * 5
     assert repr(table) == f"<RunTable of {run.name!r}>"
-
-
-def test_a_table_counts_what_stands_in_the_rest(queue: dq.QueuePool) -> None:
-    """Values that a filter on a column does not see must not go unnoticed."""
-    table = queue.map(lambda n: {"n": n if n else "none"}, range(5)).wait(timeout=30).table()
-
-    assert "4 of the first 5 rows have values in _rest" in text_of(table)
-
-
-def test_a_table_is_not_sent_to_a_function(queue: dq.QueuePool) -> None:
-    with pytest.raises(TypeError, match="take along"):
-        pickle.dumps(queue.map(count, range(2)).wait(timeout=30).table())
 
 
 @pytest.mark.cluster

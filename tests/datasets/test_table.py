@@ -191,14 +191,6 @@ def test_a_table_of_few_rows_learns_columns_of_later_ones() -> None:
     assert table.to_arrow().to_pylist()[1] == {"_key": 1, "_ordinal": 1, "n": 2, "m": "x", "_rest": None}
 
 
-def test_a_run_without_results_is_a_table_without_rows() -> None:
-    table = table_of([])
-
-    assert table.to_arrow().to_pydict() == {"_key": [], "_ordinal": [], "value": [], "_rest": []}
-    assert table.to_reader().read_all().num_rows == table.head().num_rows == len(table.to_pandas()) == 0
-    assert query(table, "select count(*) as n from results", "").n.tolist() == [0]
-
-
 def test_a_table_stays_where_it_was_made() -> None:
     with pytest.raises(TypeError, match=r"take along table\.to_arrow"):
         pickle.dumps(table_of([1]))
@@ -239,29 +231,6 @@ def test_a_query_that_joins_by_a_key_of_several_documents_warns() -> None:
     assert query(results, "select count(*) as n from source", source).n.tolist() == [3]
 
 
-def test_a_query_may_name_a_table_several_times() -> None:
-    """A stream is read once; the second time it would be empty, and the join too."""
-    table = table_of([{"n": n} for n in range(MANY)])
-    sql = "with big as (select * from results where n >= 10) select count(*) as n from big a join big b using (key)"
-
-    assert query(table, f"{sql} join results c using (key)", "").n.tolist() == [MANY - 10]
-    assert table.query("select count(*) as n from results").n.tolist() == [MANY]
-
-
-def test_sums_of_whole_numbers_are_whole_numbers() -> None:
-    """DuckDB sums in 128 bits, and made floats of them."""
-    table = table_of([{"n": 2**62, "f": 0.5}, {"n": 1, "f": 0.25}, {"n": 2**62, "f": 0.0}])
-
-    found = table.query("select sum(n) as s, sum(f) as f from results where n = 1")
-    wide = table.query("select sum(n) as s, 'a' as t from results")
-    none = table.query("select sum(case when n > 1 then n end) as s from results group by n order by n")
-
-    assert str(found.s.dtype) == "int64"
-    assert found.to_dict("list") == {"s": [1], "f": [0.25]}
-    assert wide.to_dict("list") == {"s": [2**63 + 1], "t": ["a"]}
-    assert none.s.isna().tolist() == [True, False]
-
-
 @pytest.mark.parametrize(
     "first", [LARGE, -LARGE, [LARGE, None], {"s": LARGE}, {"s": [None, LARGE]}, [[None, LARGE], None]], ids=repr
 )
@@ -286,19 +255,6 @@ def test_a_query_rounds_no_decimal() -> None:
     assert found.d.tolist() == [long, None]
     assert found.s.tolist() == [long, long]
     assert (found.e.dtype, found.e[0], found.half.tolist()) == ("float64", 1.1, [0.5, 1.0])
-
-
-def test_a_query_rounds_no_number_in_a_list() -> None:
-    """DuckDB makes floats of decimals and sums there, too; what made them exact failed for lists."""
-    long = decimal.Decimal("12345678901234567.89")
-    table = table_of([{"d": [long, None], "e": [[decimal.Decimal("1.10")]]}, {"d": None, "e": []}])
-
-    found = table.query(f"select d, e, [sum({LARGE})::hugeint] as s from results group by d, e, _key order by _key")
-
-    assert list(found.d[0]) == [long, None]
-    assert found.d[1] is None
-    assert [[list(each) for each in cell] for cell in found.e] == [[[decimal.Decimal("1.10")]], []]
-    assert [list(cell) for cell in found.s] == [[LARGE], [LARGE]]
 
 
 def test_a_query_warns_of_columns_that_sql_does_not_tell_apart() -> None:

@@ -36,7 +36,6 @@ from dqlab.errors import (
 from tests.kit.compressed import zstd_compress, zstd_decompress
 from tests.kit.descriptors import count_files
 from tests.kit.pdfs import make_pdf
-from tests.kit.sampled import mostly_slow
 
 NAMES = [
     "a.html",
@@ -93,15 +92,6 @@ def unpacked(path: Path) -> dict[str, bytes]:
 def names_for(form: str) -> list[str]:
     """Names that a format can hold: zip has only text."""
     return [name for name in NAMES if "tar" in form or name.isprintable()]
-
-
-def test_an_archive_whose_name_has_brackets_is_one_archive(tmp_path: Path) -> None:
-    """What a browser saves a second time. It was a pattern that matches nothing, and the listing was empty."""
-    path = pack(tmp_path / "dump[1].zip", ["a.txt"])
-
-    assert [each.key for each in Documents.from_archive(path)] == ["a.txt"]
-    assert [each.key for each in Documents.from_archive(str(path))] == ["a.txt"]
-    assert [each.key for each in Documents.from_archive(f"{tmp_path}/*[[]1].zip")] == ["dump[1].zip/a.txt"]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -167,24 +157,6 @@ def test_archive_behind_a_url_is_read_there(tmp_path: Path, form: str) -> None:
 
     assert {document.key: document.bytes() for document in one} == unpacked(path)
     assert [document.key for document in several] == [f"dump.{form}/{name}" for name in names_for(form)]
-
-
-@pytest.mark.parametrize("members", mostly_slow([10, 65_600], 10))
-def test_zip64_is_read(tmp_path: Path, members: int) -> None:
-    """With headers of 64 bits, and with more than 65,535 members."""
-    path = tmp_path / "big.zip"
-    with zipfile.ZipFile(path, "w", allowZip64=True) as made:
-        with made.open("first.txt", "w", force_zip64=True) as member:
-            member.write(b"64")
-        for number in range(members):
-            made.writestr(f"{number:05}", b"")
-        made.writestr("last.txt", b"behind them")
-    documents = Documents.from_archive(path, "*.txt")
-
-    assert [(document.key, document.text()) for document in documents] == [
-        ("first.txt", "64"),
-        ("last.txt", "behind them"),
-    ]
 
 
 def test_members_of_one_name_are_documents_of_their_own(tmp_path: Path) -> None:
@@ -271,22 +243,6 @@ def test_sparse_members_and_long_names_of_a_tar_are_read(tmp_path: Path) -> None
         ]
 
 
-def test_names_in_an_incremental_dump_are_those_of_its_files(tmp_path: Path) -> None:
-    """tar --listed-incremental has times where others have the start of long names: keys began with a number."""
-    accessed, blocks = b"15302530220\0", []
-    for kind, name, link in ((b"D", "t/", ""), (b"0", "t/a", ""), (b"1", "t/hard", "t/a")):
-        info = tarfile.TarInfo(name)
-        info.type, info.linkname, info.size = kind, link, 3 if kind == b"0" else 0
-        head = bytearray(info.tobuf(tarfile.GNU_FORMAT))
-        head[345:357], head[148:156] = accessed, b" " * 8
-        head[148:156] = b"%06o\0 " % sum(head)
-        blocks += [bytes(head), *([b"abc".ljust(512, b"\0")] if kind == b"0" else [])]
-    (tmp_path / "dump.tar").write_bytes(b"".join([*blocks, bytes(1024)]))
-
-    found = [(document.key, document.bytes()) for document in Documents.from_archive(tmp_path / "dump.tar")]
-    assert found == [("t/a", b"abc"), ("t/hard", b"abc")]
-
-
 # --- Damage.
 
 
@@ -335,14 +291,6 @@ def test_zip_with_a_bad_directory_cannot_be_listed(tmp_path: Path) -> None:
     path.write_bytes(bytes(data))
 
     with pytest.raises(InputUnreadable, match="BadZipFile"):
-        list(Documents.from_archive(path))
-
-
-def test_zip_cut_off_at_its_end_cannot_be_listed(tmp_path: Path) -> None:
-    path = pack(tmp_path / "dump.zip", NAMES[:3])
-    path.write_bytes(path.read_bytes()[:-40])
-
-    with pytest.raises(InputUnreadable):
         list(Documents.from_archive(path))
 
 
@@ -570,18 +518,6 @@ def test_threads_share_an_archive(tmp_path: Path, form: str) -> None:
         assert all(pool.map(read, shuffled))
 
 
-def test_archive_let_go_stays_open_for_those_who_read_it(tmp_path: Path) -> None:
-    """More archives than are kept, and a reader of the first."""
-    paths = [pack(tmp_path / f"{at}.zip", ["deep/b.html"]) for at in range(archives.KEPT + 3)]
-    first, *others = (Documents.from_archive(path)[0] for path in paths)
-    with first.open() as stream:
-        head = stream.read(10)
-        for document in others:
-            document.bytes()
-        gc.collect()
-        assert head + stream.read() == contents("deep/b.html")
-
-
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
 def test_archives_are_closed(tmp_path: Path) -> None:
     paths = [pack(tmp_path / f"{at}.{form}", ["a.txt"]) for at in range(20) for form in ("zip", "tar", "tar.gz")]
@@ -609,16 +545,6 @@ def test_child_of_a_fork_opens_archives_itself(tmp_path: Path) -> None:
         os._exit(0 if right else 3)
     assert all(documents[at % 6].bytes() == noise[f"{at % 6}.bin"] for at in range(60))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_large_member_of_a_compressed_tar_leaves_memory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "IN_MEMORY", 1000)
-    path = pack(tmp_path / "dump.tar.gz", ["deep/b.html"])
-    (document,) = Documents.from_archive(path)
-
-    with document.open() as stream:
-        assert not isinstance(stream, io.BytesIO)
-        assert stream.read() == contents("deep/b.html")
 
 
 def test_text_and_pages_of_members_are_those_of_files(tmp_path: Path) -> None:

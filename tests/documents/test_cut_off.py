@@ -24,7 +24,6 @@ from dqlab.errors import (
     DocumentError,
     DqlabWarning,
     FileUnreadable,
-    InputUnreadable,
 )
 from dqlab.failures.failure import retryable
 from tests.kit.http_server import serving
@@ -131,13 +130,6 @@ def test_a_transfer_of_parquet_that_ends_early_ends_its_listing_and_is_tried_aga
     assert retryable(caught.value)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["a.zip", "a.tar"])
-def test_an_archive_whose_transfer_ends_early_ends_its_listing_by_name(server: str, way: str, name: str) -> None:
-    with pytest.raises(InputUnreadable, match=rf"archive '.*{way}/{name}' cannot be listed: .*not completed"):
-        list(dq.Documents.from_archive(f"{server}/{way}/{name}"))
-
-
 def test_a_host_that_is_not_known_is_still_a_wrong_option() -> None:
     with pytest.raises(BadOption, match="Check its scheme, host and path"):
         list(dq.Documents.from_archive("no-such-scheme-at-all://x/a.zip"))
@@ -166,19 +158,6 @@ def test_urls_of_a_server_that_does_not_answer_are_listed_with_a_warning(silent:
         (f"{silent}/99.txt", None, ""),
     ]
     assert len(caught) == 1, "the others of that server are not asked for"
-
-
-@pytest.mark.parametrize("make", [dq.Documents.from_jsonl, dq.Documents.from_csv, dq.Documents.from_parquet])
-def test_rows_of_a_server_that_does_not_answer_end_the_listing_by_name(
-    silent: str, make: Callable[..., dq.Documents]
-) -> None:
-    with pytest.raises(FileUnreadable, match=rf"{silent}/a' cannot be read as .*[Tt]imeout.*did not answer"):
-        list(make(f"{silent}/a"))
-
-
-def test_an_archive_of_a_server_that_does_not_answer_ends_the_listing_by_name(silent: str) -> None:
-    with pytest.raises(InputUnreadable, match=rf"{silent}/a.zip' cannot be listed: .*[Tt]imeout.*did not answer"):
-        list(dq.Documents.from_archive(f"{silent}/a.zip"))
 
 
 def test_a_file_of_a_server_that_does_not_answer_is_not_taken_for_none(silent: str) -> None:

@@ -125,24 +125,6 @@ def test_pages_joined_are_the_text(text: str, lines: int) -> None:
     assert pages[-1].count("\n") <= lines
 
 
-def test_page_holds_sixty_lines_by_default() -> None:
-    """The number in the documentation."""
-    document = in_memory(b"line\n" * 121)
-
-    assert [page.count("\n") for page in document.pages()] == [60, 60, 1]
-
-
-def test_empty_document_is_one_empty_page() -> None:
-    """Every document has at least one page, so a weight of 1 is never wrong."""
-    assert list(in_memory(b"").pages()) == [""]
-
-
-def test_page_without_lines_is_refused_when_asked_for() -> None:
-    """Not at the first page, which may be read much later."""
-    with pytest.raises(BadOption, match="at least one line"):
-        in_memory(b"x").pages(lines=0)
-
-
 def test_bytes_and_text_are_the_same_from_a_url() -> None:
     """A function works on a bucket as it did on a folder."""
     document = in_memory("naïve\r\n".encode())
@@ -153,13 +135,6 @@ def test_bytes_and_text_are_the_same_from_a_url() -> None:
         assert stream.readline() == "naïve\n"
 
 
-def test_file_url_is_read_as_a_path(tmp_path: Path) -> None:
-    """A reference made by hand may well have one."""
-    document = written(tmp_path / "a b.txt", b"a")
-
-    assert Document("a", "1", f"file://{document.where}").bytes() == b"a"
-
-
 def test_python_source_honours_its_coding_line(tmp_path: Path) -> None:
     """Old sources are in latin-1 and say so; reading them as utf-8 fails or lies."""
     contents = "#!/usr/bin/python\n# -*- coding: latin-1 -*-\nname = 'é'\n".encode("latin-1")
@@ -168,23 +143,11 @@ def test_python_source_honours_its_coding_line(tmp_path: Path) -> None:
     assert "name = 'é'" in next(written(tmp_path / "old.pyi", contents).pages())
 
 
-def test_coding_line_counts_below_a_line_in_that_encoding(tmp_path: Path) -> None:
-    """The first line may already hold an author's name."""
-    contents = "# René\n# coding: latin-1\n".encode("latin-1")
-
-    assert written(tmp_path / "old.py", contents).text() == "# René\n# coding: latin-1\n"
-
-
 def test_coding_line_counts_in_python_sources_only(tmp_path: Path) -> None:
     """Elsewhere such a line is text about something else."""
     contents = "# coding: latin-1\né\n".encode()
 
     assert written(tmp_path / "notes.txt", contents).text() == "# coding: latin-1\né\n"
-
-
-def test_byte_order_mark_of_a_python_source_is_not_text(tmp_path: Path) -> None:
-    """Python ignores it, so its readers should."""
-    assert written(tmp_path / "a.py", b"\xef\xbb\xbfx = 1\n").text() == "x = 1\n"
 
 
 def test_unknown_coding_is_the_syntax_error_python_gives(tmp_path: Path) -> None:
@@ -222,12 +185,6 @@ def test_document_gone_since_it_was_listed_is_file_not_found(tmp_path: Path) -> 
     with pytest.raises(FileNotFoundError) as caught:
         document.text()
     assert caught.value.filename == document.where
-
-
-def test_remote_document_that_is_gone_is_file_not_found() -> None:
-    """The same error from a store as from a disk."""
-    with pytest.raises(FileNotFoundError):
-        Document("x", "1", "memory://documents/never-there.txt").bytes()
 
 
 def test_documents_are_not_opened_for_writing(tmp_path: Path) -> None:

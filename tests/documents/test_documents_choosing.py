@@ -8,7 +8,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -149,14 +148,6 @@ def test_sample_has_as_many_short_and_long_documents_as_the_whole(by: Any) -> No
         assert all(4 <= count <= 6 for count in counts), counts
 
 
-def test_one_more_file_leaves_most_of_a_sample_as_it_was() -> None:
-    documents = long_tailed()
-    before = set(keys(Documents(documents).sample(100)))
-    after = set(keys(Documents([*documents, Document("new", "1", "/new", 5, 5)]).sample(100)))
-
-    assert len(before & after) >= 99
-
-
 def test_sample_of_rows_whose_values_are_made_again_at_each_reading_has_as_many_as_wanted() -> None:
     """Pictures of a dataset are decoded at each reading, and their text shows where in memory they are."""
     rows = Documents.from_hf(Decoding({"id": [f"r{at}" for at in range(300)], "picture": [0] * 300}), key="id")
@@ -165,17 +156,6 @@ def test_sample_of_rows_whose_values_are_made_again_at_each_reading_has_as_many_
     assert len(keys(sample)) == 20
     assert keys(sample) == keys(sample)
     assert keys(sample) == keys(Documents.from_frame(pd.DataFrame({"id": keys(rows)}), key="id").sample(20))
-
-
-def test_sample_of_few_is_all_of_them() -> None:
-    documents = long_tailed(5)
-
-    for by in ("pages", "size", None):
-        assert list(Documents(documents).sample(9, by=by)) == documents  # type: ignore[arg-type]
-        assert list(Documents(documents).sample(0, by=by)) == []  # type: ignore[arg-type]
-        assert list(Documents([]).sample(3, by=by)) == []  # type: ignore[arg-type]
-    same = [documents[0]] * 3
-    assert list(Documents(same).sample(2, by="size")) == same[:2]
 
 
 @pytest.mark.parametrize(
@@ -191,16 +171,6 @@ def test_sample_of_few_is_all_of_them() -> None:
 def test_sample_of_nonsense_is_refused_at_once(arguments: tuple[Any, ...], said: str) -> None:
     with pytest.raises(BadOption, match=said):
         Documents([]).sample(*arguments)
-
-
-def test_whole_numbers_of_numpy_are_numbers() -> None:
-    """A number that comes from an array is one; 3 was refused as "not a number of documents"."""
-    documents = Documents(long_tailed(50))
-    same = documents.sample(3, seed=2)
-
-    assert keys(documents.sample(np.int64(3), seed=np.uint8(2))) == keys(same)  # type: ignore[arg-type]
-    assert repr(documents.sample(np.int64(3), seed=np.uint8(2))) == repr(same)  # type: ignore[arg-type]
-    assert keys(documents.split(np.int64(4))) == keys(documents.split(4))  # type: ignore[arg-type]
 
 
 def test_operations_follow_each_other_and_are_lazy(tmp_path: Path) -> None:
@@ -328,12 +298,6 @@ def test_pdf_of_this_machine_is_found_by_its_first_bytes(tmp_path: Path) -> None
     assert keys(documents.split(pages=2)) == ["1706.03762v7#p1-2of3", "1706.03762v7#p3-3of3", "notes"]
     assert parsed_natively(documents)
     assert not parsed_natively(documents[1:])
-
-
-def test_known_numbers_of_pages_open_no_file() -> None:
-    parts = Documents([Document("a.pdf", "1", "/nowhere/a.pdf", 9, 5)]).split(pages=2)
-
-    assert keys(parts) == ["a.pdf#p1-2of5", "a.pdf#p3-4of5", "a.pdf#p5-5of5"]
 
 
 @pytest.mark.parametrize("pages", [0, -3, 2.5, None, True, "40"])

@@ -73,13 +73,6 @@ def test_element_of_another_kind_is_refused_with_the_way_out() -> None:
             next(listing)
 
 
-@pytest.mark.parametrize("single", ["data/*.txt", Path("a.txt"), b"a.txt", Document("a", "1", "/a")])
-def test_single_document_is_not_taken_for_a_listing(single: object) -> None:
-    """A string would otherwise be a listing of its letters."""
-    with pytest.raises(BadOption, match="from_glob"):
-        Documents(single)  # type: ignore[arg-type]
-
-
 def test_what_cannot_be_iterated_is_refused_at_once() -> None:
     """In the cell where it was written."""
     with pytest.raises(BadOption, match="int cannot be iterated"):
@@ -122,14 +115,6 @@ def test_missing_file_is_listed_without_version_and_fails_when_opened(tmp_path: 
         document.bytes()
 
 
-def test_same_key_twice_is_two_documents() -> None:
-    """Results are told apart by position."""
-    documents = Documents(references(1) * 2)
-
-    assert [document.key for document in documents] == ["0", "0"]
-    assert len(documents) == 2
-
-
 def test_iterator_gives_its_documents_once() -> None:
     """A second pass would silently be empty, and a resumed run would skip everything."""
     documents = Documents(iter(references(2)))
@@ -137,15 +122,6 @@ def test_iterator_gives_its_documents_once() -> None:
     assert len(list(documents)) == 2
     with pytest.raises(UsageError, match="Pass a list, or a callable"):
         iter(documents)
-
-
-def test_slices_of_an_iterator_share_its_only_pass() -> None:
-    """What one slice took, the next cannot give."""
-    documents = Documents(iter(references(5)))
-
-    assert [document.key for document in documents[:2]] == ["0", "1"]
-    with pytest.raises(UsageError):
-        iter(documents[2:])
 
 
 def test_counting_an_iterator_is_refused_and_leaves_it_whole() -> None:
@@ -190,15 +166,6 @@ def test_slices_are_those_of_a_list(n: int, start: int | None, stop: int | None,
 
     assert list(documents[start:stop:step][:limit]) == known[start:stop:step][:limit]
     assert len(documents[start:stop:step][:limit]) == len(known[start:stop:step][:limit])
-
-
-def test_index_returns_one_document() -> None:
-    """For a first look, before the whole is mapped."""
-    documents = Documents(references(3))
-
-    assert documents[2].key == "2"
-    with pytest.raises(IndexError, match="has 3 documents; there is none at position 3"):
-        documents[3]
 
 
 def test_counting_from_the_end_is_refused() -> None:

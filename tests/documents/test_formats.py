@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import bz2
 import contextlib
-import gc
 import gzip
 import lzma
 import os
@@ -44,7 +43,6 @@ from dqlab.errors import (
     WrongKind,
 )
 from tests.kit.compressed import ZSTD, zstd_compress
-from tests.kit.descriptors import count_files
 from tests.kit.http_server import serving
 from tests.kit.pdfs import encrypted_pdf, make_pdf
 from tests.kit.sampled import examples
@@ -209,11 +207,6 @@ def test_picture_needs_pixels_and_pages_have_a_short_name(tmp_path: Path) -> Non
     assert "paper.pdf" in repr(page)
 
 
-def test_page_without_lines_is_refused_for_a_pdf_too(tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match="at least one line"):
-        written(tmp_path / "paper.pdf", make_pdf("one")).pages(lines=0)
-
-
 def test_threads_read_pdfs_side_by_side(tmp_path: Path) -> None:
     """PDFium crashes the process when two threads are in it; they take turns, and the collector of garbage does too."""
     documents = []
@@ -230,17 +223,6 @@ def test_threads_read_pdfs_side_by_side(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(read, documents * 5))
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
-def test_thousands_of_pdfs_leave_no_file_open(tmp_path: Path) -> None:
-    document = written(tmp_path / "tiny.pdf", make_pdf("tiny", "small"))
-    for _ in range(2_000):
-        assert next(document.pages()).text() == "tiny"
-    gc.collect()
-
-    assert count_files(tmp_path) == 0
 
 
 @pytest.mark.parametrize(
@@ -334,10 +316,6 @@ def test_utf_with_a_damaged_place_is_not_guessed_to_be_something_else(tmp_path: 
     assert document.text(errors="replace").endswith("\ufffd")
 
 
-def test_short_text_is_not_taken_for_one_of_a_mainframe(tmp_path: Path) -> None:
-    assert written(tmp_path / "a.txt", b"caf\xe9 noir\n").text() == "café noir\n"
-
-
 @pytest.mark.parametrize(
     ("data", "text"),
     [
@@ -375,13 +353,6 @@ def test_wide_text_without_a_mark_is_read(tmp_path: Path, encoding: str) -> None
         assert document.text() == document.text(errors="replace") == "".join(document.pages()) == text
         assert written(tmp_path / "a.html", f"<p>{text}".encode(encoding)).html() == text.rstrip()
     assert written(tmp_path / "a.txt", b"one\0two\0three\0").text() == "one\0two\0three\0"
-
-
-def test_big_endian_marks_are_known(tmp_path: Path) -> None:
-    import codecs
-
-    for mark, encoding in ((codecs.BOM_UTF16_BE, "utf-16-be"), (codecs.BOM_UTF32_BE, "utf-32-be")):
-        assert written(tmp_path / "a.txt", mark + "é\n".encode(encoding)).text() == "é\n"
 
 
 def test_without_the_package_the_error_names_it_and_the_position(
@@ -442,11 +413,6 @@ def test_compressed_text_is_read_and_its_bytes_are_those_stored(tmp_path: Path, 
     with document.open("r", "utf-8") as stream:
         assert stream.readline() == "ligne numéro\n"
     assert written(tmp_path / "plain.txt", b"x").bytes(decompress=True) == b"x"
-
-
-def test_parts_of_gzip_joined_are_one_text(tmp_path: Path) -> None:
-    """Logs are often appended to so."""
-    assert written(tmp_path / "a.gz", gzip.compress(b"one ", mtime=0) + gzip.compress(b"two")).text() == "one two"
 
 
 @pytest.mark.parametrize("kind", COMPRESSED)
@@ -601,14 +567,6 @@ def test_encoding_of_a_page_is_its_mark_or_what_it_declares(
     assert document.encoding == encoding
 
 
-def test_lines_of_preformatted_text_are_kept(tmp_path: Path) -> None:
-    source = "<p>a  b<pre>\r\ndef f():\r\n\r\n    return <b>1 +\n  2</b>\n</pre>c<pre>x<br>  y</pre><pre><pre>\tz</pre>"
-
-    lines = written(tmp_path / "page.html", source.encode()).html().split("\n")
-
-    assert lines == ["a b", "def f():", "", "    return 1 +", "  2", "c", "x", "  y", "\tz"]
-
-
 XHTML = """<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops">
 <head><title/><script src="a.js"/><style/></head><body epub:type="chapter"><h1>One<a id="p1"/> two</h1><div/>
 <p>a&nbsp;b &zzz; <![CDATA[1 < 2 & 3]]><span/></p><iframe/><noscript/><p>&mine; last</p></body></html>"""
@@ -634,11 +592,6 @@ def test_entities_that_multiply_are_not_resolved(tmp_path: Path) -> None:
     source = f"<?xml version='1.0'?><!DOCTYPE p [{entity}]><p>{'&much;' * 2_000}</p>"
 
     assert len(written(tmp_path / "bomb.xhtml", source.encode()).html()) < len(source)
-
-
-def test_compressed_page_is_read(tmp_path: Path) -> None:
-    assert written(tmp_path / "page.html.gz", gzip.compress(b"<p>a<p>b", mtime=0)).html() == "a\nb"
-    assert written(tmp_path / "page.htm", "<p>é".encode("cp1252")).html("cp1252") == "é"
 
 
 # --- Change.

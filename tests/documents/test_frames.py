@@ -188,21 +188,6 @@ def test_rows_of_polars_are_those_polars_gives() -> None:
         dq.Documents.from_frame(frame.lazy())
 
 
-def test_odd_labels_of_columns_are_kept() -> None:
-    frame = pd.DataFrame([[1, 2, 3, 4]], columns=["", 0, ("a", 1), "日本\n"])
-
-    assert rows(frame) == [{"": 1, 0: 2, ("a", 1): 3, "日本\n": 4}]
-    assert dq.Documents.from_frame(frame)[0][0] == 2
-    assert rows(pd.DataFrame(np.eye(2)), columns=[1]) == [{1: 0.0}, {1: 1.0}]
-
-
-@pytest.mark.long
-def test_ten_thousand_columns_are_sent() -> None:
-    frame = pd.DataFrame(np.arange(20_000).reshape(2, 10_000))
-
-    assert rows(frame) == frame.to_dict("records")
-
-
 def test_frames_without_rows_have_no_documents() -> None:
     assert list(dq.Documents.from_frame(FRAME[:0])) == []
     assert list(dq.Documents.from_frame(FRAME[:0].set_index("id"))) == []
@@ -472,13 +457,6 @@ def test_a_dask_dataframe_takes_the_name_of_its_index_as_key() -> None:
     documents = dq.Documents.from_dask(FramesOfDask(*named), key="id")
 
     assert [each.key for each in documents] == [0, 1, 2, 3, 4, 5]
-
-
-def test_a_dask_dataframe_has_rows_that_are_numbered_through() -> None:
-    assert [each.key for each in dq.Documents.from_dask(FramesOfDask())] == list(range(6))
-    assert [each.key for each in dq.Documents.from_dask(FramesOfDask(), key="id", columns=["n"])] == list("abcdef")
-    with pytest.raises(ColumnNotFound, match="Did you mean 'id'"):
-        dq.Documents.from_dask(FramesOfDask(), key="idd")
 
 
 def test_datasets_are_read_slice_by_slice_and_only_the_chosen_columns() -> None:

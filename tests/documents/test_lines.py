@@ -130,14 +130,6 @@ def test_csv_as_other_programs_write_it_is_read(tmp_path: Path) -> None:
     assert (document.key, document["n"], document.text(encoding="latin-1")) == ("ä", "1", "ä;1")
 
 
-def test_a_cell_of_a_book_is_no_error(tmp_path: Path) -> None:
-    """Python's own reader refuses what is above 128 KiB."""
-    path = tmp_path / "a.csv"
-    pd.DataFrame({"id": ["a", "b"], "text": ["x" * 300_000, "y"]}).to_csv(path, index=False)
-
-    assert [len(each["text"]) for each in dq.Documents.from_csv(path, key="id")] == [300_000, 1]
-
-
 def test_blank_lines_and_marks_are_no_records_of_json(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n\n  \n  {"a": 2}  \n{"a": 3}')
@@ -362,18 +354,6 @@ def test_a_compressed_file_that_was_cut_off_ends_the_listing_by_name(tmp_path: P
     assert [each.row for each in documents[:3]] == [json.loads(line) for line in text.splitlines()[:3]]
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
-@pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_a_short_compressed_file_that_was_cut_off_is_refused_by_name(tmp_path: Path, suffix: str, kind: str) -> None:
-    """Not one block of it is whole."""
-    path = tmp_path / f"a.{kind}{suffix}"
-    whole = COMPRESSED[suffix](b'{"id": 1}\n{"id": 2}\n')
-    path.write_bytes(whole[: len(whole) // 2 + 4])
-
-    with pytest.raises(FileUnreadable, match=rf"a.{kind}{suffix}' cannot be read as .*cut off"):
-        list(getattr(dq.Documents, f"from_{kind}")(path))
-
-
 @pytest.mark.parametrize("suffix", mostly_slow([".gz", ".bz2", ".xz", ".zst"], ".gz", ".zst"))
 @pytest.mark.parametrize("records", [500, pytest.param(50_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
@@ -594,15 +574,6 @@ def test_a_row_with_a_carriage_return_outside_of_quotes_fails_alone(tmp_path: Pa
     assert [each.row for each in others] == [{"a": "5\r", "b": "6"}, {"a": "7", "b": "8"}]
 
 
-@pytest.mark.parametrize("text", [b"", b"\n", b"\r", b"\r\r", b"\r\r\r\n", codecs.BOM_UTF8, codecs.BOM_UTF8 + b"\r\n"])
-def test_csv_of_blank_lines_alone_has_no_names(tmp_path: Path, text: bytes) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(text)
-
-    with pytest.raises(FileUnreadable, match=r"a\.csv' cannot be read as CSV: it is empty, and has no first line"):
-        dq.Documents.from_csv(path)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("given", [("a.{}", "*.{}"), ("a.{}", "a.{}"), ("a.{}", "./a.{}"), ("*.{}", "x/../a.{}", "**")])
 def test_a_file_that_several_patterns_match_is_listed_once(
@@ -618,15 +589,6 @@ def test_a_file_that_several_patterns_match_is_listed_once(
 
     assert [each.key for each in listing] == [f"a.{kind}:0", f"a.{kind}:1"]
     assert len(listing) == 2
-
-
-def test_a_file_behind_a_url_that_several_patterns_match_is_listed_once() -> None:
-    with fsspec.open("memory://twice/a.jsonl", "wb") as stream:
-        stream.write(notes(2))
-
-    listing = dq.Documents.from_jsonl(["memory://twice/a.jsonl", "memory://twice/*.jsonl"])
-
-    assert [each["at"] for each in listing] == [0, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -758,14 +720,6 @@ def test_values_of_one_record_are_parsed_once(tmp_path: Path, monkeypatch: pytes
     assert document["at"] == 1
 
 
-def test_another_delimiter_is_noticed(tmp_path: Path) -> None:
-    """Programs in half of Europe write semicolons."""
-    (tmp_path / "a.csv").write_text("id;n\n1;2\n")
-
-    with pytest.raises(ColumnNotFound, match=r"separated by ';': pass delimiter=';'"):
-        dq.Documents.from_csv(tmp_path / "a.csv", key="id")
-
-
 def test_odd_files_are_read_as_they_are(tmp_path: Path) -> None:
     """Several streams in one gzip file, a name that lies about compression, nothing at all."""
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n') + gzip.compress(b'{"a": 2}\n'))
@@ -793,14 +747,6 @@ def test_a_mark_before_names_in_quotes_is_no_part_of_them(
     (found,) = dq.Documents.from_csv(path, key="id", encoding=encoding)
 
     assert (found.key, found.row) == ("1", {"title, short": "x, y", "id": "1"})
-
-
-@pytest.mark.parametrize("head", [codecs.BOM_UTF8 + b"\n", b"\n"])
-def test_a_mark_on_a_line_of_its_own_is_blank(tmp_path: Path, head: bytes) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(head + b'"id"\n1\n')
-
-    assert [each.row for each in dq.Documents.from_csv(path)] == [{"id": "1"}]
 
 
 @settings(max_examples=examples(100))
@@ -881,10 +827,3 @@ def test_a_file_that_is_one_json_document_is_refused_once(tmp_path: Path, value:
 
     with pytest.raises(FileUnreadable, match=r"one JSON document.*from_frame\(pd\.read_json\(.*json\.load"):
         list(dq.Documents.from_jsonl(path))
-
-
-def test_a_json_array_in_one_line_names_the_way_too(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('[{"a": 1}, {"a": 2}]')
-
-    with pytest.raises(RecordInvalid, match=r"is a JSON list.*from_frame\(pd\.read_json\("):
-        next(iter(dq.Documents.from_jsonl(tmp_path / "a.jsonl"))).row  # noqa: B018

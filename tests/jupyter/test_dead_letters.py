@@ -11,7 +11,6 @@ import pytest
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.frame import Kind
 from dqlab.jupyter.dead_letters import find_letter, letter_bundle
-from dqlab.live.display import set_mode
 from dqlab.runs.failures import DeadLetter
 
 
@@ -80,15 +79,6 @@ def test_document_that_cannot_be_opened_here_hides_nothing_else() -> None:
     assert "Traceback" in text
 
 
-def test_text_mode_has_no_html(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For those who want their outputs plain."""
-    set_mode("text")
-    try:
-        assert set(letter_bundle(letter(seal_value("x")))) == {"text/plain"}
-    finally:
-        set_mode(None)
-
-
 @pytest.mark.parametrize(("length", "shown"), [(40, 2), (5_000, 1)])
 def test_a_long_message_is_printed_once(length: int, shown: int) -> None:
     """5,000 characters in the title, and again below, hide the traceback."""
@@ -99,13 +89,6 @@ def test_a_long_message_is_printed_once(length: int, shown: int) -> None:
         assert drawn.count("m" * 40) >= shown
         assert drawn.count("m") < shown * length + 100
         assert re.sub(r"<[^>]*>", "", drawn).strip().startswith("a.txt  KeyError")
-
-
-def test_a_long_message_without_a_traceback_is_not_lost() -> None:
-    """A process that was killed leaves none."""
-    dead = replace(letter(seal_value("x"), "m" * 200), traceback="")
-
-    assert "m" * 200 in letter_bundle(dead)["text/plain"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -183,17 +182,6 @@ def test_closing_says_what_is_gone(alone: Any, capsys: Any) -> None:
     assert "lab 'local' was closed, so run 'small' can no longer be used" in str(alone.fails("%dq wait run"))
 
 
-def test_taking_leave_says_that_all_is_left(notebook: Any, lab: dq.Lab, capsys: Any) -> None:
-    """A cluster that was not started here goes on."""
-    notebook["other"] = dq.Lab(lab.client, name="other")
-    notebook.run("%dq connect other -o other")
-    capsys.readouterr()
-
-    notebook.run("%dq close")
-
-    assert capsys.readouterr().out == "lab other is closed; its cluster, with queues and runs, was left as it is\n"
-
-
 def test_waiting_for_a_paused_run_names_the_line_that_resumes_it(connected: Any, queue: dq.QueuePool) -> None:
     """99 documents were left, and nobody knew why."""
     queue.pause()
@@ -280,19 +268,6 @@ def interrupted(self: dq.Run, timeout: object = None) -> dq.Run:
     raise KeyboardInterrupt
 
 
-def test_interrupted_wait_for_what_is_gone_says_so(notebook: Any, lab: dq.Lab, monkeypatch: Any) -> None:
-    """Nothing goes on there."""
-    other = dq.connect(str(lab.client.scheduler.address), name="left-early")
-    notebook["run"] = other.queue("left-early").map(abs, [1]).wait(timeout=20)
-    lab.queue("left-early").close(force=True)
-    other.close()
-    monkeypatch.setattr(dq.Run, "until_over", interrupted)
-
-    error = notebook.fails("%dq wait run")
-
-    assert "it cannot be asked: lab 'left-early' was closed" in str(error)
-
-
 # --- what a line says --------------------------------------------------------------------------
 
 
@@ -318,25 +293,3 @@ def test_empty_input_says_that_there_is_nothing_to_do(connected: Any, capsys: An
         capsys.readouterr().out
     )
     assert connected["run"].done
-
-
-def test_input_that_stops_at_once_says_why(connected: Any, capsys: Any) -> None:
-    """No documents came, but not because there are none."""
-    connected.run("%dq submit abs --over (1 / 0 for _ in [1]) --name nowhere --on-existing new -o run")
-
-    assert "nowhere: the input stopped at document 0: ZeroDivisionError: division by zero" in capsys.readouterr().out
-
-
-def test_number_that_was_said_is_not_shown_again(connected: Any, capsys: Any, monkeypatch: Any) -> None:
-    """`Out: 2` below a sentence that says it is a riddle."""
-    connected.run("%dq submit abs --over ['a', 'b'] --retries 0 --name letters --on-existing new --wait -o run")
-    monkeypatch.setattr("dqlab.jupyter.messages.in_jupyter", lambda: True)
-    monkeypatch.setattr(connected.shell.displayhook, "write_output_prompt", lambda: None)  # as a kernel's
-    monkeypatch.delattr(builtins, "_", raising=False)  # a doctest leaves it, and IPython then leaves `_` alone
-    capsys.readouterr()
-
-    count = connected.run("%dq retry --fn abs")
-
-    assert count == 2
-    assert capsys.readouterr().out == "letters: 2 documents sent again with abs as it is defined now\n"
-    assert connected["_"] == 2

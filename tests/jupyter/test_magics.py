@@ -60,11 +60,6 @@ def test_function_of_a_cell_runs_in_processes_when_it_is_limited(connected: Any)
     assert "ended itself with exit status 9" in run.failures()[0].message
 
 
-def test_limit_of_a_thread_is_refused(connected: Any) -> None:
-    with pytest.raises(UsageError, match="timeout='1s': needs a process"):
-        connected.run("%dq submit abs --over [1] --executor thread --timeout 1s")
-
-
 def test_devices_are_asked_for_in_the_line(connected: Any) -> None:
     with pytest.raises(UsageError, match=r"gpus=1.5: is a whole number, or a share of one device"):
         connected.run("%dq submit abs --over [1] --gpus 1.5")
@@ -79,29 +74,6 @@ def test_code_version_knows_its_cell(connected: Any) -> None:
 
     assert [version.cell for version in connected["run"].versions] == [number]
     assert "def same" in connected["run"].source
-
-
-def test_line_maps_a_function_that_exists(connected: Any) -> None:
-    """Without --out the run is the value of the line, as of the call."""
-    connected.run("def triple(x): return 3 * x")
-
-    run = connected.run("%dq submit triple --over [x for x in range(3)] --wait")
-
-    assert list(run.results()) == [0, 3, 6]
-
-
-def test_coroutine_function_is_mapped(connected: Any) -> None:
-    """The last def may be async."""
-    connected.run("%%dq submit --over range(3) --wait -o run\nasync def double(x): return 2 * x")
-
-    assert list(connected["run"].results()) == [0, 2, 4]
-
-
-def test_submission_says_one_line_that_lasts(connected: Any, queue: dq.QueuePool, capsys: Any) -> None:
-    """A notebook saved half-way holds a dead widget; the line survives."""
-    connected.run("%dq submit abs --over range(7) --name seven --on-existing new --wait -o run")
-
-    assert f"seven: abs() over 7 documents on queue {queue.name}, 2 consumers" in capsys.readouterr().out
 
 
 def test_submission_of_a_cell_names_the_function_that_is_mapped(
@@ -293,15 +265,6 @@ def test_failed_without_a_name_says_which_run_it_means(failed: Any, queue_name: 
     assert f"fine-{queue_name}, the last run, has no dead documents; %dq status" in capsys.readouterr().out
 
 
-def test_failed_with_a_name_speaks_of_that_run_alone(failed: Any, queue_name: str, capsys: Any) -> None:
-    failed.run(f"%dq submit abs --over [1] --name fine-{queue_name} --wait;")
-    capsys.readouterr()
-
-    failed.run(f"%dq failed fine-{queue_name};")
-
-    assert capsys.readouterr().out == ""
-
-
 def test_out_stores_the_value_and_shows_nothing(failed: Any, capsys: Any) -> None:
     """The last line of a cell otherwise shows itself."""
     capsys.readouterr()
@@ -421,17 +384,6 @@ def test_drop_says_what_it_would_delete_first(failed: Any, lab: dq.Lab, capsys: 
     assert "arguments are required: RUN" in str(failed.fails("%dq drop -y"))
 
 
-def test_watched_run_is_shown_once(connected: Any, capsys: Any) -> None:
-    """As the value of the cell it would show itself a second time."""
-    connected.run("%dq submit abs --over range(3) --name shown-once --wait --watch")
-    first = capsys.readouterr().out
-
-    connected.run("%dq wait shown-once")
-
-    assert first.count("abs v1") == 1
-    assert capsys.readouterr().out.count("abs v1") == 1
-
-
 # --- failures ----------------------------------------------------------------------------------
 
 
@@ -444,17 +396,6 @@ def test_retry_takes_the_function_as_it_is_defined_now(failed: Any, capsys: Any)
     assert failed["again"] == 2
     assert "2 documents sent again with divide as it is defined now" in capsys.readouterr().out
     assert list(failed["run"].results()) == [2.0, None, 4.0, None]
-
-
-def test_retry_takes_another_function_and_a_filter(failed: Any) -> None:
-    """The mended function may have a new name."""
-    failed.run("def divide_safely(x):\n    return 8 / (x or 1)")
-
-    count = failed.run("%dq retry --fn divide_safely --where error=='ZeroDivisionError'")
-    none = failed.run("%dq retry --where error=='KeyError'")
-
-    assert (count, none) == (2, 0)
-    assert list(failed["run"].results()) == [2.0, 8.0, 4.0, 8.0]
 
 
 def test_retry_takes_limits_and_a_note(failed: Any, capsys: Any) -> None:
@@ -500,11 +441,6 @@ def test_dead_document_is_found_and_shown(failed: Any, capsys: Any) -> None:
     assert failed.run(f"%dq show {letter.id}").id == letter.id
 
 
-def test_document_that_is_not_dead_is_said_to_be(failed: Any) -> None:
-    """Results have no letter."""
-    assert "has no dead document '0'" in str(failed.fails("%dq show 0"))
-
-
 # --- stopping ----------------------------------------------------------------------------------
 
 
@@ -544,13 +480,6 @@ def test_closed_lab_is_forgotten(notebook: Any, lab: dq.Lab, capsys: Any) -> Non
 
     assert "other is closed" in capsys.readouterr().out
     assert "%dq connect" in str(notebook.fails("%dq status"))
-
-
-def test_lab_made_in_python_is_found(notebook: Any, lab: dq.Lab) -> None:
-    """Half of the notebook may be without magics."""
-    notebook["mine"] = notebook["same"] = lab
-
-    assert notebook.run("%dq status").lab == lab.stats().lab
 
 
 def test_two_labs_must_be_told_apart(notebook: Any, lab: dq.Lab) -> None:

@@ -55,12 +55,6 @@ def test_scale_changes_how_many_consumers_there_are(connected: Any, queue: dq.Qu
         snapshot = queue.snapshot()
 
 
-@pytest.mark.parametrize("word", ["many", "-1", "0"])
-def test_scale_to_no_number_is_refused(connected: Any, word: str) -> None:
-    with pytest.raises((UsageError, dq.errors.BadOption)):
-        connected.run(f"%dq scale {word}")
-
-
 def test_history_shows_the_cells_that_ran(connected: Any, queue: dq.QueuePool) -> None:
     connected.run("%dq submit abs --over range(10) --wait -o run")
     timeline = connected.run(f"%dq history {queue.name} --span 1m")
@@ -70,10 +64,6 @@ def test_history_shows_the_cells_that_ran(connected: Any, queue: dq.QueuePool) -
     assert timeline.marks[0].cell is not None
     assert timeline.marks[0].queue == queue.name
     assert [moment.cells for moment in timeline if moment.cells] == [f"[{timeline.marks[0].cell}] submit"]
-
-
-def test_history_of_all_queues_needs_no_name(connected: Any) -> None:
-    assert connected.run("%dq history").history.queue == ""
 
 
 def test_open_gives_the_address_of_a_panel(connected: Any) -> None:

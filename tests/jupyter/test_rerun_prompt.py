@@ -57,12 +57,6 @@ def test_results_of_an_edited_cell_are_refused_until_the_user_has_chosen(edited:
     assert list(run.results(timeout=20)) == [1.0, 0]
 
 
-def test_results_come_one_by_one_only_after_the_choice_too(edited: Any) -> None:
-    """`as_completed` gave out the old results, and refused when all of them were out."""
-    with pytest.raises(RunExists):
-        next(iter(edited["run"].as_completed()))
-
-
 def test_run_without_failures_is_not_offered_a_retry(connected: Any, capsys: Any) -> None:
     """A line that sends 0 documents is no choice."""
     write(connected, "x", more="--wait --on-existing new")
@@ -74,26 +68,6 @@ def test_run_without_failures_is_not_offered_a_retry(connected: Any, capsys: Any
     assert "%dq retry" not in said
     assert "--on-existing new" in said
     assert "--name" in said
-
-
-def test_run_that_is_done_has_no_rest_for_new_code(connected: Any, capsys: Any) -> None:
-    """Its code counted as the run's own from then on, and the next "Run All" attached to the results of the old one."""
-    write(connected, "x", more="--wait --on-existing new")
-    write(connected, "x + 1")
-    capsys.readouterr()
-
-    connected.run("%dq retry edited --fn invert --rest")
-
-    said = capsys.readouterr().out
-    assert "0 documents sent again" in said
-    assert "has this code too" not in said
-    with pytest.raises(RunExists):
-        connected["run"].results()
-
-
-def test_run_itself_can_be_had_too(edited: Any, lab: dq.Lab) -> None:
-    """Old results are not gone: attaching by name is asking for them."""
-    assert list(lab.attach("edited").results(errors="skip", timeout=20)) == [1.0]
 
 
 @pytest.mark.parametrize(("option", "versions"), [("retry-failed", 2), ("new", 1)])
@@ -313,18 +287,6 @@ def test_lines_that_name_an_edited_run_refuse_its_old_results_until_it_is_kept(e
 
     assert list(edited.run("%dq results edited --errors skip")) == [1.0]
     assert list(edited["kept"].results(errors="skip")) == [1.0]
-
-
-def test_refusal_of_an_edited_run_without_failures_offers_no_retry(connected: Any) -> None:
-    """It sent 0 documents again, and then came the same refusal."""
-    connected.run("%%dq submit --over [1,2] --name fine -w -o run\ndef f(x): return x")
-    connected.run("%%dq submit --over [1,2] --name fine -w -o run\ndef f(x): return -x")
-
-    said = str(connected.fails("run.results()"))
-    assert "%dq retry" not in said
-    assert "--on-existing new" in said
-    assert "this line" not in said
-    assert "this cell" not in said
 
 
 def test_each_refusal_has_the_traceback_of_its_own_cell(edited: Any) -> None:

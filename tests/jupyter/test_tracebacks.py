@@ -97,17 +97,6 @@ def test_percent_tb_shows_everything(connected: Any, shown: Any, capsys: Any) ->
     assert "dqlab/runs/run_book.py" in capsys.readouterr().out
 
 
-def test_percent_tb_after_a_line_shows_everything(connected: Any, shown: Any, capsys: Any) -> None:
-    """The sentence alone is what the line shows, not all there is."""
-    text = shown("%dq wait nowhere")
-
-    connected.run("%tb")
-
-    assert text.startswith("RunNotFound: no run named 'nowhere'")
-    assert text.count("\n") == 1
-    assert "dqlab/runs/run_book.py" in capsys.readouterr().out
-
-
 def test_debugger_is_given_everything(connected: Any, shown: Any) -> None:
     """`%debug` starts from what the interpreter keeps."""
     shown("lab.attach('nowhere')")

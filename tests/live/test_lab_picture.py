@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab import numbers
 from dqlab.live.lab_picture import NEEDS, Site, absent_queues, lab_view, queue_view
-from dqlab.live.outputs.notebook import bundle
 from dqlab.live.run_picture import Silence
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.views import Command, Tone
@@ -18,7 +16,6 @@ from dqlab.stats import (
     Attention,
     ConsumerStats,
     Counts,
-    Held,
     History,
     QueueState,
     QueueStats,
@@ -49,16 +46,6 @@ def test_six_figures_answer_for_the_lab(snapshot: Snapshot) -> None:
     ]
 
 
-def test_a_picture_that_is_kept_is_dated(snapshot: Snapshot) -> None:
-    """ "live 20:05:46" stood in notebooks that were read a week later, beside what a press had done."""
-    for picture, place in ((lab_view, PAPERS), (queue_view, Site("pages"))):
-        kept = str(bundle(picture(snapshot, place=place, busy="212 documents sent through again.")))
-
-        assert "as of 14:22:07" in kept
-        assert "live 14:22:07" not in kept
-        assert "sent through again" not in kept
-
-
 def test_consumers_are_counted_by_the_processes_that_were_asked_for(snapshot: Snapshot) -> None:
     """`-n 4` read "5 workers, 8 consumers": one process is for queues, and each queue has a consumer on each other."""
 
@@ -84,14 +71,6 @@ def test_row_says_its_state_in_words_with_the_reason(snapshot: Snapshot) -> None
     assert (rows["embed"].state, rows["embed"].why, rows["embed"].tone) == ("Paused", "by ana, 13:34", "")
     assert rows["thumbs"].why == "last used 14:05"
     assert (rows["embed"].paused, rows["pages"].paused) == (True, False)
-
-
-def test_depth_bars_share_one_scale(snapshot: Snapshot) -> None:
-    """The deepest fills its bar; a queue of 18 messages does not look like one of 41,200."""
-    rows = {row.name: row for row in lab_view(snapshot, place=PAPERS).rows}
-
-    assert rows["embed"].ready_part == 1
-    assert rows["pages"].ready_part == pytest.approx(15846 / 41200, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -193,19 +172,6 @@ def test_silence_of_a_lab_drops_what_is_live(snapshot: Snapshot) -> None:
     assert [button.command for button in view.buttons] == [Command.ASK]
 
 
-def test_ages_that_are_repeated_are_spelled_alike(snapshot: Snapshot, past: History) -> None:
-    """ "Oldest 9.8 s" stood above "oldest 9 s"."""
-    young = replace(
-        snapshot, unacked=replace(snapshot.unacked, oldest=(Held("c0", 9.8, 20.0, document="a.pdf", running=9.8),))
-    )
-
-    view = queue_view(young, past, place=Site("pages"))
-
-    assert view.figures[1].second == "oldest 9 s"
-    assert view.details.leases is not None
-    assert view.details.leases.title.endswith("oldest 9 s")
-
-
 def test_queue_shows_its_own_needs_runs_and_failures(snapshot: Snapshot, past: History) -> None:
     """And nobody else's."""
     other = Attention(Severity.WARNING, "lag", "ocr", "is behind", "", "", "ocr")
@@ -299,31 +265,12 @@ def test_a_lab_lists_its_runs_and_names_the_way_to_the_rest(snapshot: Snapshot) 
     assert "and 17 more: %dq runs" in html_of(crowded)
 
 
-def test_last_document_of_a_run_is_one_document(snapshot: Snapshot) -> None:
-    """The list of runs had "1 documents" left."""
-    last = RunStats("mixed", "pages", RunState.RUNNING, Counts(leased=1, acked=9), total=10)
-    view = lab_view(replace(snapshot, runs=(last,), runs_total=1), place=PAPERS)
-
-    assert view.runs[0].left == "1 document"
-
-
 def test_runs_of_one_name_in_two_queues_are_two_rows(snapshot: Snapshot) -> None:
     """A widget that keeps rows by name shows one of them twice."""
     twin = replace(snapshot.runs[0], queue="ocr")
     view = lab_view(replace(snapshot, runs=(snapshot.runs[0], twin), runs_total=2), place=PAPERS)
 
     assert len({run.key for run in view.runs}) == 2
-
-
-def test_slow_consumers_of_a_lab_are_counted(snapshot: Snapshot) -> None:
-    """The widget of a run and the dashboard named them, the one of the lab did not."""
-
-    def busy(now: Snapshot) -> str:
-        return next(each.extra for each in lab_view(now, place=PAPERS).figures if each.label == "Busy")
-
-    assert snapshot.slow_consumers == 1
-    assert busy(snapshot) == "1 slow"
-    assert busy(replace(snapshot, consumers=())) == ""
 
 
 def test_consumers_of_a_lab_are_as_busy_as_their_rows(snapshot: Snapshot) -> None:
@@ -347,13 +294,3 @@ def test_queue_in_each_state_has_a_row_with_its_word(state: QueueState) -> None:
 
     assert scene.queues[0].state is state
     assert (row.state.lower(), row.paused) == (state.value, state is QueueState.PAUSED)
-
-
-def test_a_run_of_a_lab_that_ended_on_another_day_has_its_date(snapshot: Snapshot) -> None:
-    """It was the time of day alone, as if it were of today."""
-    run = snapshot.runs[0]
-    old = replace(run, state=RunState.DONE, ended=run.at - 86_400, eta=None)
-
-    view = lab_view(replace(snapshot, runs=(old,), runs_total=1), place=PAPERS)
-
-    assert view.runs[0].done == numbers.date(run.at - 86_400)

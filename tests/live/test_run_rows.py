@@ -14,7 +14,7 @@ from dqlab.live.run_picture import run_view
 from dqlab.live.run_rows import SortBy, run_rows, run_word
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import runs_table
-from dqlab.stats import Attention, Counts, QueueStats, RunState, RunStats, Severity, Snapshot
+from dqlab.stats import Attention, Counts, RunState, RunStats, Severity, Snapshot
 from dqlab.stats.attention import failures_of
 from tests.live.drawn import screen_of, table_html, table_text
 
@@ -37,15 +37,6 @@ def test_a_run_with_dead_documents_is_never_shown_as_plainly_done(running: RunSt
 
     assert (row.state, row.ink) == (word, Ink.BAD)
     assert f"\x1b[31m{word}" in table_text(runs_table([ended(running, "x", counts)]), TextStyle(colour=True))
-
-
-@pytest.mark.parametrize("state", list(RunState))
-def test_no_state_with_dead_documents_is_green(running: RunStats, state: RunState) -> None:
-    """Green says that nothing is left to do."""
-    (row,) = run_rows(Snapshot(at=0, seq=0, runs=(replace(running, state=state),)))
-
-    assert running.counts.dead
-    assert row.ink is not Ink.GOOD
 
 
 def test_cancelled_run_is_as_far_in_every_view(running: RunStats, snapshot: Snapshot) -> None:
@@ -133,23 +124,6 @@ def test_the_dead_of_runs_that_have_ended_are_named_with_the_next_line(running: 
 
     for drawn in (table_text(runs_table(runs)), table_html(runs_table(runs))):
         assert "7 dead in 2 runs at rest: %dq failed" in drawn
-
-
-def test_the_note_on_dead_documents_counts_runs_that_are_not_listed(running: RunStats) -> None:
-    """Twenty of a lab's runs are listed: of 50 dead documents in 25 runs it said "40 dead in 20 runs"."""
-    runs = [ended(running, f"r{n}", Counts(acked=8, dead=2)) for n in range(20)]
-    everything = QueueStats("total", "", Counts(), runs=25, failed_runs=25, dead_at_rest=50)
-
-    text = table_text(runs_table(runs, 5, ended=everything))
-
-    assert "and 5 more: %dq runs" in text
-    assert "50 dead in 25 runs at rest: %dq failed r" in text
-
-
-def test_the_note_on_dead_documents_stands_where_no_listed_run_has_any(running: RunStats) -> None:
-    everything = QueueStats("total", "", Counts(), runs=2, failed_runs=1, dead_at_rest=3)
-
-    assert "3 dead in 1 run at rest: %dq runs" in table_text(runs_table([running], 1, ended=everything))
 
 
 def test_a_status_with_ends_that_are_ahead_names_its_moment(snapshot: Snapshot) -> None:

@@ -52,22 +52,6 @@ def test_ascii_says_the_same(running: RunStats) -> None:
     assert "acked 31,877  x dead 212  * unacked 64" in screen
 
 
-def test_zero_is_quiet_and_never_red(done: RunStats) -> None:
-    """Red is for what is dead, and nothing is."""
-    screen = screen_of(run_view(replace(done, counts=Counts(acked=3), classes=(), classes_total=0)), COLOUR)
-
-    assert "\x1b[2m✕ dead 0\x1b[0m" in screen
-    assert "\x1b[31m" not in screen
-
-
-def test_the_speed_of_a_run_that_is_over_is_called_that_of_the_whole_run(running: RunStats, done: RunStats) -> None:
-    """A bare "237 documents/s" beside a run that does nothing."""
-    for stats in (done, replace(done, units=None)):
-        (line,) = [line for line in screen_of(run_view(stats)).split("\n") if line.startswith("speed")]
-        assert line.partition("dead")[0].rstrip().endswith("  whole run")
-    assert "whole run" not in screen_of(run_view(running))
-
-
 def test_kinds_of_failures_that_are_not_listed_are_found_by_the_line_that_lists_them(
     running: RunStats, done: RunStats, snapshot: Snapshot
 ) -> None:

@@ -21,17 +21,6 @@ def only_letter(desk: Any) -> Any:
     return letter
 
 
-def test_a_failed_message_comes_back_after_its_delay(desk: Any) -> None:
-    """The first retry waits one backoff, and others are served meanwhile."""
-    desk.put(2)
-    desk.settle(desk.lease(1), FAIL)
-    assert desk.shard.next_deadline() == desk.clock.monotonic() + 1.0
-    assert desk.ids(desk.lease(9)) == [1]
-    desk.clock.advance(1.0)
-
-    assert desk.ids(desk.lease(9)) == [0]
-
-
 def test_a_message_is_dead_after_its_last_retry(desk: Any) -> None:
     """Three retries are four deliveries that raised."""
     desk.put(ordinal=5)
@@ -119,16 +108,6 @@ def test_a_message_that_its_function_gives_back_is_never_dead_by_that(desk: Any)
     assert desk.fail_alone().failed[0].dead
 
 
-def test_what_is_returned_untouched_costs_nothing(desk: Any) -> None:
-    """A consumer that retires gives its prefetched messages back, in their places."""
-    desk.put(4)
-    for _ in range(10):
-        desk.settle(desk.lease(2), RETURN, RETURN)
-
-    assert desk.ids(desk.lease(4)) == [0, 1, 2, 3]
-    assert len(desk.shard.lanes[RUN].trouble) == 0
-
-
 def test_a_dead_consumers_messages_return_uncounted_as_suspects(desk: Any) -> None:
     """One of them killed it, and it is not known which: each is tried alone, none is blamed."""
     desk.put(3)
@@ -151,26 +130,6 @@ def test_a_consumer_holds_one_suspect_per_slot(desk: Any) -> None:
     assert leased == [[0], [1], [3, 4]]
     assert desk.shard.lease("c", 9, slots=2) is None
     assert desk.ids(desk.lease(9, "other")) == [2]
-
-
-def test_a_settled_suspect_makes_room_for_the_next(desk: Any) -> None:
-    """The limit is on what is held now."""
-    desk.put(2)
-    desk.lease(2)
-    desk.shard.release("c")
-    desk.ack(desk.lease(9))
-
-    assert desk.ids(desk.lease(9)) == [1]
-
-
-def test_a_suspect_that_is_returned_stays_one(desk: Any) -> None:
-    """It was not run, so it is not cleared."""
-    desk.put(2)
-    desk.lease(2)
-    desk.shard.release("c")
-    desk.settle(desk.lease(9), RETURN)
-
-    assert list(desk.shard.lanes[RUN].suspects) == [(0, 2)]
 
 
 def test_a_suspect_that_raises_is_cleared(desk: Any) -> None:
@@ -275,25 +234,6 @@ def test_losses_of_a_suspect_are_forgotten_with_its_outcome(desk: Any, end: str)
     assert not desk.shard.lanes[RUN].lost_suspects
 
 
-def test_only_a_suspect_is_isolated(desk: Any) -> None:
-    """A lease of several is run in turn: whatever its consumer reports, any of them may be the reason."""
-    desk.put(2)
-    lease = desk.lease(2)
-    desk.shard.isolate(lease.id)
-    desk.shard.release("c")
-
-    assert len(desk.shard.lanes[RUN].trouble) == 0
-
-
-def test_a_lease_of_many_is_not_alone_when_one_message_is_left(desk: Any) -> None:
-    """Its consumer may have died of anything it settled before."""
-    desk.put(2)
-    desk.settle(desk.lease(2), ACK)
-    desk.shard.release("c")
-
-    assert len(desk.shard.lanes[RUN].trouble) == 0
-
-
 @pytest.mark.parametrize("end", ["expiry", "death"])
 def test_an_early_acked_message_is_never_delivered_again(desk: Any, end: str) -> None:
     """At most once: its side effects may have happened."""
@@ -308,17 +248,6 @@ def test_an_early_acked_message_is_never_delivered_again(desk: Any, end: str) ->
     assert desk.shard.lease("d", 9) is None
     assert {letter.reason for letter in desk.shard.dead_letters(RUN)} == {"lost after early ack"}
     assert desk.ack(lease) == Settled(duplicates=2)
-
-
-@pytest.mark.parametrize("outcome", [FAIL, NACK, REJECT])
-def test_an_early_acked_message_is_not_retried(desk: Any, outcome: Outcome) -> None:
-    """At most once holds for exceptions too."""
-    desk.put()
-    lease = desk.lease()
-    desk.shard.begin(lease.id)
-    desk.settle(lease, outcome)
-
-    assert only_letter(desk).reason == "not retried after early ack"
 
 
 def test_an_early_acked_message_that_never_ran_goes_back(desk: Any) -> None:

@@ -202,34 +202,7 @@ def test_causes_stay_in_the_traceback() -> None:
     assert record.traceback.index("KeyError: 'a.pdf'") < record.traceback.index("direct cause")
 
 
-def test_members_of_a_group_stay_in_the_traceback() -> None:
-    """A group alone says only how many there were."""
-    assert "ValueError: a" in failure(raise_, ExceptionGroup("two", [ValueError("a")])).traceback
-
-
 # --- bytes ----------------------------------------------------------------------------------
-
-TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
-RECORDS = st.builds(
-    Failure,
-    **dict.fromkeys(("error", "message", "traceback", "at", "fingerprint", "code", "consumer", "worker"), TEXT),
-    key=st.none() | TEXT,
-    when=st.floats(allow_nan=False),
-    seconds=st.floats(allow_nan=False),
-)
-
-
-@given(RECORDS)
-def test_records_survive_their_bytes(record: Failure) -> None:
-    """File names may be no valid Unicode, and they are in messages and keys."""
-    assert Failure.from_bytes(memoryview(record.to_bytes())) == record
-
-
-def test_text_is_stored_as_itself() -> None:
-    """Escapes would triple the size of every message that is not English."""
-    record = replace(failure(raise_, ValueError("文書")), key="レポート.pdf")
-
-    assert "文書".encode() in record.to_bytes()
 
 
 def test_record_of_a_newer_version_is_read() -> None:
@@ -296,14 +269,6 @@ def test_fingerprint_ignores_how_deep_a_recursion_went() -> None:
     walk = cell("def walk(n):\n    if n:\n        walk(n - 1)\n    else:\n        {}[n]\n")["walk"]
 
     assert failure(walk, 3).fingerprint == failure(walk, 30).fingerprint
-
-
-def test_fingerprints_of_different_lines_differ_without_the_source() -> None:
-    """The source of a notebook's cell is not on the workers."""
-    both = cell("def f(x):\n    if x:\n        raise ValueError(x)\n    raise ValueError()\n", name="<gone>")["f"]
-    del linecache.cache["<gone>"]
-
-    assert failure(both, 1).fingerprint != failure(both, 0).fingerprint
 
 
 def test_fingerprints_of_different_causes_differ() -> None:
@@ -538,17 +503,6 @@ def test_retry_takes_only_the_dead() -> None:
     assert (classes.dead, classes.retrying, len(classes)) == (0, 1, 1)
 
 
-def test_settled_messages_leave_an_empty_table() -> None:
-    """After the fix no failure stands."""
-    classes = FailureClasses()
-    for ordinal in range(20):
-        classes.add(of_class(str(ordinal % 3)), dead=bool(ordinal % 2), ordinal=ordinal)
-
-    classes.settled_well(0, 20)
-
-    assert (len(classes), classes.top(), classes.other()) == (0, (), (0, 0, 0))
-
-
 def test_large_class_that_comes_late_is_shown() -> None:
     """Sixty-four oddities of the first minute must not hide what killed half the run."""
     classes = FailureClasses(described=4)
@@ -559,14 +513,6 @@ def test_large_class_that_comes_late_is_shown() -> None:
 
     assert (classes.top(1)[0].fingerprint, classes.top(1)[0].dead) == ("late", 50)
     assert (len(classes), classes.other(1)) == (11, (10, 10, 0))
-
-
-def test_samples_of_huge_messages_are_short() -> None:
-    """The snapshot carries eight of them every quarter of a second."""
-    classes = FailureClasses()
-    classes.add(replace(of_class("a"), message="x" * 2_000), dead=True, ordinal=0)
-
-    assert len(classes.top()[0].message) == 300
 
 
 STEPS = st.lists(

@@ -16,11 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.errors import BadOption
 from dqlab.failures.failure import Failure
 from dqlab.frame import Outcome
 from dqlab.rules.budget import SPENT, Budget
-from dqlab.rules.flow import Adaptive, Flow, FlowTerms, Level, Rate, RateLimit
+from dqlab.rules.flow import Adaptive, Flow, FlowTerms, Rate, RateLimit
 from dqlab.rules.states import State
 from tests.rules.conftest import RUN
 from tests.rules.test_halting import Halting
@@ -332,15 +331,6 @@ def test_an_answer_to_a_call_from_before_an_outage_does_not_end_it(desk: Any) ->
     assert leased(queue) == 0
 
 
-def test_a_long_run_that_is_never_refused_remembers_a_second_of_answers() -> None:
-    """It kept one entry for each settlement."""
-    level = Level(Adaptive())
-    for at in range(10_000):
-        level.answered(1, at / 10, took=0.1, busy=True)
-
-    assert len(level._answers) <= 11
-
-
 def test_calls_that_are_refused_together_wait_once(desk: Any) -> None:
     """Each of a hundred doubled the wait of those before it."""
     queue = desk(99)
@@ -410,13 +400,6 @@ def test_lanes_that_name_one_limit_share_it(desk: Any) -> None:
         began += leased(queue)
 
     assert 27 <= began <= 31
-
-
-@pytest.mark.parametrize("wrong", [{"min": 0}, {"start": 300}, {"max": 4}, {"min": 9, "start": 8}, {"max": 1.5}])
-def test_a_level_needs_numbers_in_order(wrong: dict[str, Any]) -> None:
-    """They are checked where they are written."""
-    with pytest.raises(BadOption, match=r"max|whole|min"):
-        Adaptive(**wrong)
 
 
 def test_a_flow_says_what_holds_it_back_and_what_it_has_changed(desk: Any) -> None:

@@ -50,24 +50,10 @@ def test_a_lease_ends_where_its_group_ends(desk: Any) -> None:
     assert leased(desk, "a#0", 8) == [8, 9]
 
 
-def test_small_groups_are_leased_together_whole(desk: Any) -> None:
-    groups(desk, 3, 3, 3, 3)
-
-    assert leased(desk, "a#0", 8) == [0, 1, 2, 3, 4, 5]
-
-
 def test_what_comes_after_the_last_known_end_is_leased_before_the_group_of_another(desk: Any) -> None:
     groups(desk, 10, 5)
 
     assert [leased(desk, slot)[0] for slot in ("a#0", "b#0", "c#0")] == [0, 10, 14]
-
-
-def test_a_consumer_without_a_group_of_its_own_helps_another(desk: Any) -> None:
-    """No process starves beside work."""
-    groups(desk, 10, 6, 4)
-    assert [leased(desk, slot)[0] for slot in ("a#0", "b#0", "c#0")] == [0, 10, 16]
-
-    assert leased(desk, "c#0") == [4, 5, 6, 7]
 
 
 def test_what_a_consumer_leaves_behind_is_leased_before_groups_that_come_later(desk: Any) -> None:
@@ -79,18 +65,6 @@ def test_what_a_consumer_leaves_behind_is_leased_before_groups_that_come_later(d
     desk.shard.release("a#0")
 
     assert leased(desk, "b#0") == [0, 1, 2, 3]
-
-
-def test_all_groups_are_leased_to_their_last_message(desk: Any) -> None:
-    groups(desk, 7, 10, 3, 12)
-    desk.put(4)
-    found: list[int] = []
-    slots = ["a#0", "b#0", "c#0", "b#1"]
-    while lease := desk.shard.lease(slots[len(found) % 4], 4):
-        found += desk.ids(lease)
-
-    assert sorted(found) == list(range(36))
-    desk.shard.invariants()
 
 
 # --- what a lease costs ---------------------------------------------------------------------

@@ -175,37 +175,6 @@ def test_each_result_of_a_batch_is_typed_and_a_failure_has_what_was_printed(queu
     assert "seen by all" in str(run.logs(letter.ordinal))
 
 
-def test_auto_takes_an_input_whose_length_is_unknown(queue: dq.QueuePool) -> None:
-    found = list(queue.map(sizes, iter(range(300)), batch="auto").results())
-    assert len(found) == 300
-    assert 1 < max(found) <= 300
-
-
-def test_a_queue_that_acknowledges_early_runs_batches_at_most_once(lab: dq.Lab, queue_name: str) -> None:
-    queue = lab.queue(queue_name, early_ack=True)
-    run = queue.map(seventy_seven, range(200), batch=32, retry=dq.Retry(0))
-    wait_for_end(run)
-    assert (run.counts["acked"], run.counts["dead"]) == (199, 1)
-    queue.close()
-
-
-def seventy_seven(documents: list[int]) -> list[int]:
-    if 77 in documents:
-        raise KeyError(77)
-    return documents
-
-
-def mended(documents: list[int]) -> list[int]:
-    return [-document for document in documents]
-
-
-def test_what_failed_runs_again_in_batches_when_the_cell_is_edited(queue: dq.QueuePool) -> None:
-    name = f"{queue.name}-again"
-    wait_for_end(queue.map(seventy_seven, range(100), batch=16, name=name, retry=dq.Retry(0)))
-    run = queue.map(mended, range(100), name=name, on_existing="retry-failed").wait(timeout=30)
-    assert list(run.results())[76:79] == [76, -77, 78]
-
-
 def same(documents: list[Any]) -> list[int]:
     assert len({getattr(each, "language", None) or each["language"] for each in documents}) == 1
     return [len(documents)] * len(documents)
@@ -228,12 +197,6 @@ def test_more_values_than_batches_that_are_filled_cost_no_wait(queue: dq.QueuePo
     texts = [{"language": str(n % 100)} for n in range(300)]
     run = queue.map(same, texts, batch=dq.Batch(50, key="language", max_wait="1m"))
     assert len(list(run.results(timeout=30))) == 300
-
-
-@pytest.mark.parametrize("key", ["", 3, ["a"]])
-def test_the_key_of_a_batch_is_a_name(key: Any) -> None:
-    with pytest.raises(BadOption, match="a column or an attribute"):
-        dq.Batch(8, key=key)
 
 
 def test_coroutines_take_batches_too(queue: dq.QueuePool, log: str) -> None:
@@ -379,18 +342,6 @@ class Exits(Interrupted):
         sys.exit("no licence")
 
 
-class Talks(Interrupted):
-    def __init__(self) -> None:
-        print("loading", "x" * 100_000)  # noqa: T201
-        sys.stderr.buffer.write(b"\xff\x1b[31m")
-        self.lock = threading.Lock()
-
-
-class ReturnsItself(Talks):
-    def __call__(self, documents: list[int]) -> Any:
-        return [self] * len(documents)
-
-
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize(("fn", "said"), [(Interrupted, "KeyboardInterrupt"), (Exits, "SystemExit: no licence")])
 def test_a_set_up_that_ends_its_process_pauses_the_run(queue: dq.QueuePool, fn: Any, said: str, executor: Any) -> None:
@@ -400,15 +351,6 @@ def test_a_set_up_that_ends_its_process_pauses_the_run(queue: dq.QueuePool, fn: 
     assert run.counts["dead"] == run.counts["acked"] == 0
     run.cancel()
     assert list(queue.map(len, ["a"], executor=executor).results(timeout=30)) == [1]  # the slot goes on
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_set_up_may_print_and_its_model_is_no_result(queue: dq.QueuePool, executor: Any) -> None:
-    assert list(queue.map(Talks, range(20), batch=8, executor=executor).results(timeout=30)) == list(range(20))
-    run = queue.map(ReturnsItself, range(20), batch=8, executor=executor, retry=0, stop_if=100)
-    wait_for_end(run)
-    assert {letter.error for letter in run.failures()} == {"ResultRefused"}
-    assert run.counts["dead"] == 20
 
 
 def test_a_set_up_that_fails_in_one_process_alone_is_told_and_goes_on(queue: dq.QueuePool, log: str) -> None:
@@ -479,12 +421,6 @@ def test_a_plan_that_cannot_work_is_refused_before_anything_is_submitted(
 ) -> None:
     with pytest.raises(BadOption, match=problem):
         lab.map(fn, [1, 2], **more)
-
-
-@pytest.mark.parametrize("wait", [-1, "2h", "soon"])
-def test_a_batch_waits_for_a_duration_up_to_an_hour(wait: Any) -> None:
-    with pytest.raises(BadOption, match="max_wait"):
-        dq.Batch(8, max_wait=wait)
 
 
 def test_two_runs_with_models_have_a_slot_by_turns_and_not_by_leases(queue: dq.QueuePool, tmp_path: Path) -> None:

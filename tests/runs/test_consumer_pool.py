@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -106,25 +105,6 @@ def test_object_is_made_once_for_each_consumer(client: Client, pool: QueuePool) 
     assert len({key for _, key, _ in values}) == len({name for name, _, _ in values})
 
 
-def test_a_general_consumer_that_only_makes_things_ready_is_made(pool: QueuePool, tmp_path: Path) -> None:
-    """Its `__init__` was never called, without a word: what it opens was missing in the functions."""
-    mark = tmp_path / "ready"
-
-    class Ready(GeneralConsumer):
-        def __init__(self) -> None:
-            mark.touch()
-
-    async def later(x: int) -> int:
-        return -x
-
-    pool.submit(mark.exists)
-    pool.submit(later, 1)
-    pool.put({"page": 1})
-    pool.flush()
-    assert sorted(joined(pool, Ready).results().values()) == [-1, True]
-    assert [letter.error for letter in pool.dead()] == ["MessageError"], "as any general consumer does"
-
-
 def test_a_general_consumer_that_makes_things_ready_runs_functions_in_processes(pool: QueuePool) -> None:
     class Ready(GeneralConsumer):
         def __init__(self) -> None:
@@ -152,16 +132,6 @@ def test_class_that_cannot_be_made_fails_messages_and_not_the_worker(client: Cli
 
     assert [letter.error for letter in pool.dead()] == ["OSError", "OSError"]
     assert set(client.run(os.getpid).values()) == workers
-
-
-def test_general_consumer_keeps_plain_values_as_dead_letters(pool: QueuePool) -> None:
-    """A value without a function is a mistake that must stay visible, and must not stop the calls behind it."""
-    pool.put({"page": 1})
-    call = pool.submit(len, "abc")
-    consumers = joined(pool)
-
-    assert consumers.results() == {call.ids[0]: 3}
-    assert [(d.error.rpartition(".")[2], d.argument) for d in pool.dead()] == [("MessageError", {"page": 1})]
 
 
 def test_dummy_consumer_acks_everything_and_runs_nothing(pool: QueuePool, tmp_path: Path) -> None:
@@ -197,11 +167,6 @@ def test_join_on_a_paused_queue_says_so_and_goes_on_after_resume(
     consumers.join()
 
     assert list(consumers.results().values()) == [3]
-
-
-def test_join_ends_at_once_when_there_is_nothing_to_do(client: Client, pool: QueuePool) -> None:
-    """An empty queue is done, with or without consumers."""
-    ConsumerPool(client, pool).join()
 
 
 def test_join_raises_when_results_have_no_room(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,21 +258,6 @@ def test_consumers_of_a_closed_queue_do_not_start(client: Client) -> None:
 
     with pytest.raises(QueueClosed):
         consumers.start()
-
-
-def test_pool_shows_its_shards(client: Client) -> None:
-    """The ancestor's words: a pool is a sequence of queues, and has a size for each."""
-    with closing(QueuePool(client, n_queues=3)) as pool:
-        pool.submit(len, "abc").ids  # noqa: B018 - confirmed
-
-        assert (len(pool), pool.get_len(), len(pool.get_queues())) == (3, 3, 3)
-        assert [shard.index for shard in pool] == [0, 1, 2]
-        assert pool[-1] == pool.get_queue(2)
-        assert pool.get_queue_size() == {0: 1, 1: 0, 2: 0}
-        assert (pool[0].qsize(), pool[1].empty()) == (1, True)
-        assert "shard 0: 1 message" in pool.print()
-        with pytest.raises(IndexError):
-            pool[3]
 
 
 def test_large_message_warns_at_the_line_that_put_it(pool: QueuePool) -> None:

@@ -59,13 +59,6 @@ def test_split_documents_come_back_whole_and_in_order(queue: dq.QueuePool, paper
     assert repr(whole).endswith("4 documents from 7 parts>")
 
 
-def test_parts_in_another_order_are_joined_in_the_order_of_pages(queue: dq.QueuePool, papers: dq.Documents) -> None:
-    """Longest first the last part of a document comes long after the others."""
-    run = queue.map(pages_of, papers.split(2).longest_first(), executor="thread")
-
-    assert dict(run.results(merge=joined).items()) == WHOLE
-
-
 def test_document_lacking_a_part_is_never_half_there(queue: dq.QueuePool, papers: dq.Documents) -> None:
     """Half a document that looks whole is worse than none."""
     run = queue.map(texts, papers.split(2), executor="thread", retry=dq.Retry(0))
@@ -151,12 +144,6 @@ def test_pages_of_two_documents_of_one_key_are_never_mixed(queue: dq.QueuePool, 
         assert list(run.results("skip", merge=joined)) == []
         with pytest.raises(PartsMissing, match=r"3 documents of this run are like that"):
             run.results(merge=joined)
-
-
-def test_two_documents_of_one_key_stay_two(queue: dq.QueuePool, papers: dq.Documents) -> None:
-    run = queue.map(pages_of, list(papers[:1].split(2)) * 2, executor="thread")
-
-    assert list(run.results(merge=joined)) == [WHOLE["a.pdf"]] * 2
 
 
 def test_merge_that_fails_names_the_document(queue: dq.QueuePool, papers: dq.Documents) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport.ref import Ref
-from dqlab.errors import CallTimeout, DqlabWarning, JoinStalled, PutTimeout, WaitTimeout
+from dqlab.errors import CallTimeout, DqlabWarning, PutTimeout, WaitTimeout
 from dqlab.runs import waiting
 from dqlab.runs.run_wait import RunWait
 from dqlab.testing import Gate
@@ -124,18 +124,6 @@ def test_a_wait_without_a_limit_warns_once_of_the_pause_of_the_run(queue: dq.Que
     assert "run.resume()" in said
 
 
-@pytest.mark.parametrize("wait", mostly_slow(["wait", "as_completed"], "wait"))
-def test_a_wait_without_a_limit_warns_once_of_the_pause_of_the_queue(
-    queue: dq.QueuePool, soon: None, wait: str
-) -> None:
-    queue.pause()
-    run = queue.map(same, range(99))
-
-    [said] = said_while(lambda: WAITS[wait](run), queue.resume)
-
-    assert f"lab.queue({queue.name!r}).resume()" in said
-
-
 def test_single_calls_of_a_paused_queue_name_the_pause(queue: dq.QueuePool, soon: None) -> None:
     queue.pause()
     put = queue.batch_submit([(same, 1)])
@@ -145,21 +133,6 @@ def test_single_calls_of_a_paused_queue_name_the_pause(queue: dq.QueuePool, soon
     [said] = said_while(put.results, queue.resume, waiting.__file__)
 
     assert f"lab.queue({queue.name!r}).resume()" in said
-
-
-def test_joining_consumers_of_a_paused_queue_names_the_line_that_ends_the_pause(
-    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dqlab.runs.waiting.STALLED_AFTER", 0.3)
-    queue.pause()
-    queue.submit(same, 1)
-    consumers = dq.ConsumerPool(lab.client, queue)
-    consumers.start()
-
-    with pytest.raises(JoinStalled, match=re.escape(f"lab.queue({queue.name!r}).resume()")):
-        consumers.join()
-
-    consumers.cancel()
 
 
 @pytest.fixture
@@ -195,43 +168,6 @@ def test_a_wait_without_a_limit_warns_once_that_no_worker_answers(
     [said] = said_while(lambda: WAITS[wait](run), answer)
 
     assert f"run {run.name!r} makes no progress" in said
-    assert f"No worker process answers for queue {queue.name!r}" in said
-
-
-def test_calls_without_a_limit_warn_once_that_no_worker_answers(
-    queue: dq.QueuePool, silence: threading.Event, soon: None
-) -> None:
-    queue.pause()
-    calls = queue.batch_submit([(same, 1), (same, 2)])
-    queue.flush()
-
-    def answer() -> None:
-        silence.clear()
-        queue.resume()
-
-    silence.set()
-    said, *_ = said_while(lambda: calls.results() == [1, 2], answer)  # then the place: a thread of the client
-
-    assert f"No worker process answers for queue {queue.name!r}" in said
-
-
-def test_joining_consumers_warns_once_that_no_worker_answers(
-    lab: dq.Lab, queue: dq.QueuePool, silence: threading.Event, soon: None
-) -> None:
-    """As every wait without a limit: the shard may be made again, and there is nothing to mend in the cell."""
-    queue.pause()
-    queue.submit(same, 1)
-    queue.flush()
-    consumers = dq.ConsumerPool(lab.client, queue)
-    consumers.start()
-
-    def answer() -> None:
-        silence.clear()
-        queue.resume()
-
-    silence.set()
-    [said] = said_while(consumers.join, answer)
-
     assert f"No worker process answers for queue {queue.name!r}" in said
 
 

@@ -22,7 +22,6 @@ from dqlab.errors import (
     DqlabWarning,
     PutError,
     PutFailed,
-    RunCancelled,
     RunExists,
     RunNotFound,
     SubmissionIncomplete,
@@ -56,15 +55,6 @@ def odd_fails(x: int) -> int:
 @pytest.fixture
 def name(queue_name: str) -> str:
     return f"run-{queue_name}"
-
-
-def test_unnamed_run_gets_a_new_name_each_time(queue: dq.QueuePool) -> None:
-    """Trying something out twice makes two runs, named after the function."""
-    first, second = queue.map(same, range(3)), queue.map(same, range(3))
-
-    assert first.name != second.name
-    assert all(run.name.startswith("same-") for run in (first, second))
-    assert list(first.results(timeout=20)) == list(second.results(timeout=20))
 
 
 def test_two_clients_that_map_under_one_name_at_the_same_moment_share_one_run(
@@ -128,14 +118,6 @@ def test_run_of_a_new_name_waits_for_no_report(lab: dq.Lab, queue: dq.QueuePool,
         lab.queue(theirs.name).close(force=True)
 
 
-def test_lambda_gets_a_name_that_can_be_one(queue: dq.QueuePool) -> None:
-    """`<lambda>` is not a name for a run."""
-    run = queue.map(lambda x: x, range(3))
-
-    assert run.name.startswith("lambda-")
-    assert list(run.results(timeout=20)) == [0, 1, 2]
-
-
 def test_same_name_code_and_documents_is_the_same_run(queue: dq.QueuePool, name: str, tmp_path: Path) -> None:
     """The second "Run All" computes nothing."""
     tally = Tally(tmp_path)
@@ -151,20 +133,6 @@ def test_same_name_code_and_documents_is_the_same_run(queue: dq.QueuePool, name:
     assert list(again.results(timeout=20)) == values
     assert again.id == first.id
     assert len(tally) == 20
-
-
-def test_same_code_defined_again_attaches(queue: dq.QueuePool, name: str) -> None:
-    """A cell that is run again defines a new function object with the same code."""
-
-    def define() -> object:
-        def work(x: int) -> int:
-            return x + 1
-
-        return work
-
-    first = queue.map(define(), range(5), name=name).wait(timeout=20)  # type: ignore[arg-type]
-
-    assert queue.map(define(), range(5), name=name).id == first.id  # type: ignore[arg-type]
 
 
 def test_other_code_under_the_same_name_is_refused_with_both_ways_out(queue: dq.QueuePool, name: str) -> None:
@@ -219,33 +187,6 @@ def test_changed_document_of_the_same_key_is_another_document(queue: dq.QueuePoo
 
     with pytest.raises(RunExists):
         queue.map(key, [dq.Document("a.txt", "v2", str(tmp_path / "a.txt"))], name=name).wait(timeout=20)
-
-
-def test_document_without_a_version_at_another_place_is_another_document(
-    queue: dq.QueuePool, name: str, tmp_path: Path
-) -> None:
-    """Made by hand, as `Document("x", "", path)`; the answer was that of the file in the first folder."""
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "x.txt").write_text(folder)
-    first, second = (dq.Document("x", "", str(tmp_path / folder / "x.txt")) for folder in ("a", "b"))
-    assert list(queue.map(text_of, [first], name=name).results(timeout=20)) == ["a"]
-
-    with pytest.raises(RunExists, match="other documents"):
-        queue.map(text_of, [second], name=name).results(timeout=20)
-    assert list(queue.map(text_of, [first], name=name).results(timeout=20)) == ["a"]
-
-
-def text_of(document: dq.Document) -> str:
-    return document.text()
-
-
-def test_a_builtin_function_is_other_code_without_a_word_on_scripts(queue: dq.QueuePool, name: str) -> None:
-    """It has no source anywhere: the hint about scripts from a pipe led nowhere."""
-    queue.map(same, ["a"], name=name).wait(timeout=20)
-
-    with pytest.raises(RunExists, match=r"exists with other code \(same; changed: code of same\)\. It was"):
-        queue.map(len, ["a"], name=name)
 
 
 def test_new_starts_over(queue: dq.QueuePool, name: str) -> None:
@@ -434,21 +375,6 @@ def cut_off(n: int) -> Iterator[int]:
     raise OSError("the share is gone")
 
 
-def test_cut_off_run_attaches_as_incomplete(queue: dq.QueuePool, name: str) -> None:
-    """Half an input must never look like all of it, not to another notebook either."""
-    run = queue.map(same, cut_off(3), name=name)
-    with pytest.raises(SubmissionIncomplete):
-        run.wait(timeout=20)
-
-    object.__setattr__(run, "submitter", None)  # as in a process that did not submit it
-    with pytest.raises(SubmissionIncomplete, match=r"position 3.*the share is gone"):
-        run.wait(timeout=20)
-    with pytest.raises(SubmissionIncomplete):
-        list(run.as_completed(timeout=20))
-    assert list(run.results(errors="skip", timeout=20)) == [0, 1, 2]
-    assert run.state == "incomplete"
-
-
 def test_mapping_again_completes_a_cut_off_run(queue: dq.QueuePool, name: str, tmp_path: Path) -> None:
     """The share is back: what was done stays done, the rest is done now."""
     tally = Tally(tmp_path)
@@ -469,29 +395,6 @@ def test_mapping_again_completes_a_cut_off_run(queue: dq.QueuePool, name: str, t
     assert len(tally) == 4000
     assert run.stats().total == 4000
     assert run.state == "done"
-
-
-def test_cut_off_run_stays_so_when_its_input_breaks_again(queue: dq.QueuePool, name: str) -> None:
-    """However often: nothing is done twice and nothing is forgotten."""
-    for n in (0, 5, 3, 5, 9):
-        with pytest.raises(SubmissionIncomplete):
-            queue.map(same, cut_off(n), name=name).wait(timeout=20)
-
-    run = queue.map(same, range(12), name=name)
-
-    assert list(run.results(timeout=20)) == list(range(12))
-    assert run.counts["acked"] == 12
-
-
-def test_cut_off_run_is_not_completed_with_other_documents(queue: dq.QueuePool, name: str) -> None:
-    """What comes behind must follow what was there."""
-    with pytest.raises(SubmissionIncomplete):
-        queue.map(same, cut_off(5), name=name).wait(timeout=20)
-
-    with pytest.raises(RunExists, match="other documents"):
-        queue.map(same, range(100, 120), name=name).wait(timeout=20)
-
-    assert list(queue.map(same, range(7), name=name).results(timeout=20)) == list(range(7))
 
 
 def draining(pool: dq.QueuePool, shards: list[int], at: int, n: int) -> Iterator[int]:
@@ -532,37 +435,6 @@ def test_mapping_again_completes_a_run_whose_puts_were_refused(
     assert all(value == -x for x, value in results.items())
     assert len(tally) == 25_000
     assert run.state == "done"
-    pool.close()
-
-
-def test_mapping_again_attaches_to_a_run_that_was_completed(lab: dq.Lab, name: str) -> None:
-    """What was put in two parts is one input, and is compared as one."""
-    pool = lab.queue(f"q-{name}", n_queues=2)
-    first = pool.map(same, draining(pool, [0], 5000, 40_000), name=name)
-    with pytest.raises(PutError):
-        first.wait(timeout=30)
-    pool.resume()
-    pool.map(same, range(40_000), name=name).wait(timeout=60)
-
-    again = pool.map(same, range(40_000), name=name)
-    assert len(again.results(timeout=30)) == 40_000
-    with pytest.raises(RunExists, match="documents"):
-        pool.map(same, range(1, 40_001), name=name).wait(timeout=30)
-    pool.close()
-
-
-def test_run_whose_puts_were_refused_is_not_completed_with_other_documents(lab: dq.Lab, name: str) -> None:
-    """Neither with fewer nor with changed ones; with the same ones it still is."""
-    pool = lab.queue(f"q-{name}", n_queues=2)
-    with pytest.raises(PutError):
-        pool.map(same, draining(pool, [1], 5000, 40_000), name=name).wait(timeout=30)
-    pool.resume()
-
-    for other in (range(100), range(1, 40_001)):
-        with pytest.raises(RunExists, match="documents"):
-            pool.map(same, other, name=name).wait(timeout=30)
-
-    assert len(pool.map(same, range(40_000), name=name).results(timeout=60)) == 40_000
     pool.close()
 
 
@@ -703,19 +575,6 @@ async def _gone() -> tuple[bool, bool]:
     return True, False
 
 
-def test_unnamed_runs_of_two_clients_have_different_names(lab: dq.Lab, queue: dq.QueuePool) -> None:
-    """Both are rows of the same dashboard."""
-    with Client(lab.client.scheduler.address, set_as_default=False) as client:
-        there = dq.QueuePool(client, name=f"{queue.name}-too", served=True)
-        runs = [pool.map(same, range(3)) for _ in range(3) for pool in (queue, there)]
-        for run in runs:
-            run.wait(timeout=20)
-        there.close()
-
-    assert len({run.name for run in runs}) == 6
-    assert all(run.name.startswith("same-") for run in runs)
-
-
 def test_unnamed_run_does_not_take_the_name_of_a_named_one(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Whether the cluster has heard of that one yet or not."""
 
@@ -726,30 +585,6 @@ def test_unnamed_run_does_not_take_the_name_of_a_named_one(lab: dq.Lab, queue: d
 
     assert queue.map(fresh, range(2)).wait(timeout=20).name == "fresh-3"
     assert [len(run.results(timeout=20)) for run in named] == [2, 2]
-
-
-def test_cancelled_run_attaches_as_cancelled(queue: dq.QueuePool, name: str) -> None:
-    """Mapping again does not undo a decision; `on_existing="new"` does."""
-    queue.pause()
-    queue.map(same, range(5), name=name).cancel()
-    queue.resume()
-
-    with pytest.raises((RunCancelled, RunExists)):
-        queue.map(same, range(5), name=name).results(timeout=20)
-
-    again = queue.map(same, range(5), name=name, on_existing="new")
-    assert list(again.results(timeout=20)) == list(range(5))
-
-
-def test_run_of_another_client_is_found_in_its_queue(lab: dq.Lab, queue: dq.QueuePool) -> None:
-    """Another notebook, another process, or a shell: names are those of the cluster."""
-    queue.map(abs, range(5), name=f"run-{queue.name}").wait(timeout=30)
-    while lab.stats().run(f"run-{queue.name}") is None:
-        lab.wait_for_change(lab.seen.seq)
-
-    with dq.connect(lab.client.scheduler.address) as other:  # type: ignore[union-attr]
-        assert list(other.attach(f"run-{queue.name}").results()) == [0, 1, 2, 3, 4]
-        assert [pool.name for pool in other.queues] == [queue.name]
 
 
 def test_a_queue_that_does_not_answer_is_named_as_the_place_where_a_run_may_be(

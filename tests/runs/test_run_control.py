@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +92,6 @@ def test_resume_goes_on_and_loses_nothing(queue: dq.QueuePool, gate: Gate) -> No
 
     assert list(run.results(timeout=20)) == list(range(200))
     assert len(gate.arrived) == 200
-
-
-def test_paused_queue_takes_puts_and_runs_nothing(queue: dq.QueuePool) -> None:
-    """Filling up while the disk is being swapped."""
-    queue.pause()
-    run = queue.map(same, range(10))
-    until(lambda: run.counts["ready"] == 10)
-
-    queue.resume()
-
-    assert list(run.results(timeout=20)) == list(range(10))
 
 
 def test_a_retry_while_the_run_goes_on_says_that_the_rest_keeps_its_code(queue: dq.QueuePool, gate: Gate) -> None:
@@ -205,34 +194,6 @@ def test_running_message_can_ask_whether_it_was_cancelled(queue: dq.QueuePool, t
     assert dq.cancelled() is False
 
 
-def test_results_from_before_a_cancel_stay_readable(queue: dq.QueuePool, tmp_path: Path) -> None:
-    """An hour of results is not thrown away with the hour that is left."""
-    gate = Gate(tmp_path)
-
-    def held_from_fifty(x: int) -> int:
-        if x >= 50:
-            gate.wait()
-        return x
-
-    run = queue.map(held_from_fifty, range(100))
-    until(lambda: run.counts["acked"] == 50)
-
-    run.cancel()
-    gate.open()
-
-    with pytest.raises(RunCancelled):
-        run.results(timeout=10)
-    assert list(run.results(errors="skip")) == list(range(50))
-
-
-def test_cancel_of_a_finished_run_changes_nothing(queue: dq.QueuePool) -> None:
-    """Cells are run twice."""
-    run = queue.map(same, range(5)).wait(timeout=20)
-
-    assert run.cancel() == 0
-    assert list(run.results()) == list(range(5))
-
-
 def test_cancel_stops_the_input_too(queue: dq.QueuePool) -> None:
     """An endless generator must not go on feeding a run nobody wants."""
 
@@ -278,25 +239,6 @@ def let_go(blocked: BlockedInput, run: dq.Run) -> None:
     assert run.submitter is not None
     run.submitter._thread.join(30)
     assert not run.submitter._thread.is_alive()
-
-
-def test_the_input_of_a_cancelled_run_is_not_waited_for(queue: dq.QueuePool, blocked: BlockedInput) -> None:
-    """It may be a socket, or a listing of millions; who waits has what there is, and is told that it is not all."""
-    run = queue.map(same, blocked)
-    assert list(islice(run.as_completed(timeout=30), 1)) == [(0, 1)]
-    began = time.monotonic()
-    assert run.cancel() == 0
-    assert time.monotonic() - began < 2  # half a second; a machine may be busy
-
-    run.wait(timeout=10)
-    came = run.as_completed(timeout=10)
-    assert next(came) == (0, 1)
-    with pytest.raises(RunCancelled, match="1 finished"):
-        next(came)
-    with pytest.raises(RunCancelled, match="1 finished"):
-        run.results(timeout=10)
-    assert run.record()["total"] == 1
-    let_go(blocked, run)
 
 
 def test_what_a_cancelled_input_gives_later_is_not_sent(
@@ -394,20 +336,6 @@ def test_a_run_that_another_client_cancels_while_its_input_is_read_is_named_thou
         run.wait(timeout=30)
     go_on.set()
     with pytest.raises(RunCancelled, match="nothing behind the first 10 was submitted"):
-        run.results(timeout=30)
-
-
-def test_a_run_that_another_client_cancels_is_named(lab: dq.Lab, queue: dq.QueuePool) -> None:
-    """Who mapped it learns which run it was, by the name that they gave it, and what of it was done."""
-    run = queue.map(same, count(), name=queue.name)
-    next(run.as_completed(timeout=30))
-    run.handle.link.sync(cancel(run.handle, run.id))
-    with pytest.warns(DqlabWarning, match=f"run {queue.name!r} was cancelled: "):
-        run.wait(timeout=30)
-    acked = run.counts["acked"]
-    with pytest.raises(
-        RunCancelled, match=f"run {queue.name!r} was cancelled: .* The results of the {acked:,} finished"
-    ):
         run.results(timeout=30)
 
 
@@ -521,18 +449,6 @@ def test_a_drop_that_fails_ends_a_wait_as_a_cancellation(
     assert run.counts["cancelled"] > 90
 
 
-def test_drop_in_the_middle_cancels(queue: dq.QueuePool, gate: Gate) -> None:
-    """A run thrown away half way leaves nothing behind, and the queue works on."""
-    run = queue.map(Held(gate), range(100))
-    gate.until_arrived(1)
-
-    run.drop()
-    gate.open()
-
-    assert left(queue) == 0
-    assert list(queue.map(same, range(3)).results(timeout=20)) == [0, 1, 2]
-
-
 def test_purge_throws_away_dead_letters(queue: dq.QueuePool) -> None:
     """They count as cancelled afterwards: every document is accounted for."""
     run = queue.map(fails, range(4), retry=dq.Retry(0)).wait(timeout=20)
@@ -594,18 +510,6 @@ def test_closed_queue_says_so(lab: dq.Lab, queue_name: str) -> None:
             call()
 
 
-def test_queue_reopened_by_name_is_empty(lab: dq.Lab, queue_name: str) -> None:
-    """`close` frees what the queue held."""
-    lab.queue(queue_name).map(same, range(3)).wait(timeout=20)
-    lab.queue(queue_name).close()
-
-    pool = lab.queue(queue_name)
-
-    assert sum(pool.counts().values()) == 0
-    assert list(pool.map(same, range(3)).results(timeout=20)) == [0, 1, 2]
-    pool.close()
-
-
 def test_a_queue_that_another_client_closed_and_opened_again_takes_puts_once_it_is_asked_for(
     lab: dq.Lab, queue_name: str
 ) -> None:
@@ -620,16 +524,3 @@ def test_a_queue_that_another_client_closed_and_opened_again_takes_puts_once_it_
 
         assert lab.queue(queue_name).submit(abs, -1).results(timeout=20) == [1]
         lab.queue(queue_name).close(force=True)
-
-
-def test_a_printed_run_says_what_it_is_doing(queue: dq.QueuePool) -> None:
-    """`<Run 'outline' on queue 'default'>` is no answer to print(run)."""
-    run = queue.map(len, ["a", 1], name="outline", retry=dq.Retry(0))
-    with pytest.warns(dq.errors.DqlabWarning):
-        run.wait(timeout=30)
-
-    said = f"Run 'outline' on queue {queue.name!r} is done: 2 of 2 documents settled, 1 dead."
-    assert str(run) == f"{said} run.failures() lists what failed."
-    assert repr(run) == f"<Run 'outline' on queue {queue.name!r}>"
-    run.drop()
-    assert "outline" in str(run)

@@ -7,17 +7,13 @@ import os
 import pickle
 import re
 import sys
-import threading
 import time
 import types
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 from distributed import Client
 
@@ -26,7 +22,6 @@ from dqlab.cluster.transport import queue_calls
 from dqlab.errors import BadOption, DqlabWarning, RunError, RunFailed
 from dqlab.live.tables import failures_table
 from dqlab.rules.ids import shard_of
-from dqlab.runs.run_book import _iterable
 from dqlab.testing import Tally
 from tests.kit.cells import of_a_cell
 from tests.kit.waiting import until
@@ -48,10 +43,6 @@ class Flaky:
         if self.tally.seen().count(str(x)) <= self.failures:
             raise OSError(f"disk {x} is busy")
         return x
-
-
-def breaks_at_length(x: int) -> None:
-    raise ValueError("x" * 200)
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -107,18 +98,6 @@ def title(document: dq.Document) -> str:
 
 
 ONCE = dq.Retry(0)
-
-
-def test_function_that_fails_twice_is_retried_until_it_works(queue: dq.QueuePool, tmp_path: Path) -> None:
-    """A busy disk is no reason to lose a document."""
-    flaky = Flaky(tmp_path, failures=2)
-
-    run = queue.map(flaky, range(5), retry=dq.Retry(3, backoff="10ms"))
-
-    assert list(run.results(timeout=20)) == list(range(5))
-    assert len(flaky.tally) == 15
-    assert run.counts["dead"] == 0
-    assert run.stats().retrying == 0
 
 
 def test_document_whose_retries_are_used_up_is_a_dead_letter(queue: dq.QueuePool, tmp_path: Path) -> None:
@@ -200,17 +179,6 @@ def test_waiting_for_a_run_with_failures_warns_at_the_line_that_waits(queue: dq.
     assert [each.filename for each in caught] == [__file__]
 
 
-def test_waiting_for_a_run_without_failures_warns_of_nothing(queue: dq.QueuePool) -> None:
-    """Nor where all that failed was retried."""
-    run = queue.map(parse, range(10), retry=ONCE)
-    run.wait(timeout=20)
-    run.retry(fn=str)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        run.wait(timeout=20)
-
-
 def test_function_that_was_sent_is_there_with_its_helpers(queue: dq.QueuePool) -> None:
     """A new kernel has neither, and a failure is looked into there."""
     names = cell("limit = 3\ndef helper(x):\n    return x + limit\ndef f(x):\n    return helper(x) // 0\n")
@@ -238,16 +206,6 @@ def fetches(x: Any) -> Any:
     return fetched(x)
 
 
-@of_a_cell
-async def fetches_later(x: Any) -> Any:
-    return fetched(x)
-
-
-@of_a_cell
-def fetches_several(x: Any) -> Any:
-    return [fetched(x), fetched(x)]
-
-
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_coroutine_that_nothing_awaited_names_the_way_out(
     queue: dq.QueuePool, executor: Literal["thread", "process"], capfd: pytest.CaptureFixture[str]
@@ -259,16 +217,6 @@ def test_coroutine_that_nothing_awaited_names_the_way_out(
     assert "called fetched()" in one.message
     assert "`async def`, and write `return await fetched(...)`" in one.message
     assert "never awaited" not in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(("function", "said"), [(fetches_later, "await fetched(...)"), (fetches_several, "gather(")])
-def test_coroutines_in_a_list_or_of_a_coroutine_function_name_it_too(
-    queue: dq.QueuePool, function: Callable[[Any], Any], said: str
-) -> None:
-    letter = queue.map(function, [1]).wait(timeout=60).failures()[0]
-
-    assert letter.error == "ResultRefused"
-    assert said in letter.message
 
 
 def the_method(doc: Any) -> Any:
@@ -290,25 +238,6 @@ def test_method_that_was_not_called_is_not_a_result(
 
     assert (one.error, one.deliveries) == ("ResultRefused", 1)
     assert "Write text(), with the parentheses" in one.message
-
-
-def test_error_that_ends_in_a_period_reads_as_one_sentence(queue: dq.QueuePool) -> None:
-    """Names and periods of the first failure stand where one reads them."""
-    run = queue.map(needs_text, [3]).wait(timeout=20)
-    unsendable = queue.map(lambda x: threading.Lock(), [1]).wait(timeout=20)
-
-    with pytest.raises(RunFailed, match=r"the first with Reject at document 0: rejected: no text in it\. See"):
-        run.results()
-    with pytest.raises(RunFailed, match=r"ResultRefused at document 0: .*plain data instead\. See run"):
-        unsendable.results()
-
-
-def test_errors_of_dqlab_go_by_the_name_one_writes(queue: dq.QueuePool) -> None:
-    """What the tables show is what a filter compares with."""
-    run = queue.map(needs_text, [3]).wait(timeout=20)
-
-    assert [kind.error for kind in run.stats().classes] == ["Reject"]
-    assert run.retry(where="error == 'Reject'") == 1
 
 
 def test_retry_of_what_no_failure_matches_warns_and_names_what_there_is(queue: dq.QueuePool) -> None:
@@ -403,30 +332,6 @@ def test_retry_with_code_that_fails_too_keeps_both_versions(queue: dq.QueuePool)
     assert letters[7].deliveries == 1
 
 
-def test_a_version_that_did_nothing_is_credited_with_nothing(queue: dq.QueuePool) -> None:
-    """All of it is dead with v1, so that v2 is the only function that has acked anything."""
-    run = queue.map(parse, [3, 13, 23], retry=ONCE).wait(timeout=20)
-    assert run.stats().code.did == ()
-
-    run.retry(parse_better)
-    run.wait(timeout=20)
-
-    assert run.stats().code.did == (0, 3)
-    mine = (run.queue, run.name)  # other tests of the shared lab have runs of this name
-    assert next(each for each in run.snapshot().runs if (each.queue, each.name) == mine).code.did == (0, 3)
-
-
-def test_retry_with_the_same_code_adds_no_version(queue: dq.QueuePool) -> None:
-    """Running the cell again unchanged is no new version."""
-    run = queue.map(parse, range(10), retry=ONCE).wait(timeout=20)
-
-    assert run.retry(parse) == 2
-    run.wait(timeout=20)
-
-    assert len(run.versions) == 1
-    assert run.counts["dead"] == 2
-
-
 def test_code_that_mends_documents_of_another_shard_is_a_version_of_the_run_all_the_same(
     lab: dq.Lab, queue_name: str
 ) -> None:
@@ -507,21 +412,6 @@ def test_retry_without_a_function_beside_a_retry_with_one_leaves_the_new_version
     assert list(run.results(timeout=20)) == [-x if x % 10 in (3, 7) else x for x in range(20)]
 
 
-def test_new_code_without_anything_to_mend_is_no_version(queue: dq.QueuePool) -> None:
-    run = queue.map(parse_better, range(3)).wait(timeout=20)
-
-    assert run.retry(parse) == 0
-    assert [version.name for version in run.versions] == ["parse_better"]
-
-
-def test_retry_of_a_run_without_failures_does_nothing(queue: dq.QueuePool) -> None:
-    """`Run All` retries what there is, which may be nothing."""
-    run = queue.map(parse_better, range(3)).wait(timeout=20)
-
-    assert run.retry() == 0
-    assert run.done
-
-
 def test_wrong_expression_is_refused_before_anything_is_sent(queue: dq.QueuePool) -> None:
     """A slip in `where` must not retry everything."""
     run = queue.map(parse, range(10), retry=ONCE).wait(timeout=20)
@@ -544,17 +434,6 @@ def test_failures_are_a_sequence_and_a_table(queue: dq.QueuePool) -> None:
     assert list(frame.index)[:2] == [3, 7]
     assert sorted(set(frame["error"])) == ["KeyError", "ValueError"]
     assert "20 dead documents" in repr(failures)
-
-
-def test_row_of_a_failure_that_is_cut_ends_with_an_ellipsis(queue: dq.QueuePool) -> None:
-    """It ended in the middle of a word, "(n" in place of "(not retried)"."""
-    run = queue.map(breaks_at_length, [0], retry=dq.Retry(0)).wait(timeout=20)
-
-    (row,) = repr(run.failures()).splitlines()[1:]
-
-    assert row.startswith("  0: ValueError: xxx")
-    assert len(row) <= 110
-    assert row.endswith("x…")
 
 
 def test_failures_alike_are_one_class(queue: dq.QueuePool) -> None:
@@ -582,18 +461,6 @@ def test_failures_list_all_their_classes(queue: dq.QueuePool) -> None:
     assert "more: run.failures()" not in text
     assert text.count("%dq show") == 8
     assert {entry.versions for entry in failures.classes} == {("fails v1",)}
-
-
-def test_failures_that_are_newer_than_statistics_are_of_the_classes_there_are(queue: dq.QueuePool) -> None:
-    """While a run went on, a dead document of a class that was listed was "1 more, of other classes"."""
-    run = queue.map(parse, range(100), retry=ONCE).wait(timeout=20)
-    until(lambda: sum(entry.dead for entry in run.stats().classes) == 20)
-    failures = run.failures()
-    first, second = failures.classes
-    failures._classes = lambda: [replace(first, dead=first.dead - 3), second]
-
-    assert [entry.dead for entry in failures.classes] == [10, 10]
-    assert "more" not in table_text(failures_table(failures))
 
 
 def test_interrupt_while_failures_are_fetched_says_that_they_are_where_they_were(
@@ -669,27 +536,6 @@ def test_documents_whose_function_cannot_be_opened_keep_their_keys(queue: dq.Que
     assert [(letter.key, letter.error) for letter in run.failures()] == [(f"{n}.txt", "ImportError") for n in range(3)]
 
 
-def consumers_of(pool: dq.QueuePool, n: int) -> list[str]:
-    """Wait until a queue has so many consumers."""
-    for _ in range(100):
-        workers = [consumer.worker for consumer in pool.snapshot(timeout=20).consumers]
-        if len(workers) == n:
-            return workers
-        time.sleep(0.1)
-    raise AssertionError(workers)
-
-
-def test_auto_after_a_number_is_one_consumer_on_each_worker_again(queue: dq.QueuePool) -> None:
-    """Who tried more consumers must be able to go back."""
-    run = queue.map(parse_better, range(10)).wait(timeout=30)
-    run.scale(6)
-    assert len(consumers_of(queue, 6)) == 6
-    run.scale("auto")
-
-    assert len(set(consumers_of(queue, 2))) == 2
-    assert list(queue.map(parse_better, range(10)).results(timeout=30)) == [-n for n in range(10)]
-
-
 @of_a_cell
 class Busy:
     """A service that answers each document's first two requests with "later"."""
@@ -753,18 +599,6 @@ def test_a_document_that_is_put_off_by_nothing_does_not_come_back_in_a_hot_loop(
 
     times = [float(each) for each in tally.seen()]
     assert min(later - sooner for sooner, later in pairwise(times)) >= 0.09
-
-
-def test_later_shows_itself_as_it_is_written() -> None:
-    """It stands in logs and in the notebook of a user who tries it out."""
-    assert repr(dq.Later("30s")) == "Later(30.0)"
-
-
-def test_array_without_dimensions_is_refused_as_other_documents_that_cannot_be_iterated() -> None:
-    """It counts as iterable, and failed as a TypeError in the middle of its submission."""
-    with pytest.raises(BadOption, match="cannot be iterated"):
-        _iterable(np.array(3))
-    assert list(_iterable(np.array([3]))) == [3]
 
 
 def test_a_retry_with_what_is_not_a_function_sends_nothing_again(queue: dq.QueuePool, queue_name: str) -> None:

@@ -75,20 +75,6 @@ def test_function_longer_than_its_lease_runs_once(impatient: dq.QueuePool, tally
     assert sorted(tally.seen()) == ["0", "1"]
 
 
-def test_function_that_computes_without_a_break_runs_once(impatient: dq.QueuePool, tally: Tally) -> None:
-    """A thread that never lets go by itself still leaves the loop enough of the GIL to renew."""
-
-    def busy(x: int) -> int:
-        tally.add(x)
-        end, n = time.perf_counter() + 2.5, 0
-        while time.perf_counter() < end:
-            n += 1
-        return x
-
-    assert list(impatient.map(busy, [0]).results(timeout=20)) == [0]
-    assert tally.seen() == ["0"]
-
-
 def test_map_waits_for_room_and_loses_nothing(narrow: dq.QueuePool) -> None:
     """A hundred thousand documents pass through a queue with room for a hundred, in order and complete."""
     run = narrow.map(same, range(10_000))
@@ -208,31 +194,6 @@ def test_few_documents_behind_a_slow_one_are_moved_too(queue: dq.QueuePool, tmp_
     run.wait(timeout=20)
 
 
-def test_short_run_beside_a_long_one_finishes_early(queue: dq.QueuePool) -> None:
-    """Runs share by time: a small trial need not wait for last night's batch."""
-
-    def work(x: int) -> int:
-        time.sleep(0.002)
-        return x
-
-    long = queue.map(work, range(2000))
-    while long.counts["acked"] < 20:
-        time.sleep(0.005)
-
-    short = queue.map(work, range(50))
-
-    assert list(short.results(timeout=20)) == list(range(50))
-    assert long.counts["acked"] < 1000
-    long.cancel()
-
-
-def test_many_runs_at_once_all_come_home(queue: dq.QueuePool) -> None:
-    """Twenty lanes, one set of consumers."""
-    runs = [queue.map(lambda x, n=n: x * n, range(50)) for n in range(20)]
-
-    assert [list(run.results(timeout=30)) for run in runs] == [[x * n for x in range(50)] for n in range(20)]
-
-
 def test_results_come_back_equal_from_the_log_of_a_transient_queue(lab: dq.Lab, queue_name: str) -> None:
     pool = lab.queue(queue_name)
     run = pool.map(kilobyte, range(3000))
@@ -335,14 +296,6 @@ def test_run_that_has_ended_is_ended_in_the_labs_statistics(lab: dq.Lab, queue: 
         [seen] = [each for each in lab.stats().runs if each.name == run.name]
         assert (seen.state.value, seen.counts.acked) == ("done", 20 + n)
         run.drop()
-
-
-def test_run_that_has_just_begun_is_in_the_labs_statistics(lab: dq.Lab, queue: dq.QueuePool) -> None:
-    """`%dq status` in the cell below a submission had no run, until the shard's next report."""
-    for n in range(5):
-        run = queue.map(same, range(50 + n))
-        source = (lab, queue)[n % 2]
-        assert run.name in {each.name for each in source.snapshot().runs}
 
 
 def test_what_was_done_is_in_the_statistics_of_the_next_line(lab: dq.Lab, queue: dq.QueuePool) -> None:

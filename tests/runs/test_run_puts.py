@@ -81,23 +81,6 @@ def test_ids_ascend_in_the_order_of_the_puts(unserved: dq.QueuePool) -> None:
     assert len(ids) == 2550
 
 
-def test_ten_thousand_puts_come_back(queue: dq.QueuePool) -> None:
-    """Single submits in a loop are gathered into frames by themselves."""
-    puts = [queue.submit(add, n, b=1) for n in range(10_000)]
-    queue.flush()
-
-    assert [put.results(timeout=30)[0] for put in puts[::997]] == [n + 1 for n in range(10_000)[::997]]
-    while queue.counts()["acked"] < 10_000:
-        time.sleep(0.005)
-
-
-def test_empty_batch_is_confirmed_at_once(queue: dq.QueuePool) -> None:
-    """A loop over nothing is no error."""
-    put = queue.batch_submit([])
-
-    assert (put.ids, put.results(), len(put)) == ([], [], 0)
-
-
 def test_failed_call_raises_with_its_error(queue: dq.QueuePool) -> None:
     """The result of a call that failed is its failure."""
     queue_with_one = queue.batch_submit([(divide, 1, 1), (divide, 1, 0)])

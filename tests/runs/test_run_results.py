@@ -72,13 +72,6 @@ def test_results_are_a_sequence_in_document_order(queue: dq.QueuePool) -> None:
         _ = results[2500]
 
 
-def test_reading_twice_gives_the_same(queue: dq.QueuePool) -> None:
-    """Reading frees nothing, so a cell can be run again."""
-    run = queue.map(square, range(20))
-
-    assert list(run.results()) == list(run.results())
-
-
 def test_run_over_nothing_is_done_with_no_results(queue: dq.QueuePool) -> None:
     """An empty folder is no error."""
     with pytest.warns(DqlabWarning, match="no documents"):
@@ -93,13 +86,6 @@ def test_keys_are_positions_where_the_input_has_none(queue: dq.QueuePool) -> Non
 
     assert list(results.keys()) == [0, 1, 2]
     assert list(results.items()) == [(0, 49), (1, 64), (2, 81)]
-
-
-def test_keys_are_the_documents_keys(queue: dq.QueuePool, documents: list[dq.Document]) -> None:
-    """A table of results must say which file each row is about."""
-    results = queue.map(key_of, documents).results()
-
-    assert list(results.items()) == [("c.txt", "C.TXT"), ("a.txt", "A.TXT"), ("b/ä.txt", "B/Ä.TXT")]
 
 
 def test_table_has_the_documents_as_index(queue: dq.QueuePool, documents: list[dq.Document]) -> None:

@@ -14,7 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.datasets.joining import joined
 from dqlab.documents import Labelled, sealed_label
 from dqlab.errors import BadOption
 from dqlab.runs.reading.dataframes import FrameRows, frame_of, index_of
@@ -160,22 +159,6 @@ def test_a_table_rounds_no_whole_number(rows: list[dict[Any, Any]]) -> None:
     assert int(frame.iat[0, 0]) == int(first)
     assert frame.dtypes.iloc[0] == "object"
     assert pd.isna(frame.iat[1, 0]) or frame.iat[1, 0] == 0.5
-
-
-def test_a_column_of_values_rounds_no_whole_number() -> None:
-    frame = frame_of_pairs(enumerate([LARGE, 0.5]), 2, None)
-    assert frame["value"].tolist() == [LARGE, 0.5]
-    assert frame_of_pairs(enumerate([1, 0.5]), 2, None)["value"].dtype == "float64"
-    assert frame_of([{"n": 2**53}, {"n": 0.5}], index_of([0, 1]))["n"].dtype == "float64"
-
-
-def test_rows_without_a_result_round_no_whole_number_beside_them() -> None:
-    """Where a column has gaps, pandas makes its numbers such with a point."""
-    results = pd.DataFrame({"n": [LARGE], "m": [1], "unsigned": [2**63 + 1]}, index=["a"])
-    beside = joined(pd.DataFrame(index=["a", "b"]), results, "key", "numbers")
-    assert beside["n"].tolist()[0] == LARGE
-    assert beside["unsigned"].tolist()[0] == 2**63 + 1
-    assert beside["m"].dtype == "float64"
 
 
 @of_a_cell

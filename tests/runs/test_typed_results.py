@@ -201,13 +201,6 @@ def test_a_lambda_says_what_it_returns_by_a_keyword(queue: dq.QueuePool) -> None
         queue.map(text, range(2), returns=str)
 
 
-def test_another_annotation_changes_nothing() -> None:
-    hash, blob, version = sealed_function(text)
-
-    assert unpack(blob)[0] == {"code": version.short}
-    assert "returns" not in code_record(version, hash)
-
-
 def test_new_code_keeps_the_class_unless_it_names_its_own() -> None:
     hash, blob, version = sealed_function(ask)
     newest = Code(hash, blob, code_record(version, hash, planned=True))

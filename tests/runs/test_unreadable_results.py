@@ -50,16 +50,6 @@ def read(document: dq.Document) -> object:
     return Closed() if document.key == "b.txt" else document.key
 
 
-def row(x: int) -> object:
-    return Closed() if x == 1 else {"n": x}
-
-
-def one_bad_one_dead(x: int) -> object:
-    if x == 1:
-        raise dq.Reject("no text")
-    return mostly(x)
-
-
 def test_other_values_of_its_page_come(queue: dq.QueuePool) -> None:
     """One odd class in a million documents costs its own result and no other."""
     results = queue.map(mostly, range(50)).results()
@@ -71,16 +61,6 @@ def test_other_values_of_its_page_come(queue: dq.QueuePool) -> None:
     for read in (lambda: results[3], lambda: results[2:5], lambda: list(results), lambda: results.to_frame()):
         with pytest.raises(ResultUnreadable, match=r"document 3 cannot be unpickled .* ValueError: invalid literal"):
             read()
-
-
-def test_iteration_gives_what_stands_before_it(queue: dq.QueuePool) -> None:
-    """A loop has seen all that it could when it ends."""
-    seen: list[object] = []
-
-    with pytest.raises(ResultUnreadable):
-        seen.extend(queue.map(mostly, range(50)).results())
-
-    assert seen == [0, 1, 2]
 
 
 def test_error_has_the_key_the_reason_and_the_bytes(queue: dq.QueuePool) -> None:
@@ -117,15 +97,6 @@ def test_table_has_the_reason_in_its_row(queue: dq.QueuePool) -> None:
     assert isinstance(frame["value"][3], ResultUnreadable)
 
 
-def test_table_of_dicts_has_a_column_of_errors(queue: dq.QueuePool) -> None:
-    """As where documents are dead."""
-    frame = queue.map(row, range(3)).results(errors="return").to_frame()
-
-    assert list(frame["n"][[0, 2]]) == [0, 2]
-    assert "document 1 cannot be unpickled" in frame["error"][1]
-    assert frame["error"][0] is None
-
-
 def test_stream_gives_all_others_before_it_raises(queue: dq.QueuePool) -> None:
     """A loop over results as they come gets everything that there is."""
     seen: list[object] = []
@@ -146,18 +117,6 @@ def test_single_calls_return_it_in_its_place(queue: dq.QueuePool) -> None:
     assert (some, last) == ([0, 1, 2], 4)
     assert isinstance(error, ResultUnreadable)
     assert error.key == put.ids[3]
-
-
-def test_single_calls_return_dead_letters_in_their_place(queue: dq.QueuePool) -> None:
-    """The same word does the same for calls and for runs."""
-    put = queue.batch_submit([(one_bad_one_dead, i) for i in range(5)])
-
-    values = put.results(timeout=30, errors="return")
-
-    assert [values[0], values[2], values[4]] == [0, 2, 4]
-    assert isinstance(values[1], DeadLetter)
-    assert (values[1].id, values[1].message) == (put.ids[1], "rejected: no text")
-    assert isinstance(values[3], ResultUnreadable)
 
 
 def test_consumer_pool_returns_it_in_its_place(client: Client) -> None:

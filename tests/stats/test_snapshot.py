@@ -61,13 +61,6 @@ def test_counts_of_shards_add_up_by_state(shards: list[Counts]) -> None:
     assert total.all == sum(shard.all for shard in shards)
 
 
-def test_share_is_unknown_until_the_total_is() -> None:
-    """A bar that jumps back when more documents are found misleads; it stays open instead."""
-    run = RunStats("r", "q", RunState.SUBMITTING, Counts(ready=5, acked=5))
-
-    assert run.share is None
-
-
 def test_share_reaches_one_only_when_nothing_is_left() -> None:
     """ "100 %" while the last document runs is the classic lie of progress bars."""
     nearly = RunStats("r", "q", RunState.RUNNING, Counts(leased=1, acked=10**9), total=10**9 + 1)
@@ -84,11 +77,6 @@ def test_share_is_the_one_of_the_sidebar(run: dict[str, Any], share: float | Non
     (read,) = Snapshot.from_dict({"at": 0, "seq": 0, "runs": [{"name": "r", "queue": "q", **run}]}).runs
 
     assert read.share == (None if share is None else pytest.approx(share))
-
-
-def test_share_of_an_empty_run_is_one() -> None:
-    """No documents are done at once."""
-    assert RunStats("r", "q", RunState.DONE, Counts(), total=0).share == 1
 
 
 def test_progress_counts_pages_where_they_are_known() -> None:
@@ -127,16 +115,6 @@ def test_time_between_an_end_and_a_retry_does_not_count() -> None:
     assert run.mean_rate == 10.0
 
 
-def test_run_that_was_cancelled_before_anything_ran_has_no_speed() -> None:
-    """What was given up was not done."""
-    counts, units = Counts(cancelled=100), Counts(cancelled=900)
-    run = RunStats("r", "q", RunState.CANCELLED, counts, started=10.0, ended=20.0, units=units)
-    half = RunStats("r", "q", RunState.CANCELLED, Counts(acked=50, cancelled=50), started=10.0, ended=20.0)
-
-    assert (run.mean_rate, run.mean_units_rate) == (None, None)
-    assert half.mean_rate == 5.0
-
-
 def test_meter_takes_a_total_that_was_not_fed_for_one_that_stood_still() -> None:
     """A run that is retried hours after its end has the speed of the last minute, not of those hours."""
     meter = Meter(window=60)
@@ -146,15 +124,6 @@ def test_meter_takes_a_total_that_was_not_fed_for_one_that_stood_still() -> None
 
     assert meter.rate(7206.0) == pytest.approx(1.0)
     assert meter.growth(7206.0) == pytest.approx(60.0)
-
-
-def test_meter_needs_time_to_know_a_rate() -> None:
-    """Nothing and zero are different figures."""
-    meter = Meter()
-
-    assert meter.rate(0.0) is None
-    meter.feed(0.0, 0)
-    assert meter.rate(0.0) is None
 
 
 def test_meter_gives_the_rate_of_the_last_minute() -> None:
@@ -283,12 +252,6 @@ def test_what_a_run_settles_while_input_comes_is_unknown() -> None:
     history = History(t0=0, step=5.0, units_left=(9.0, 8.0, 6.0, 9.0, 4.0), in_rate=(0, 0, 0, 2.0, 0))
 
     assert history.pulse() == (5.0, (0.2, 0.4, None, 1.0))
-
-
-def test_idle_is_what_busy_leaves_and_unknown_where_busy_is() -> None:
-    """Views take one from one another as little as they add."""
-    assert Snapshot(at=0.0, seq=0, busy_share=0.75).idle_share == 0.25
-    assert Snapshot(at=0.0, seq=0).idle_share is None
 
 
 def test_idle_of_all_consumers_agrees_with_the_idle_of_each() -> None:

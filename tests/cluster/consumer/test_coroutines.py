@@ -273,27 +273,6 @@ def test_coroutine_may_wait_for_one_of_a_later_lease() -> None:
     assert asyncio.run(scenario()) == list(range(9))
 
 
-def test_two_waiting_coroutines_leave_the_other_places_free() -> None:
-    """Chunks that have begun all their messages are not in hand, or two of them would keep all others away."""
-
-    async def scenario() -> list[int]:
-        gate = Latch()
-
-        async def work(x: int) -> None:
-            if x < 3:
-                await gate.wait()
-
-        async with bench(work, concurrency=4, batch=1) as here:
-            await here.put(list(range(40)))
-            await here.until(State.ACKED, 37)
-            before = here.counts()
-            gate.open()
-            await here.until(State.ACKED, 40)
-            return before
-
-    assert asyncio.run(scenario())[State.LEASED] == 3
-
-
 def test_one_slow_coroutine_costs_no_throughput() -> None:
     """400 calls of 10 ms, ten at a time, take 0.4 s also while one of the first takes as long as all."""
 

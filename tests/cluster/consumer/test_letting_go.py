@@ -131,37 +131,6 @@ def test_coroutine_that_was_cancelled_ends_with_a_cancelled_error(endless: Endle
     assert asyncio.run(scenario()) == []
 
 
-def test_function_that_ends_in_time_after_its_cancellation_keeps_its_thread(endless: Endless) -> None:
-    """`dq.cancelled()` is asked now and then; nothing is replaced for that."""
-
-    async def scenario() -> bool:
-        async with bench(endless.spins) as here:
-            thread = here.slot._thread
-            await hang(here, endless)
-            endless.released.set()
-            await here.put([1])
-            await here.until(State.ACKED, 1)
-            return here.slot._thread is thread and not here.slot.abandoned
-
-    assert asyncio.run(scenario())
-
-
-def test_what_was_leased_behind_it_goes_back_uncounted(endless: Endless) -> None:
-    """Neighbours in the same lease, and coroutines that were under way in the same thread: they are not at fault."""
-
-    async def scenario(how: str) -> tuple[list[Any], int]:
-        endless.begun.clear()
-        async with bench(getattr(endless, how), concurrency=2) as here:
-            await here.put([0, 1, 2, 3])
-            await until(endless.begun.is_set)
-            await cancel(here, 0, 1)
-            await here.until(State.ACKED, 3)
-            return await here.values(), len(here.actor.shard.lanes[NO_ID].trouble)
-
-    for how in ("spins", "holds_its_loop"):
-        assert asyncio.run(scenario(how)) == ([1, 2, 3], 0)
-
-
 # --- on a cluster ---------------------------------------------------------------------------
 
 
@@ -384,20 +353,6 @@ def test_document_of_any_key_is_given_up_by_its_key_and_by_the_name_shown(
     assert run.give_up(name) == [as_name(key)]
     assert run.wait(timeout=20).counts["dead"] == 1
     assert [letter.key for letter in run.failures()] == [key]
-    gate.open()
-
-
-@pytest.mark.parametrize("name", [3, "3", "#3"])
-def test_a_document_without_a_key_is_given_up_by_its_position(
-    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any, name: Any
-) -> None:
-    """`give_up(3)` found no document 3, though `%dq show 3` does."""
-    gate = Gate(tmp_path)
-    run = queue.map(_stuck(gate, "thread"), range(5))
-    gate.until_arrived(1)
-    _held_by(impatient_lab, "#3")
-    assert run.give_up(name) == ["#3"]
-    assert run.wait(timeout=20).counts["dead"] == 1
     gate.open()
 
 

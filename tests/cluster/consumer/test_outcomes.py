@@ -183,14 +183,6 @@ def test_results_that_waited_for_their_settlement_have_a_time_each() -> None:
     assert late.at == pytest.approx(wall - 0.125, abs=0.1)
 
 
-def test_single_calls_have_nothing_of_how_they_were_made() -> None:
-    """They are in no table, and a small one would be half as large again."""
-    chunk = chunk_of(1)
-    chunk.done.append((0, Outcome.ACK, b"", None))
-
-    assert Settlement.decode(chunk.collect() or b"").made is None
-
-
 def test_large_results_are_let_go_of_when_they_have_arrived() -> None:
     """60 results of 8 MB in one lease need not stay in their consumer until its last message has ended."""
     chunk = chunk_of(3)

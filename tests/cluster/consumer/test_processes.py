@@ -147,17 +147,6 @@ def test_run_keeps_its_process_when_it_is_opened_again_and_retried(
     again.close()
 
 
-def test_pages_count_as_in_threads(queue: dq.QueuePool) -> None:
-    documents = [dq.Document(f"{at}.pdf", "", "/nowhere", n_pages=at) for at in range(1, 11)]
-
-    run = queue.map(lambda document: document.n_pages, documents, executor="process")
-
-    assert dict(run.results().items()) == {f"{at}.pdf": at for at in range(1, 11)}
-    units = run.stats(timeout=5).units
-    assert units is not None
-    assert units.acked == 55
-
-
 def test_cancel_kills_what_runs(queue: dq.QueuePool, client: Client, tmp_path: Path) -> None:
     """No slot waits for a document that is not wanted; its result counts nowhere."""
     gate = Gate(tmp_path)
@@ -185,24 +174,6 @@ def test_closed_queue_leaves_no_process(lab: dq.Lab, client: Client, queue_name:
     pool.close()
 
     until(lambda: children(client) <= before)  # it is killed by then, and there until its worker has read that
-
-
-def test_consumer_of_ones_own_stays_in_its_thread(client: Client, queue_name: str) -> None:
-    """Its object lives in the worker, and with it all that it remembers."""
-    pool = dq.QueuePool(client, name=queue_name)
-    consumers = dq.ConsumerPool(client, pool, Remembering, n_consumers=1)
-    consumers.start()
-
-    run = pool.map(abs, range(3), executor="process", consumers=None)
-
-    assert set(run.results(timeout=30)) <= set(client.run(os.getpid).values())
-    consumers.cancel()
-    pool.close()
-
-
-class Remembering(dq.ConsumerBaseClass):
-    def process_item(self, item: Any) -> int:
-        return os.getpid()
 
 
 def test_killed_worker_leaves_no_process(tmp_path: Path) -> None:

@@ -15,10 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 
-import dqlab as dq
 from dqlab.cluster.consumer.process.slot_process import FRUITLESS, SlotProcess
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin
@@ -129,17 +127,6 @@ def test_exceptions_are_told_as_from_a_thread(slot: SlotProcess) -> None:
     assert "dqlab/cluster" not in records[0].traceback
     assert records[0].at.startswith("fail:")
     assert (records[0].code, records[0].worker) == ("c0de", "worker")
-
-
-def test_prints_do_not_get_between_the_outcomes(slot: SlotProcess) -> None:
-    """Ten megabytes, by all ways there are; and standard input is empty."""
-
-    def loud(at: int) -> str:
-        sys.stdout.write("x" * 5_000_000)
-        os.write(1, b"y" * 5_000_000)
-        return sys.stdin.read()
-
-    assert results(run(slot, loud, range(2))) == {0: "", 1: ""}
 
 
 def test_one_process_serves_chunks_of_several_functions(slot: SlotProcess) -> None:
@@ -275,21 +262,6 @@ def test_document_that_crashes_is_named_by_its_key(slot: SlotProcess) -> None:
 
     assert [key for index, _, _, key in sorted(chunk.done)] == [document.key for document in documents]
     assert failures(chunk)[5].key == "né/5.pdf"
-
-
-def test_row_whose_key_is_a_number_can_crash_too(slot: SlotProcess) -> None:
-    """Keys of tables are whole numbers, and what is noted is text."""
-    rows = list(dq.Documents.from_frame(pd.DataFrame({"id": [7, 8], "n": [1, 2]}), key="id"))
-
-    def parse(row: Document) -> int:
-        if row["n"] == 2:
-            os._exit(1)
-        return int(row["n"])
-
-    chunk = run(slot, parse, rows)
-
-    assert results(chunk) == {0: 1}
-    assert failures(chunk)[1].key == "8"
 
 
 def test_page_that_crashes_is_named(slot: SlotProcess, tmp_path: Path) -> None:

@@ -109,29 +109,6 @@ def test_queue_that_holds_messages_stays(in_town: Callable[..., Any], state: int
     assert in_town(scenario) == (["q"] if state == 3 else [])
 
 
-def test_queue_with_results_stays(in_town: Callable[..., Any]) -> None:
-    """They are what somebody will come back for on Monday."""
-
-    async def scenario(town: Town) -> list[str]:
-        town.queue("q")
-        town.report("q", [0, 0, 0, 9, 0, 0, 0], stored=100)
-        return await town.after(5 * CLOSE_AFTER)
-
-    assert in_town(scenario) == []
-
-
-def test_messages_that_came_and_went_start_the_hour_again(in_town: Callable[..., Any]) -> None:
-    """Also when they did between two looks."""
-
-    async def scenario(town: Town) -> Any:
-        town.queue("q")
-        await town.after(CLOSE_AFTER - MINUTE)
-        town.report("q", [0, 0, 0, 5, 0, 0, 0])
-        return await town.after(CLOSE_AFTER), await town.after(MINUTE)
-
-    assert in_town(scenario) == ([], ["q"])
-
-
 def test_client_that_came_and_went_starts_the_hour_again(in_town: Callable[..., Any]) -> None:
     """However shortly it was there."""
 
@@ -156,20 +133,6 @@ def test_client_that_reconnects_has_its_queues_open_again(in_town: Callable[...,
         return await town.after(5 * CLOSE_AFTER)
 
     assert in_town(scenario) == []
-
-
-def test_client_that_comes_and_goes_between_two_looks_starts_the_hour_again(in_town: Callable[..., Any]) -> None:
-    """It may have come for what it left there, and may come once more."""
-
-    async def scenario(town: Town) -> tuple[list[str], list[str]]:
-        town.queue("q", "ana")
-        town.attachments.client_left("ana")
-        await town.after(CLOSE_AFTER)
-        town.registry.add_client(town.registry.state.scheduler, "ana")
-        town.attachments.client_left("ana")
-        return await town.after(CLOSE_AFTER), await town.after(MINUTE)
-
-    assert in_town(scenario) == ([], ["q"])
 
 
 def test_queue_that_has_not_reported_stays(in_town: Callable[..., Any]) -> None:

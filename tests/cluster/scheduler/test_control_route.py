@@ -257,27 +257,6 @@ def test_queue_is_paused_and_resumed(route: Route, queue: dq.QueuePool) -> None:
     assert shown(route.act("resume", queue), queue).state != "paused"
 
 
-def test_run_is_paused_and_resumed(route: Route, paused: dq.QueuePool) -> None:
-    """Other runs of its queue go on."""
-    run, other = failing(paused), paused.map(mended, range(5))
-    route.act("pause", paused, run=run.name)
-    route.act("resume", paused)
-    other.wait(timeout=20)
-    assert run.counts["acked"] + run.counts["dead"] == 0
-
-    route.act("resume", paused, run=run.name)
-    run.wait(timeout=20)
-
-
-def test_queue_is_drained(route: Route, queue: dq.QueuePool) -> None:
-    """Puts are refused from then on, until it is resumed."""
-    route.act("drain", queue)
-    with pytest.raises(dq.errors.PutError):
-        queue.submit(mended, 1).results(timeout=20)
-    route.act("resume", queue)
-    assert list(queue.submit(mended, 1).results(timeout=20)) == [1]
-
-
 def test_queue_is_scaled(route: Route, queue: dq.QueuePool) -> None:
     """A queue without consumers of its own has nothing to scale, and says so."""
     failing(queue).wait(timeout=20)
@@ -332,11 +311,6 @@ def test_dead_messages_are_purged(route: Route, queue: dq.QueuePool) -> None:
     said = route.act("purge", queue)
     assert (said["count"], run.counts["dead"], run.counts["cancelled"]) == (20, 0, 20)
     assert shown(said, queue).counts.dead == 0
-
-
-def test_transient_queue_is_compacted_too(route: Route, queue: dq.QueuePool) -> None:
-    """Its log takes room in the temporary directory."""
-    assert "is compacted: " in route.act("compact", queue)["text"]
 
 
 def test_compaction_is_awaited(route: Route, lab: dq.Lab, queue_name: str, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.cluster.scheduler.consumer_sets import missing
 from dqlab.errors import BadOption
 from dqlab.testing import Gate, Tally
 from tests.kit.waiting import is_alive, until_in
@@ -230,21 +229,6 @@ def test_consumer_of_a_pool_is_replaced_when_its_worker_dies(lab: dq.Lab) -> Non
     assert len(consumers) == len(list(consumers)) == 3
     consumers.cancel()
     pool.close()
-
-
-@pytest.mark.parametrize(
-    ("n", "here", "made"),
-    [
-        (None, [], ["a", "b"]),
-        (None, ["a"], ["b"]),
-        (3, [], ["a", "b", "a"]),
-        (3, ["b", "b"], ["a"]),
-        (2, ["a", "a", "b"], []),
-        (2, ["gone"], ["a"]),
-    ],
-)
-def test_consumers_are_made_where_there_are_fewest(n: int | None, here: list[str], made: list[str]) -> None:
-    assert missing(n, ["a", "b"], here) == made
 
 
 @pytest.mark.slow

@@ -47,10 +47,6 @@ def test_no_more_workers_than_messages() -> None:
     assert need(Backlog(3, 36_000.0)) == 3 + 1
 
 
-def test_no_more_workers_than_a_queue_may_have_consumers() -> None:
-    assert need(Backlog(1000, 600.0, consumers=4)) == 4 + 1
-
-
 def test_backlog_is_what_is_ready_or_leased_times_what_a_message_took(clock: FakeClock) -> None:
     collector, effort = Collector(clock=clock), Effort()
     effort.add(5.0, 0.0, 10)

@@ -93,18 +93,6 @@ def test_nothing_is_recalled_for_a_slot_that_cannot_run_it(on_floor: Callable[..
     assert on_floor(scenario) == {}
 
 
-def test_most_loaded_consumer_is_asked(on_floor: Callable[..., Any]) -> None:
-    """By the time its work takes."""
-
-    def scenario(floor: Floor) -> Any:
-        floor.hold("little", 3)
-        floor.hold("much", 30)
-        floor.park("idle")
-        return list(floor.asked())
-
-    assert on_floor(scenario) == ["much"]
-
-
 def test_no_slot_is_asked_for_a_consumer_that_has_work_in_hand(on_floor: Callable[..., Any]) -> None:
     """Wanting more ahead is no need; messages would travel back and forth."""
 
@@ -168,22 +156,6 @@ def test_small_work_is_asked_for_once_it_stands_still(on_floor: Callable[..., An
 
     assert (at_once, again) == ({}, LOOK_AGAIN_S)
     assert later == {"busy": [{"op": "give_back", "lease": lease, "n": 4}]}
-
-
-def test_small_work_that_moves_on_is_left_alone(on_floor: Callable[..., Any]) -> None:
-    """As long as something is settled, the rest will be done before it could have moved."""
-
-    def scenario(floor: Floor) -> Any:
-        lease = floor.hold("busy", 9)
-        floor.park("idle")
-        orders = []
-        for at in range(6):
-            orders.append(floor.asked())
-            floor.clock.advance(STILL_S * 0.9)
-            floor.settle("busy", [at], lease)
-        return orders
-
-    assert on_floor(scenario, cost=0.0001) == [{}] * 6
 
 
 def test_early_acked_lease_is_not_asked_for(on_floor: Callable[..., Any]) -> None:

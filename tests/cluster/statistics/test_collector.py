@@ -166,17 +166,6 @@ def test_redeliveries_are_those_of_the_last_ten_minutes(hall: Hall) -> None:
     assert hall.see("a").unacked.redelivered_10m == 0
 
 
-def test_rates_are_known_a_moment_after_the_first_report(hall: Hall) -> None:
-    hall.shard("a", lane_report("r", counts=counts(100)))
-    hall.after(0.5)
-    hall.shard("a", lane_report("r", counts=counts(50, acked=50)))
-
-    queue = hall.see("a").queues[0]
-
-    assert queue.out_rate == pytest.approx(100)
-    assert queue.in_rate == 0
-
-
 def test_history_says_what_happened_and_when(hall: Hall) -> None:
     for second in range(0, 600, 5):
         hall.shard("a", lane_report("r", counts=counts(600 - second, acked=second)))
@@ -209,22 +198,6 @@ def test_failures_are_counted_by_minute_and_class(hall: Hall) -> None:
     hall.shard("a", lane_report("r", classes=[failure_class("k", failed=8)]))
 
     assert hall.collector.history(600, "a").classes["k"][-3:] == (3, 0, 5)
-
-
-def test_more_than_32_consumers_are_drawn_by_worker(hall: Hall) -> None:
-    for number in range(40):
-        hall.consumer("a", number, units=0)
-    hall.after(10)
-    for number in range(40):
-        hall.consumer("a", number, units=50)
-    hall.shard("a")
-    hall.after(5)
-
-    one, everywhere = hall.collector.history(60, "a"), hall.collector.history(60)
-
-    assert set(one.consumers) == set(everywhere.consumers) == {f"w-{host}" for host in range(20)}
-    assert sum(rate or 0 for rate in one.consumers["w-3"]) == pytest.approx(100, abs=1)
-    assert sum(rate or 0 for rate in everywhere.consumers["w-3"]) == pytest.approx(100, abs=1)
 
 
 # --- the end of a run -----------------------------------------------------------------------
@@ -335,16 +308,6 @@ def test_a_run_that_has_nothing_left_but_a_document_that_needs_the_user_is_stuck
     assert snapshot.consumers[0].stuck is (more["held"] > 60) is ("held" in kinds(snapshot))
 
 
-@pytest.mark.parametrize(
-    "more",
-    [{"held": 5.0}, {"held": 74.0, "ready": 4}, {"held": 74.0, "seconds": 30.0}],
-    ids=["briefly", "others", "long"],
-)
-def test_a_run_keeps_its_end_while_what_is_held_may_be_as_others_are(hall: Hall, more: dict[str, Any]) -> None:
-    """Else the end would come and go with each document that takes a little longer."""
-    assert nearly_done(hall, **more).runs[0].eta is not None
-
-
 def test_the_estimate_contains_a_document_that_is_held_for_long_while_others_wait(hall: Hall) -> None:
     """ "Done in 4 s" stood beside a document that had been held for six minutes."""
     run = nearly_done(hall, held=360.0, ready=4).runs[0]
@@ -430,28 +393,6 @@ def test_a_consumer_is_slow_by_the_speeds_that_are_shown(hall: Hall) -> None:
     assert not any(each.slow for each in snapshot.consumers)
 
 
-def test_a_stuck_consumer_is_not_slow_as_well(hall: Hall) -> None:
-    """It took two lines of what needs the user, and hid another."""
-    hall.shard("a", lane_report("r", counts=counts(500, leased=9)))
-    at_work(hall, 40)
-    at_work(hall, 70, held=True)
-
-    snapshot = hall.see("a")
-
-    assert [need.kind for need in snapshot.attention if need.subject == "c1"] == ["held"]
-    assert snapshot.consumer_troubles == "1 stuck"
-
-
-def test_a_document_held_for_long_is_one_of_its_run_alone(hall: Hall) -> None:
-    """What needed somebody of a new run was the stuck document of the one before it, which had been cancelled."""
-    hall.shard("a", *(lane_report(name, counts=counts(ready=5, leased=1)) for name in ("first", "second")))
-    hall.consumer("a", 5, leased=1, oldest=["acme/ledger.pdf", 100.0, lane_report("first").run])
-
-    assert [(need.kind, need.run) for need in hall.see("a", "first").attention] == [("held", "first")]
-    assert hall.see("a", "second").attention == ()
-    assert hall.see("a").consumers[0].run == "first"
-
-
 def test_a_document_held_for_long_is_named(hall: Hall) -> None:
     hall.shard("a", lane_report("r", counts=counts(leased=1)))
     hall.consumer("a", 5, leased=1, oldest=["acme/ledger.pdf", 5.0])
@@ -487,22 +428,6 @@ def test_a_document_that_was_taken_from_its_consumer_is_not_held_any_more(hall: 
     hall.after(70)
     hall.consumer("a", 5, leased=3, oldest=["stuck.pdf", 65.0])  # and then the consumer gets it a second time
     assert held(hall.see("a")) == ["stuck.pdf"] * 3
-
-
-def test_what_a_consumer_holds_beside_a_document_that_was_taken_is_held(hall: Hall) -> None:
-    hall.shard("a", lane_report("r", counts=counts(leased=2)), oldest=[("consumer/a/5#0", 90.0, 50.0, 1, 3, 1)])
-    hall.consumer("a", 5, leased=2, oldest=["other.pdf", 90.0])
-    hall.collector.took("consumer/a/5", "stuck.pdf", 70.0)
-
-    assert held(hall.see("a")) == ["other.pdf"] * 3
-
-
-def test_a_document_of_a_cancelled_run_is_not_held_any_more(hall: Hall) -> None:
-    """While documents of another run were in hand, it needed the user until its function ended."""
-    hall.shard("a", lane_report("first", counts=[0, 0, 0, 5, 0, 4, 0]), lane_report("second", counts=counts(leased=1)))
-    hall.consumer("a", 5, leased=1, oldest=["ledger.pdf", 100.0, lane_report("first").run])
-
-    assert held(hall.see("a")) == []
 
 
 def test_a_held_document_has_one_age_everywhere(hall: Hall) -> None:
@@ -595,20 +520,6 @@ def test_a_snapshot_of_100_queues_and_200_consumers_stays_under_40_kB(hall: Hall
     assert snapshot.queues_total == len(snapshot.queues) == 100
     assert snapshot.consumers_total == 200
     assert snapshot.totals.counts.ready == 10**8
-
-
-def test_speeds_are_listed_of_every_queue(hall: Hall) -> None:
-    """Of 21 queues the last one had "-" for them after its run."""
-    for done in (0, 30):
-        for number in range(21):
-            hall.shard(f"q{number:02}", lane_report("r", counts=counts(ready=90 - done, acked=done)))
-        hall.after(30)
-
-    snapshot = hall.see()
-
-    assert len(snapshot.queues) == 21
-    assert {queue.out_rate for queue in snapshot.queues} == {snapshot.queues[0].out_rate}
-    assert snapshot.queues[0].out_rate
 
 
 def test_a_queue_of_a_run_that_was_submitted_whole_will_be_empty(hall: Hall) -> None:
@@ -813,25 +724,6 @@ def test_figures_beside_a_history_are_those_of_now_and_the_largest_whatever_its_
 
 
 @pytest.mark.parametrize("queue", ["a", ""])
-@pytest.mark.parametrize("later", [0, 20, 1200])
-def test_most_failures_are_those_of_a_minute(hall: Hall, queue: str, later: float) -> None:
-    """193 deliveries had failed in all, 47 of them in one second: "most 2,820 per minute"."""
-    hall.clock.set_wall(1_800_000_000.0 // 60 * 60 + 40)  # twenty seconds later a minute ends
-    hall.shard("a", lane_report("r"))
-    for failed in (0, 47, 90, 133):
-        hall.after(1)
-        hall.shard("a", lane_report("r", counts=counts(dead=failed), failed=failed))
-    hall.after(20)
-    hall.shard("a", lane_report("r", counts=counts(dead=193), failed=193))
-    hall.after(later)
-
-    most = hall.collector.history(7200, queue).most.failure_rate
-
-    assert most is not None
-    assert round(60 * most) == 133
-
-
-@pytest.mark.parametrize("queue", ["a", ""])
 def test_failures_of_the_last_minute_are_a_count_also_of_a_young_queue(hall: Hall, queue: str) -> None:
     """100 deliveries had failed in all, within 26 s: "last 60 s 232, most 232 per minute"."""
     hall.shard("a", lane_report("r"))
@@ -843,29 +735,6 @@ def test_failures_of_the_last_minute_are_a_count_also_of_a_young_queue(hall: Hal
 
     assert now is not None
     assert 60 * now == pytest.approx(100)
-
-
-def test_the_largest_of_a_long_span_is_known_by_the_second(hall: Hall) -> None:
-    """A minute has the last of its values and its mean rate: a burst was 7 messages a second later on."""
-    hall.shard("a", lane_report("r"))
-    hall.after(90)
-    burst(hall)
-    for _ in range(20):
-        hall.after(60)
-        hall.shard("a", lane_report("r", counts=counts(0, acked=400)))
-
-    for queue in ("a", ""):
-        most = hall.collector.history(7200, queue, whole=True).most
-        assert (most.waiting, most.in_rate, most.out_rate) == (400, 400, 100)
-        assert hall.collector.history(300, queue, whole=True).most.waiting == 0
-
-
-def test_what_holds_since_before_the_span_is_its_largest_value(hall: Hall) -> None:
-    hall.shard("a", lane_report("r", counts=counts(70)))
-    hall.after(600)
-    hall.shard("a", lane_report("r", counts=counts(60, acked=10)))
-
-    assert hall.collector.history(60, "a", whole=True).most.waiting == 70
 
 
 def test_a_span_longer_than_the_cluster_has_lived_is_fitted_to_it(hall: Hall) -> None:
@@ -905,10 +774,3 @@ def test_what_a_shard_held_that_is_reopened_after_another_did_not_come_in(hall: 
     (queue,) = hall.see("a").queues
     assert (history.most.in_rate, history.most.out_rate, sum(history.classes["k"])) == (0, 0, 0)
     assert (queue.in_rate, queue.out_rate, hall.see("a", "r").runs[0].rate) == (0, 0, 0)
-
-
-def test_what_a_reopened_queue_held_did_not_come_in(hall: Hall) -> None:
-    hall.shard("a", lane_report("r", counts=counts(500)), epoch=2)
-    hall.after(3)
-
-    assert hall.collector.history(60, "a", whole=True).most.in_rate == 0

@@ -177,31 +177,6 @@ def test_after_a_scale_from_nothing_the_estimate_is_that_of_the_consumers_there_
     assert play.ends_in == pytest.approx(play.ends_truly_in, rel=0.15)
 
 
-def test_a_submission_that_stalls_makes_the_run_no_slower() -> None:
-    """The listing of a store waits for minutes; what was submitted before is long done."""
-    play = Play(documents=2000)
-    play.waits = 800
-    play.work(40, sealed=False)
-    play.report(sealed=False)
-    play.clock.advance(300)
-    play.waits = 2000
-    play.work(2)
-
-    assert play.ends_in == pytest.approx(play.ends_truly_in, rel=0.1)
-
-
-def test_a_retry_hours_after_the_end_has_the_speed_from_before_it() -> None:
-    play = Play(documents=1600)
-    play.waits = 800
-    play.work(41, sealed=False)
-    play.clock.advance(7200)
-    play.waits = 1600
-    play.work(3)
-
-    assert play.ends_in is None or play.ends_in == pytest.approx(play.ends_truly_in, rel=0.15)
-    assert play.run.rate == pytest.approx(20, rel=0.15)
-
-
 @pytest.mark.parametrize("meanwhile", [0, 600], ids=["all stood still", "consumers went on"])
 def test_time_in_which_the_scheduler_was_stopped_counts_in_no_speed(meanwhile: int) -> None:
     """A stopped kernel reads all reports of a minute at once when it goes on; they are no burst, and no standstill."""
@@ -224,16 +199,6 @@ def test_time_in_which_the_scheduler_was_stopped_counts_in_no_speed(meanwhile: i
     assert play.run.rate == pytest.approx(20, rel=0.1)
     assert not any(each.slow for each in play.consumers)
     assert len({each.rate for each in play.consumers}) == 1  # of the last minute, rest and all, as the queue's own
-
-
-def test_a_pause_is_not_taken_for_a_document_that_takes_long() -> None:
-    """A fleet grew after each pause: what was leased seemed to take as long as the pause had been."""
-    play = Play()
-    play.work(40)
-    before = play.collector.backlog("a", 1.0)[1]
-    play.rest(600, **PAUSED)
-
-    assert play.collector.backlog("a", 1.0)[1] <= before
 
 
 def test_a_queue_that_was_paused_is_empty_when_it_would_have_been() -> None:

@@ -69,18 +69,6 @@ def test_almost_nothing_leaves_a_queue_that_has_rested_for_a_minute(hall: Hall) 
     assert sum(each.rate or 0 for each in snapshot.consumers) == pytest.approx(0.1)
 
 
-def test_what_left_before_a_pause_fades_within_a_minute(hall: Hall) -> None:
-    for second in range(61):
-        step(hall, put=6000, done=60 * second)
-        hall.after(1)
-    for _ in range(50):
-        step(hall, put=6000, done=3600, state="paused")
-        hall.after(1)
-    step(hall, put=6000, done=3600)
-
-    assert hall.see().queues[0].out_rate == pytest.approx(10, abs=1.5)
-
-
 # --- a queue that grows -----------------------------------------------------------------------
 
 
@@ -103,14 +91,6 @@ def test_a_queue_that_gets_more_than_it_does_for_minutes_grows_unless_it_is_paus
         hall.after(2)
 
     assert kinds(hall.see()) == ([] if paused else ["growing"])
-
-
-def test_a_queue_into_which_nothing_comes_any_more_does_not_grow(hall: Hall) -> None:
-    for second in range(0, 400, 2):
-        step(hall, put=3 * min(second, 300), done=second // 2, lag=float(second) / 2)
-        hall.after(2)
-
-    assert kinds(hall.see()) == []
 
 
 # --- runs that are not listed -----------------------------------------------------------------

@@ -20,7 +20,7 @@ from dqlab.cluster.transport.internals import KEEPER, NoSuchActor, NotConnected
 from dqlab.cluster.transport.ref import Place, Ref
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
-from dqlab.errors import ActorGone, CallTimeout, RunFailed
+from dqlab.errors import ActorGone, CallTimeout
 from tests.kit.testers import FROZEN
 
 pytestmark = pytest.mark.lowest
@@ -28,11 +28,6 @@ pytestmark = pytest.mark.lowest
 
 def same(x: int) -> int:
     return x
-
-
-def test_client_talks_to_workers_directly(queue: dq.QueuePool, client: Client) -> None:
-    """Dask's default sends every call through the scheduler, where it costs everybody's time."""
-    assert client.direct_to_workers is True
 
 
 def test_unknown_actor_is_gone_and_not_waited_for(client: Client, queue: dq.QueuePool) -> None:
@@ -43,17 +38,6 @@ def test_unknown_actor_is_gone_and_not_waited_for(client: Client, queue: dq.Queu
         queue.handle.link.sync(Ref("queue/no-such-queue/0", client).call("stats", pack({})))
 
     assert time.monotonic() - began < 5
-
-
-def test_actor_whose_key_is_gone_is_gone(client: Client, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker lives, the actor does not, and no process knows of another: the answer is an error."""
-    monkeypatch.setattr("dqlab.cluster.transport.ref.NEWS_WAIT", 0.3)
-    [ref] = queue.handle.refs
-    place = queue.handle.link.sync(ref.place())
-    client.run(lambda dask_worker: bool(dask_worker.state.actors.pop(place.key)), workers=[place.address])
-
-    with pytest.raises(ActorGone, match="no longer holds"):
-        queue.handle.link.sync(ref.call("stats", pack({})), timeout=10)
 
 
 def test_call_to_where_the_actor_was_finds_it_where_it_is(client: Client, queue: dq.QueuePool) -> None:
@@ -207,12 +191,6 @@ def test_keys_of_closed_queues_are_released(lab: dq.Lab, queue_name: str) -> Non
         return [str(task.key) for task in keeper.wants_what] if keeper is not None else []
 
     assert not [key for key in lab.client.run_on_scheduler(left) if queue_name in key]
-
-
-def test_failure_inside_a_consumer_reaches_the_caller(queue: dq.QueuePool) -> None:
-    """Not the worker's log alone."""
-    with pytest.raises(RunFailed, match="TypeError"):
-        queue.map(len, [1], retry=dq.Retry(0)).results(timeout=20)
 
 
 def test_call_that_follows_its_actor_packs_its_arguments_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

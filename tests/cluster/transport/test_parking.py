@@ -167,19 +167,6 @@ def test_released_consumer_gets_an_empty_answer_and_its_messages_return() -> Non
     assert asyncio.run(scenario()) == (5, 0)
 
 
-def test_release_of_consumer_one_spares_consumer_ten() -> None:
-    """Names are compared whole."""
-
-    async def scenario() -> int:
-        actor = await opened()
-        await put(actor, 5)
-        await lease(actor, "consumer/q/10#0")
-        await actor.release(pack({"consumers": ["consumer/q/1"]}))
-        return len(actor.shard.leases)
-
-    assert asyncio.run(scenario()) == 1
-
-
 def test_order_answers_a_parked_call_and_waits_for_one_that_is_not() -> None:
     """A pause reaches an idle consumer now, and a busy one with its next call."""
 
@@ -193,19 +180,6 @@ def test_order_answers_a_parked_call_and_waits_for_one_that_is_not() -> None:
 
     cancel, give_back = SlotOrder(Do.CANCEL, lease=1, ids=[(0, 1)]), SlotOrder(Do.GIVE_BACK, lease=1, n=2)
     assert asyncio.run(scenario()) == (True, [cancel, give_back])
-
-
-def test_call_at_full_credit_is_parked_and_not_served() -> None:
-    """A consumer with enough in hand waits for orders only."""
-
-    async def scenario() -> tuple[int, int]:
-        lot = ParkingLot()
-        lot.park(parked("full", want=0))
-        before = len(list(lot.hungry()))
-        lot.credit("full", Credit(2, 10, 1))
-        return before, len(list(lot.hungry()))
-
-    assert asyncio.run(scenario()) == (0, 1)
 
 
 def test_credit_that_overtakes_the_call_sent_before_it_counts() -> None:
@@ -226,19 +200,6 @@ def test_credit_that_overtakes_the_call_sent_before_it_counts() -> None:
         return [*wants, lot.parked["c"].credit.want]
 
     assert asyncio.run(scenario()) == [10, 10, 2]
-
-
-def test_credit_that_a_new_shard_gets_before_the_call_counts() -> None:
-    """After its worker died both are sent again at once, and the shard knows no consumer yet."""
-
-    async def scenario() -> int:
-        lot = ParkingLot()
-        lot.credit("c", Credit(9, 20, 1))
-        lot.credit("c", Credit(8, 0, 1))
-        lot.park(parked("c", at=7, want=0))
-        return lot.parked["c"].credit.want
-
-    assert asyncio.run(scenario()) == 20
 
 
 def test_longest_parked_consumer_is_served_first() -> None:

@@ -167,15 +167,6 @@ def version(value: str) -> CodeVersion:
     return code_version(cell(f"{PREPARE}\nV = {value}\ndef f(x):\n    return V\n")["f"])
 
 
-@pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_equal_values_are_equal_and_changed_ones_are_not(one: str, other: str) -> None:
-    """A run attached silently to yesterday's results when the frame that its function reads had changed."""
-    first, again, changed = version(one), version(one), version(other)
-
-    assert first.hash == again.hash != changed.hash
-    assert first.uncertain == changed.uncertain == ()
-
-
 @pytest.mark.parametrize(
     ("make", "change"),
     [
@@ -210,20 +201,6 @@ def test_what_has_changed_is_named() -> None:
 
     assert made(1, 4, "or").changed_since(first.parts) == ["table of g"]
     assert made(2, 3, "and").changed_since(first.parts) == ["code of f", "limit of f"]
-
-
-def test_method_of_a_frame_of_an_own_class_counts() -> None:
-    """A subclass of DataFrame in the notebook is code like any other."""
-    text = """
-import pandas as pd
-class Prices(pd.DataFrame):
-    def rate(self): return {}
-V = Prices(dict(a=[1]))
-def f(x): return V.rate()
-"""
-    one, again, other = (code_version(cell(text.format(rate))["f"]).hash for rate in (1, 1, 2))
-
-    assert one == again != other
 
 
 def test_value_that_returns_anything_as_its_name_has_a_version() -> None:

@@ -85,13 +85,6 @@ def test_a_version_is_computed_once_for_each_definition(notebook: ModuleType, mo
     assert computed == [notebook.parse]
 
 
-@pytest.mark.parametrize("name", ["<lambda>", "Outline.__call__", "", "not_there", "number", "cls"])
-def test_what_cannot_be_compared_is_not_offered(notebook: ModuleType, name: str) -> None:
-    """A name that is something else by now, or never was one of the notebook."""
-    notebook.cls, notebook.number = int, 7
-    assert Redefined().newer(name, "0c2b41") is None
-
-
 def test_a_value_that_raises_when_it_is_compared_does_not_disturb_the_view(
     notebook: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,12 +96,6 @@ def test_a_value_that_raises_when_it_is_compared_does_not_disturb_the_view(
     monkeypatch.setattr(versions, "code_version", refuse)
     run_cell(notebook, FIRST)
     assert Redefined().newer("parse", "0c2b41") is None
-
-
-def test_a_run_without_a_version_is_not_compared(notebook: ModuleType) -> None:
-    """It was mapped by a program whose code has no source."""
-    run_cell(notebook, FIRST)
-    assert Redefined().newer("parse", "") is None
 
 
 @pytest.mark.cluster

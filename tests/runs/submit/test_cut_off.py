@@ -181,11 +181,6 @@ def test_generator_that_was_read_partly_cannot_go_on_in_the_middle_and_says_so(
     assert sum(again.counts.values()) == 5000
 
 
-def test_fewer_documents_than_there_are_do_not_complete_it_either(queue: dq.QueuePool, cut: dq.Run) -> None:
-    with pytest.raises(RunExists, match="4,000 documents, these are 3,999"):
-        queue.map(double, range(3999), name=cut.name).wait(timeout=30)
-
-
 def test_runs_of_other_clients_are_left_alone(queue: dq.QueuePool) -> None:
     go_on = threading.Event()
     run = queue.map(double, held_up(queue, 10, go_on), name=f"mine-{queue.name}")

@@ -14,7 +14,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.documents import Document
-from dqlab.errors import AllFailed, BadOption, DqlabWarning, RunFailed, SubmissionIncomplete
+from dqlab.errors import AllFailed, BadOption, DqlabWarning, RunFailed
 
 ONCE = dq.Retry(0)
 
@@ -57,15 +57,6 @@ def test_a_column_whose_index_repeats_is_refused_with_its_labels(queue: dq.Queue
         queue.map(len, column)
     assert repr(next(label for at, label in enumerate(labels) if label in labels[:at])) in str(caught.value)
     assert nothing_was_submitted(queue)
-
-
-def test_the_ways_out_of_a_repeated_index_work(queue: dq.QueuePool) -> None:
-    column = pd.concat([pd.Series([1, 2]), pd.Series([3, 4])])
-
-    assert dict(queue.map(same, column.reset_index(drop=True)).results(timeout=30).items()) == dict(
-        enumerate([1, 2, 3, 4])
-    )
-    assert list(queue.map(same, list(column)).results(timeout=30)) == [1, 2, 3, 4]
 
 
 def twice() -> list[Document]:
@@ -367,20 +358,6 @@ def test_an_array_that_changes_in_the_next_line_is_mapped_as_it_was(
     assert run.results(timeout=30) == expected
 
 
-def test_a_column_of_fewer_results_than_rows_is_refused(queue: dq.QueuePool) -> None:
-    df = FRAME.copy()
-    results = queue.map(no_b, df["t"], retry=ONCE, executor="thread").results("skip", timeout=30)
-
-    with pytest.raises(ValueError, match=r"Length of values \(5\) does not match length of index \(6\)"):
-        df["u"] = results
-
-
-def no_b(text: str) -> str:
-    if text == "b":
-        raise ValueError(text)
-    return text
-
-
 def test_results_are_a_sequence_of_values(queue: dq.QueuePool) -> None:
     results = queue.map(abs, [-3, 1, -3], executor="thread").results(timeout=30)
 
@@ -414,26 +391,3 @@ def test_a_dict_of_results_has_each_value_under_its_own_key(queue: dq.QueuePool,
         assert others[label] == [5, 6, 7, 8][index[1]]  # elsewhere it is a number, and numbers are positions
     with pytest.raises(TypeError, match=r"dict\(results.items\(\)\)"):
         results["a"]  # type: ignore[call-overload]
-
-
-def test_keys_of_a_frame_that_repeat_are_told_in_words_of_a_frame(queue: dq.QueuePool) -> None:
-    """ "The 0 elements before it were submitted and go on" followed "called by file and position", of a frame."""
-    frame = pd.DataFrame({"id": ["a", "a"], "text": ["x", "y"]})
-
-    with pytest.raises(SubmissionIncomplete) as caught:
-        queue.map(same, dq.Documents.from_frame(frame, key="id")).results(timeout=30)
-
-    said = str(caught.value)
-    assert "'a' in row 0 and row 1" in said or "keys repeat" in said
-    assert "have rows called by position: leave out key=, and pass frame.reset_index()" in said
-    assert "The 1 element before it was submitted and goes on" in said
-    assert " 0 elements" not in said
-
-
-def test_an_input_that_stops_later_says_what_goes_on(queue: dq.QueuePool) -> None:
-    def two() -> Iterator[int]:
-        yield from (1, 2)
-        raise ValueError("no more")
-
-    with pytest.raises(SubmissionIncomplete, match=r"The 2 elements before it were submitted and go on; their results"):
-        queue.map(same, two()).results(timeout=30)

@@ -14,7 +14,7 @@ import dqlab as dq
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drop, Open, Order
-from dqlab.errors import RunNotFound, SubmissionIncomplete
+from dqlab.errors import RunNotFound
 from dqlab.runs.run_book import RunBook
 from tests.kit.waiting import until
 
@@ -85,19 +85,6 @@ def test_mapping_it_again_opens_it_where_it_is_missing(queue: dq.QueuePool, othe
     assert run.counts["dead"] == DOCUMENTS
 
 
-def test_one_that_is_attached_to_answers(queue: dq.QueuePool, other: dq.Lab, name: str) -> None:
-    """It is listed, so its numbers, its state and its end can be asked."""
-    with dying():
-        queue.map(double, range(DOCUMENTS), name=name)
-
-    run = other.attach(name)
-
-    assert sum(run.counts.values()) == 0
-    assert run.name in [each.name for each in other.runs]
-    assert run.drop() is None
-    assert name not in [each.name for each in other.runs]
-
-
 @pytest.fixture
 def cut_off(client: Client, queue: dq.QueuePool, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run that the first shard alone has, and that was cut off there: its client has gone."""
@@ -117,16 +104,6 @@ def test_one_that_was_cut_off_before_it_is_mapped_again_is_opened_where_it_is_mi
     run = other.queue(queue.name).map(double, range(DOCUMENTS), name=cut_off)
 
     assert dict(run.results(timeout=30).items()) == {x: 2 * x for x in range(DOCUMENTS)}
-
-
-def test_one_that_was_cut_off_is_incomplete_for_those_who_attach(other: dq.Lab, cut_off: str) -> None:
-    """And not one that has to be dropped again: it has not been dropped."""
-    run = other.attach(cut_off)
-
-    with pytest.raises(SubmissionIncomplete):
-        run.wait(timeout=30)
-    assert list(run.results(errors="skip")) == []
-    run.drop()
 
 
 @pytest.fixture

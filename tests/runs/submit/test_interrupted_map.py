@@ -156,15 +156,6 @@ def shards_on_the_move(lab: dq.Lab, times: int) -> Iterator[None]:
         lab.client.run_on_scheduler(as_before)
 
 
-def test_a_run_without_a_submitter_is_cut_off_also_when_its_shards_are_on_the_move(
-    lab: dq.Lab, queue: dq.QueuePool, ghost: str
-) -> None:
-    """The shard was passed over, and the same cell waited for ever for a submission that no client made."""
-    with shards_on_the_move(lab, times=3):
-        run = queue.map(double, range(100), name=ghost)
-        assert list(run.results(timeout=30)) == [2 * x for x in range(100)]
-
-
 def test_a_run_without_a_submitter_ends_with_an_error_where_it_was_attached_to(
     lab: dq.Lab, queue: dq.QueuePool, ghost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,16 +115,6 @@ def test_nothing_of_a_put_is_queued_when_one_of_its_values_cannot_be(
     assert queue.counts()["acked"] == 1
 
 
-class Lying(list[int]):
-    def __len__(self) -> int:
-        return 3
-
-
-def test_a_length_that_lies_changes_nothing(queue: dq.QueuePool) -> None:
-    """What counts is what was read."""
-    assert list(queue.map(same, Lying(range(10))).results(timeout=20)) == list(range(10))
-
-
 # --- puts -----------------------------------------------------------------------------------
 
 
