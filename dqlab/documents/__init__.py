@@ -20,7 +20,7 @@ Logs of queues contain names of `document`, `parts`, `storage` and `labelled`, s
 """
 
 from dqlab.documents.document import Document
-from dqlab.documents.labelled import Labelled, key_text, label_of, labelled, sealed_label
+from dqlab.documents.labelled import Labelled, key_text, key_texts, label_of, labelled, labels_of, sealed_label
 from dqlab.documents.listing import Documents, options_of, parsed_natively
 
 __all__ = [
@@ -28,8 +28,10 @@ __all__ = [
     "Documents",
     "Labelled",
     "key_text",
+    "key_texts",
     "label_of",
     "labelled",
+    "labels_of",
     "options_of",
     "parsed_natively",
     "sealed_label",

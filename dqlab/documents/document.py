@@ -35,7 +35,7 @@ from dqlab.documents.decoding import (
     text_of_html,
 )
 from dqlab.documents.keys import check_column
-from dqlab.documents.labelled import Labelled, key_text
+from dqlab.documents.labelled import Labelled
 from dqlab.documents.parts import (
     PARTS,
     Inline,
@@ -891,11 +891,10 @@ _OPENED |= {(each.__module__, each.__qualname__): each for each in (stored, name
 """Globals that a pickled reference may name."""
 
 
-def sealed_key(payload: builtins.bytes | memoryview) -> str | None:
-    """Return the key that settlements use for a pickled `Document` or a label, or None for anything else."""
+def sealed_key(payload: builtins.bytes | memoryview) -> str | int | None:
+    """Return the key of a pickled `Document`, or a label, or None for anything else."""
     found = _sealed(payload)
-    key = found.label if type(found) is Labelled else found.key if type(found) is Document else None
-    return key if key is None or isinstance(key, str) else key_text(key)
+    return found.label if type(found) is Labelled else found.key if type(found) is Document else None
 
 
 def sealed_document(payload: builtins.bytes | memoryview) -> Document | None:

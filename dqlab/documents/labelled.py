@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 import pickletools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from dqlab.errors import BadOption
 from dqlab.imports import loaded
 
-__all__ = ["Labelled", "key_text", "label_of", "labelled", "sealed_label"]
+__all__ = ["Labelled", "key_text", "key_texts", "label_of", "labelled", "labels_of", "sealed_label"]
 
 _WHOLE, _TEXT = "\0i", "\0s"
 """Prefixes of labels in keys: of whole numbers, because 7 and "7" are different labels, and of texts that are empty or
@@ -63,11 +63,19 @@ def key_text(label: str | int) -> str:
     return f"{_WHOLE}{label}"
 
 
+def key_texts(labels: Iterable[str | int | None]) -> list[str]:
+    """Return labels as the keys of a settlement, "" for those that are missing."""
+    return [f"{_WHOLE}{each}" if type(each) is int else "" if each is None else key_text(each) for each in labels]
+
+
 def label_of(key: str) -> str | int:
     """Return the label of a settlement's key."""
-    if key.startswith(_WHOLE):
-        return int(key[2:])
-    return key.removeprefix(_TEXT)
+    return labels_of((key,))[0]
+
+
+def labels_of(keys: Iterable[str]) -> list[str | int]:
+    """Return the labels of a settlement's keys."""
+    return [int(key[2:]) if key[:2] == _WHOLE else key.removeprefix(_TEXT) for key in keys]
 
 
 def sealed_label(payload: bytes | memoryview) -> str | int | None:

@@ -49,7 +49,7 @@ def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
     try:
         # Nearly every document lies near the one before. Use a local copy: other slots set `_last` too.
         same = last.group == group and last.columns == columns and last.version == version
-        if same and last.place == place_of(where):
+        if same and (last.where is where or last.place == place_of(where)):
             start, values = last.near.get(column, _NONE)  # read at once: other slots replace it
             if 0 <= at - start < len(values):
                 return values[at - start]
@@ -71,6 +71,7 @@ def _cell(where: str, version: str, part: Row, column: Any) -> Any:
             check_column(column, (*chosen, *more), where, "read")
         return more[column]
     _last = last = _batches(table, version, part, (column,))
+    last.where = where
     return last.value(part.at, column)
 
 
@@ -206,6 +207,8 @@ class _Batches:
 
     def __init__(self, table: ParquetTable | None, version: str, part: Row, names: Sequence[str] = ()) -> None:
         self.place, self.version = "" if table is None else place_of(table.where), version
+        self.where = ""
+        """The place as a document has it: its neighbours have the same object, which takes less to compare."""
         self.group, self.columns = part.group, part.columns
         self.near: dict[Any, tuple[int, list[Any]]] = {}
         """The values of each column around the row that was read last, and the position of the first of them."""

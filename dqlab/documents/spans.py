@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import repeat
 from time import monotonic
@@ -21,12 +23,14 @@ from dqlab.documents.document import (
 )
 from dqlab.documents.parts import Row
 from dqlab.frame import Numbered
-from dqlab.texts import kept
+from dqlab.texts import EXACT, kept
 
 __all__ = ["SPANS", "Listed", "Numbers", "Rows", "Span", "grouped", "opened", "spans_of"]
 
 _MARKS = 0x11223344, 0x55667788
 """Numbers that a pickle holds as four bytes, and that differ in each of these."""
+_LONG, _LONG_BYTES = pickle.LONG1 + b"\x08", 10
+"""How a number of eight bytes begins in a pickle, and its bytes there."""
 _MOST = 1 << 31
 """A pickle holds smaller numbers as four bytes."""
 _AT_ONCE, _MADE_AT_ONCE = 1 << 16, 1 << 10
@@ -99,8 +103,8 @@ class Rows:
 
     def digested(self, lo: int, hi: int, seal: Callable[[object], bytes]) -> list[bytes]:
         """Return what the digest of the input has for rows `lo` to `hi`."""
-        version = self.version or self.where
-        return [kept(f"{key}\0{version}\n") for key in self._keys(lo, hi)]
+        end = f"\0{self.version or self.where}\n"
+        return [f"{key}{end}".encode("utf-8", EXACT) for key in self._keys(lo, hi)]
 
     def heavy(self, lo: int, hi: int) -> Iterable[Any]:
         """Return an element for each from `lo` to `hi` that weighs as much."""
@@ -217,6 +221,15 @@ def opened(messages: Numbered) -> Sequence[Any] | None:
 
 def _beside(messages: Numbered, values: Iterable[Any]) -> Numbered:
     """Return messages with the pickle of a value in place of None at their end."""
+    values = list(values)
+    with suppress(struct.error):  # whole numbers of eight bytes, all at once
+        numbers, column = struct.pack(f"<{len(values)}q", *values), bytearray(_LONG_BYTES * len(values))
+        for at, byte in enumerate(_LONG):
+            column[at::_LONG_BYTES] = bytes([byte]) * len(values)
+        for at in range(8):
+            column[at + len(_LONG) :: _LONG_BYTES] = numbers[at::8]
+        sizes = array("I", [_LONG_BYTES]) * len(values)
+        return replace(messages, suffix=messages.suffix[1:], column=bytes(column), sizes=sizes)
     sealed = [pickle.dumps(value, 2)[2:-1] for value in values]  # without what begins and ends a pickle
     sizes = array("I", map(len, sealed))
     return replace(messages, suffix=messages.suffix[1:], column=b"".join(sealed), sizes=sizes)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.documents.document import Document, place_within, sealed_document, sealed_key
-from dqlab.documents.labelled import key_text
 from dqlab.documents.parts import Line, Member, Row
 from dqlab.documents.spans import SPANS, Listed, Numbers, Rows, Span, grouped, opened, spans_of
 from dqlab.frame import Numbered
@@ -82,7 +81,7 @@ def test_documents_of_a_span_are_named_without_running_code_of_users(span: Rows 
 
     row = next(iter(span))
     assert sealed_document(first) == row
-    assert sealed_key(first) == (row.key if isinstance(row.key, str) else key_text(row.key))
+    assert sealed_key(first) == row.key
 
 
 def test_a_range_becomes_spans_only_where_one_pickle_stands_for_all() -> None:

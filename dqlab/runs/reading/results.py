@@ -23,7 +23,7 @@ from dqlab.datasets.lineage import CODE, ERROR, KEY, ORDINAL, ROW_LINEAGE, check
 from dqlab.datasets.lineage_columns import Gathered, Lineage
 from dqlab.datasets.sink_parts import PartError, Reader, each_row
 from dqlab.datasets.yielded import exploded, spread
-from dqlab.documents import label_of
+from dqlab.documents import labels_of
 from dqlab.errors import (
     BadOption,
     CallTimeout,
@@ -161,7 +161,9 @@ def _open_all(settlements: Sequence[Settlement], *, referring: bool = False) -> 
             values, errors = _opened(settlement.views(), settlement.payload)
         keys: list[Any] | None = settlement.keys()
         if keys is not None:
-            keys = [label_of(text) if text else at for text, at in zip(keys, settlement.ordinals(), strict=True)]
+            texts, keys = keys, labels_of(keys)
+            if "" in texts:
+                keys = [key if text else at for text, key, at in zip(texts, keys, settlement.ordinals(), strict=True)]
         at = 0
         for piece in settlement.pieces:
             stop = at + piece.n

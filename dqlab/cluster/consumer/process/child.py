@@ -59,7 +59,7 @@ class Turns(Beside):
         """A message that has arrived and belongs to the next function."""
         self._payload = b""
         self._function: Record | None = None
-        self.positions, self.keys = deque[int](maxlen=1), deque[str | None](maxlen=1)
+        self.positions, self.keys = deque[int](maxlen=1), deque[str | int | None](maxlen=1)
         """The turn and the key of the message whose result comes next into `payloads`."""
         self.payloads = _Results(self)
         self.running: int | None = None

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from dqlab import platforms
+from dqlab.documents import key_text, label_of
 from dqlab.texts import kept, restored
 
 __all__ = ["TURN", "LastWords", "Record", "Records", "Say", "record"]
@@ -59,7 +60,7 @@ class Record(NamedTuple):
     body: bytes
     outcome: int
     """This and the fields below are of outcomes."""
-    key: str | None
+    key: str | int | None
     version: str = ""
     seconds: float = 0.0
     """Time of the message."""
@@ -73,7 +74,7 @@ def record(
     body: bytes = b"",
     *,
     outcome: int = 0,
-    key: str | None = None,
+    key: str | int | None = None,
     version: str = "",
     seconds: float = 0.0,
     printed: int = 0,
@@ -81,7 +82,7 @@ def record(
     """Return the bytes of a record."""
     if key is None and not version:
         return _HEAD.pack(say, outcome, turn, -1, 0, seconds, printed, len(body)) + body
-    named, versioned = b"" if key is None else kept(key), kept(version)
+    named, versioned = b"" if key is None else kept(key_text(key)), kept(version)
     lengths = -1 if key is None else len(named), len(versioned)
     return b"".join((_HEAD.pack(say, outcome, turn, *lengths, seconds, printed, len(body)), named, versioned, body))
 
@@ -106,7 +107,7 @@ class Records:
             middle = behind + versioned
             if len(buffer) < middle + length:
                 break
-            key = None if named < 0 else restored(bytes(buffer[start:behind]))
+            key = None if named < 0 else label_of(restored(bytes(buffer[start:behind])))
             version = restored(bytes(buffer[behind:middle])) if versioned else ""
             at = middle + length
             complete.append(Record(say, turn, bytes(buffer[middle:at]), outcome, key, version, seconds, printed))

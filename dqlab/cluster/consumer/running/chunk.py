@@ -21,7 +21,7 @@ import msgpack
 from dqlab.cluster.consumer.running import output
 from dqlab.cluster.consumer.running.beside import Beside, kept_for_the_next, spent_beside
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Columns, Done, Outcomes
-from dqlab.documents import Document
+from dqlab.documents import Document, key_texts
 from dqlab.documents.ahead import ReadAhead
 from dqlab.documents.document import reading_ahead
 from dqlab.documents.spans import opened
@@ -450,7 +450,8 @@ class Chunk(Beside):
 
     def _size(self, done: Columns) -> int:
         """Return the bytes of some outcomes in a settlement."""
-        texts = 0 if not any(done.keys) else sum(map(len, filter(None, done.keys)))
+        keyed = done.keys.count(None) < len(done.keys)
+        texts = sum(len(key) for key in done.keys if type(key) is str) if keyed else 0
         if self.versions:
             texts += sum(map(len, self._versions_at(done.positions) or ()))
         if self.output:
@@ -486,7 +487,7 @@ class Chunk(Beside):
             epoch=self.lease.epoch,
             lease=self.lease.id,
             busy_s=busy_s,
-            keys=None if done.keys.count(None) == n else [key or "" for key in done.keys],
+            keys=None if done.keys.count(None) == n else key_texts(done.keys),
             made=made,
             riders=riders,
         )

@@ -24,7 +24,7 @@ from dqlab.cluster.consumer.running.yielding import collected, is_yielded, seal_
 from dqlab.cluster.transport.isolation import is_coroutine
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value
 from dqlab.cluster.transport.wire import pack
-from dqlab.documents import Document, Labelled, key_text, label_of
+from dqlab.documents import Document, Labelled
 from dqlab.documents.document import sealed_document, sealed_key
 from dqlab.documents.servers import ServerBusy, is_refusal, refused_call, what_passes
 from dqlab.documents.storage import local_path, read_before
@@ -361,13 +361,13 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
             else:
                 kind = type(value)
                 if kind is Document:
-                    key = key_text(value.key)
+                    key = value.key
                     chunk.document = index, value.key
                     chunk.versions[index] = value.version
                     if "://" in value.where:
                         chunk.read_on(value)
                 elif kind is Labelled:
-                    key, value = key_text(value.label), value.value
+                    key, value = value.label, value.value
                     if type(value) is Document:
                         chunk.versions[index] = value.version
                 result = call(value)
@@ -524,10 +524,10 @@ class Coroutines:
         try:
             value = open_value(flight.messages[index])
             if type(value) is Document:
-                key = key_text(value.key)
+                key = value.key
                 chunk.versions[index] = value.version
             elif type(value) is Labelled:
-                key, value = key_text(value.label), value.value
+                key, value = value.label, value.value
                 if type(value) is Document:
                     chunk.versions[index] = value.version
             call = flight.work.call
@@ -598,11 +598,11 @@ def _refusal(result: Any, reason: str) -> ResultRefused:
     )
 
 
-def failed(index: int, error: BaseException, origin: Origin, code: str, key: str | None, held: float) -> Done:
+def failed(index: int, error: BaseException, origin: Origin, code: str, key: str | int | None, held: float) -> Done:
     """Return the outcome of a message that ended with an exception after `held` seconds."""
     describe = partial(
         Failure.from_exception,
-        key=None if key is None else str(label_of(key)),
+        key=None if key is None else str(key),
         code=code,
         consumer=origin.consumer,
         worker=origin.worker,

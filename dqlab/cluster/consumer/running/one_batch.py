@@ -14,7 +14,7 @@ from dqlab.cluster.consumer.running.halving import SMALLER, WHOLE, Call, Halving
 from dqlab.cluster.consumer.running.outcomes import Done
 from dqlab.cluster.transport.alike import seal_rows
 from dqlab.cluster.transport.sealed import open_value
-from dqlab.documents import Document, Labelled, key_text
+from dqlab.documents import Document, Labelled
 from dqlab.failures.failure import Failure
 from dqlab.frame import Kind, Outcome
 from dqlab.plan import Smaller
@@ -40,7 +40,7 @@ class OneBatch(Beside):
         self.took: dict[int, float] = {}
         self.versions: dict[int, str] = {}
         self.spent, self.once = {}, {}
-        self._called: Sequence[tuple[int, str | None, Any]] = ()
+        self._called: Sequence[tuple[int, str | int | None, Any]] = ()
         """What the call that runs was given."""
         self.calls: list[tuple[int, float]] = []
         """Documents and seconds of each call that succeeded."""
@@ -135,18 +135,18 @@ class OneBatch(Beside):
         self.row, self.again = halving.row, [opened[place][0] for place in halving.again]
         running.set(around)
 
-    def _open(self, work: Work) -> list[tuple[int, str | None, Any]]:
+    def _open(self, work: Work) -> list[tuple[int, str | int | None, Any]]:
         """Return the place, key and value of each message; one that cannot be opened fails here."""
-        opened: list[tuple[int, str | None, Any]] = []
+        opened: list[tuple[int, str | int | None, Any]] = []
         for place, message in enumerate(self._messages):
             running.set((self, place))  # type: ignore[arg-type]
             key = None
             try:
                 value = open_value(message)
                 if type(value) is Labelled:
-                    key, value = key_text(value.label), value.value
+                    key, value = value.label, value.value
                 if type(value) is Document:
-                    key = key_text(value.key) if key is None else key
+                    key = value.key if key is None else key
                     self.versions[place] = value.version
             except BaseException as error:  # noqa: BLE001 - opening runs users' code
                 self.done.append(failed(place, error, self._origin, work.code, key, 0.0))
@@ -155,7 +155,7 @@ class OneBatch(Beside):
         return opened
 
     def _keep(
-        self, some: Sequence[tuple[int, str | None, Any]], result: Any, work: Work, seconds: float
+        self, some: Sequence[tuple[int, str | int | None, Any]], result: Any, work: Work, seconds: float
     ) -> BaseException | None:
         """Keep the result of each document, or return why there is none."""
         try:

@@ -23,8 +23,8 @@ class Undecided(IntEnum):
 
 
 UNDECIDED = Undecided.UNDECIDED
-Done: TypeAlias = tuple[int, Outcome | Undecided, bytes, str | None]
-"""One message's outcome: position in the chunk, outcome, payload, the document's key."""
+Done: TypeAlias = tuple[int, Outcome | Undecided, bytes, str | int | None]
+"""One message's outcome: position in the chunk, outcome, payload, the document's key or label."""
 
 
 class Columns(NamedTuple):
@@ -33,7 +33,7 @@ class Columns(NamedTuple):
     positions: list[int]
     outcomes: list[Outcome | Undecided]
     payloads: list[bytes]
-    keys: list[str | None]
+    keys: list[str | int | None]
 
     @classmethod
     def of(cls, done: Iterable[Done]) -> Columns:
@@ -52,7 +52,7 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.positions: list[int] = []
-        self.keys: list[str | None] = []
+        self.keys: list[str | int | None] = []
         self.payloads: list[bytes] = []
         self._others: dict[int, Outcome | Undecided] = {}
         """Outcomes that are no acks, by their places in the columns."""

@@ -14,7 +14,6 @@ from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.transport.alike import open_alike
 from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.sink_parts import SinkRows
-from dqlab.documents import label_of
 from dqlab.frame import Outcome
 
 __all__ = ["Opened", "code_in", "columns_in", "opened_rows", "settled_rows"]
@@ -61,10 +60,9 @@ def opened_rows(chunk: Chunk, done: Columns, origin: Origin) -> Opened:
         keys = [keys[place] for place in places]
     now = time.perf_counter()
     since, versions = time.time() - now, chunk.versions
-    labels = keys if keys.count(None) == n else [None if key is None else label_of(key) for key in keys]
     columns = (
         chunk.ordinals_at(indexes),
-        labels,
+        keys,
         values,
         list(map(versions.get, indexes)),
         [chunk.code] * n,
