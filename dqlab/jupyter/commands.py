@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from dqlab.checkup.findings import Checkup
 from dqlab.datasets.sinks import sink_named
 from dqlab.documents import Documents
 from dqlab.documents.summary import summarize
-from dqlab.errors import RunExists, UsageError
+from dqlab.errors import DqlabError, RunExists, UsageError
 from dqlab.errors.rendering import StoppedWaiting
 from dqlab.hpc.job_waits import give_up
 from dqlab.hpc.recipes import Recipe, spoken
@@ -34,7 +35,7 @@ from dqlab.jupyter.messages import (
     warned,
 )
 from dqlab.jupyter.rehearsal_prompt import asked, hint, sample_for
-from dqlab.jupyter.rerun_prompt import offer
+from dqlab.jupyter.rerun_prompt import Choice, offer
 from dqlab.lab import Lab, crew
 from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.live.listings import ShownDocuments
@@ -48,6 +49,7 @@ from dqlab.runs.code.means import Means
 from dqlab.runs.compare.comparing import compare as compared
 from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.runs.lost import repeats
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.reading.one_document import Slowest
 from dqlab.runs.reading.results import Results
@@ -55,14 +57,19 @@ from dqlab.runs.run import RowsStay, Run
 from dqlab.runs.session import Durability
 from dqlab.runs.spending import Spend
 from dqlab.runs.timeline import Timeline
+from dqlab.runs.update.plan import UpdatePlan
 from dqlab.stats import Counts, RunList, Snapshot
 from dqlab.store.values import Compacted
 from dqlab.texts import one_line
+from dqlab.waits import shown
 
 if TYPE_CHECKING:
     from dqlab.datasets.table import RunTable  # it loads pyarrow
 
 __all__ = ["ACTIONS", "PanelLink"]
+
+COMPARING = 20.0
+"""Seconds that a cell waits for the comparison of its documents with those of a run."""
 
 
 def connect(line: Line, options: Namespace) -> Lab:
@@ -162,14 +169,21 @@ def submit(line: Line, options: Namespace) -> Run:
 
 
 def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, documents: Any, **more: Any) -> Run:
-    """Map, or where a run of that name has other code, show it with the possible next steps instead of an error."""
+    """Map, or where a run of that name has other code or documents, show it with the next steps instead of an error."""
     try:
-        return pool.map(function, documents, **more)
+        run = pool.map(function, documents, **more)
+        _raise_other_documents(run)
+        return run
     except RunExists as error:
-        if not error.other_code:
-            raise
         lab = line.lab
         found = lab.attach(error.run)
+        plan = _planned(found, documents, function)
+        if not error.other_code:
+            if plan is None:
+                raise
+            if plan.empty:  # the documents of the last update, in another order than they were put
+                line.say(str(plan))
+                return found
         counts = Counts(**found.counts)
         taken = name_taken(error, options.function, defined=options.defined, dead=counts.dead, left=counts.left)
         run = found.undecided(function, taken)
@@ -189,14 +203,53 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
             # With the documents of the cell: this process may not have mapped them before.
             return found.compare(function, documents=documents)
 
+        def update() -> None:
+            assert plan is not None, "as its button is shown"
+            run.update(plan, function)
+            run.doubt = None
+            line.session.submitted(lab, run)
+
         line.session.submitted(lab, run)
-        sentences = list(choices(run, error, options.function, defined=options.defined))
+        plan = None if plan is None or plan.empty else plan
+        sentences = list(choices(run, error, options.function, defined=options.defined, plan=plan))
         if options.out is not None:
             line.store(options.out, run)  # before the view is drawn, which names the variable
-        offer(run, function, start_over, keep, compare, sentences, line.say)
+        edited = compare if error.other_code else None
+        choice = Choice(run, function, start_over, keep, edited, update if plan is not None else None)
+        offer(choice, sentences, line.say)
         if options.watch:
             line.session.show(run)
         return run
+
+
+def _raise_other_documents(run: Run) -> None:
+    """Raise `RunExists` here, rather than at `wait`, if a run that has ended has other documents than were mapped."""
+    submitter = run.submitter
+    if submitter is None or not submitter.verifies or not run._progress().sealed:
+        return
+    with shown("comparing the input with what the run has"):
+        submitter.join(COMPARING)
+    if isinstance(submitter.error, RunExists):
+        raise submitter.error
+
+
+def _planned(run: Run, documents: Any, function: Callable[..., Any]) -> UpdatePlan | None:
+    """Return what an update of a run would do, or None where it can do nothing, or comparing takes too long."""
+    if not repeats(documents):
+        return None
+    until = time.monotonic() + COMPARING
+
+    def listed() -> Iterator[Any]:
+        for document in documents:
+            if time.monotonic() > until:
+                raise UsageError(reason="the listing takes too long")
+            yield document
+
+    try:
+        plan = run.plan(listed(), fn=function)
+    except (DqlabError, OSError):  # it has not ended, or its documents have no keys: the other choices stand
+        return None
+    return replace(plan, input=documents)
 
 
 def attach(line: Line, options: Namespace) -> Run:
@@ -329,6 +382,30 @@ def compare(line: Line, options: Namespace) -> Comparison:
     found = compared(run, function, **asked, seen=view.show)
     view.end(found, stays=options.out is not None)
     return found
+
+
+def update(line: Line, options: Namespace) -> Run | UpdatePlan | None:
+    """Bring a run up to date with its input as it is now, or say what that would do."""
+    run = line.run(options.run)
+    if options.over is not None:
+        documents = line.evaluate(options.over, "--over")
+    elif (mapped := run._wait.elements) is not None and repeats(mapped):
+        documents = mapped
+    else:
+        why = "is not known in this kernel" if mapped is None else "can be read only once"
+        raise UsageError(reason=f"the input of {run.name} {why}. Name its documents: --over EXPR. Nothing changed.")
+    name = options.fn or run.versions[-1].name
+    function = line.function(name) if options.fn is not None or callable(line.names.get(name)) else None
+    how = {"trust": options.trust, "keep_gone": options.keep_gone}
+    if options.plan:
+        plan = run.plan(documents, fn=function, **how)
+        line.say(str(plan))
+        return plan if options.out is not None else None
+    run.update(documents, function, **how)
+    run.doubt = None
+    line.session.submitted(line.lab, run)
+    line.say(str(run.updated))
+    return run
 
 
 def pause(line: Line, options: Namespace) -> Run | QueuePool:
@@ -537,6 +614,7 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
         debug,
         retry,
         compare,
+        update,
         pause,
         resume,
         drain,

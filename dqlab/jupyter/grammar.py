@@ -453,6 +453,24 @@ def _compare() -> Command:
     return _out(command.add("--noise", type=int, metavar="N", help=again))
 
 
+def _update() -> Command:
+    summary = "Run what is new or has changed in the input of a run as it is now, and keep the rest."
+    command = _run(_command("update", summary, "run.update(docs, fn, trust='size', keep_gone=True)"))
+    there = "the documents; default: those that it was mapped over, listed again"
+    command.add("--over", metavar="EXPR", names=Names.VALUES, help=there)
+    code = "for what runs; default: the function of that name as it is defined now, or else the code of the run"
+    command.add("--fn", metavar="NAME", names=Names.FUNCTION, help=code)
+    _differing(command)
+    return _out(command.add("--plan", action="store_true", help="only say what it would do"))
+
+
+def _differing(command: Command) -> Command:
+    """Add the options for which documents have changed, and what becomes of those that are gone."""
+    touched = "size: documents of the same size have not changed, as in a restored backup; default: version"
+    command.add("--trust", choices=["version", "size"], default="version", help=touched)
+    return command.add("--keep-gone", action="store_true", help="keep the results of what the input no longer has")
+
+
 def _cancel() -> Command:
     command = _run(_command("cancel", "Cancel every document that has no result yet.", "run.cancel()"))
     return _out(command.add("-y", "--yes", action="store_true", help="do it; without, only say what it would do"))
@@ -569,6 +587,7 @@ def _all() -> Iterable[Command]:
     yield _debug()
     yield _retry()
     yield _compare()
+    yield _update()
     for name, summary in (
         ("pause", "Pause a run or a queue; documents that are running now are finished."),
         ("resume", "Continue a paused run or queue."),

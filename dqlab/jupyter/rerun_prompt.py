@@ -1,4 +1,4 @@
-"""Buttons under a cell whose run has other code.
+"""Buttons under a cell whose run has other code or other documents.
 
 Each does what a line or a call does. A report of what was done replaces the buttons and the sentences above them, with
 the run, if no other view shows it. Without widgets, the sentences name the lines to type.
@@ -26,7 +26,7 @@ __all__ = ["Choice", "can_ask", "offer"]
 
 
 class Choice:
-    """The actions for a run with other code, where `function` is the code that was to be mapped."""
+    """The actions for a run with other code or documents, where `function` is the code that was to be mapped."""
 
     def __init__(
         self,
@@ -34,12 +34,13 @@ class Choice:
         function: Callable[..., Any],
         start_over: Callable[[], Run],
         keep: Callable[[], Run],
-        compare: Callable[[], object],
-        place: Callable[[Run], object] | None = None,
+        compare: Callable[[], object] | None,
+        update: Callable[[], object] | None = None,
     ) -> None:
+        # compare: None where the code is that of the run; update: None where it has nothing to do.
         self.run, self._function, self._start_over, self._keep = run, function, start_over, keep
-        self._compare = compare
-        self.place = place or watch
+        self._compare, self._update = compare, update
+        self.place: Callable[[Run], object] = watch
 
     @property
     def labels(self) -> dict[str, Callable[[], str]]:
@@ -47,6 +48,8 @@ class Choice:
         # No numbers in labels: they stay as they were drawn while more documents fail.
         counts = Counts(**self.run.counts)
         found: dict[str, Callable[[], str]] = {}
+        if self._compare is None:
+            return {"Update": self.update, "Start over": self.start_over, "Keep it": self.keep}
         if is_fresh(counts):
             found["Start over"] = self.start_over
         if counts.dead:
@@ -56,6 +59,8 @@ class Choice:
             found[also if counts.dead else "Give the rest this code"] = self.rest
         if counts.acked or counts.dead:
             found["Compare on a sample"] = self.compare
+        if self._update is not None:
+            found["Update"] = self.update
         found.setdefault("Start over", self.start_over)
         return found | {"Keep it": self.keep}
 
@@ -85,7 +90,15 @@ class Choice:
 
     def compare(self) -> str:
         """Show what this code would change, and leave the choice."""
+        assert self._compare is not None, "as its button is shown"
         return text_of(self._compare())
+
+    def update(self) -> str:
+        """Run what is new or has changed with this code, and keep the rest."""
+        assert self._update is not None, "as its button is shown"
+        self._update()
+        self._show()
+        return f"Updated at {minute(SystemClock().wall())}, {self.run.updated}"
 
     def keep(self) -> str:
         """Leave the run as it is, with the code that it had."""
@@ -133,15 +146,7 @@ class _Shown:
             self._box = None
 
 
-def offer(
-    run: Run,
-    function: Callable[..., Any],
-    start_over: Callable[[], Run],
-    keep: Callable[[], Run],
-    compare: Callable[[], object],
-    sentences: Sequence[str],
-    say: Callable[[str], None],
-) -> None:
+def offer(choice: Choice, sentences: Sequence[str], say: Callable[[str], None]) -> None:
     """Show sentences that offer a choice, with buttons where widgets can be drawn, or print them outside Jupyter."""
     if not in_jupyter():
         for sentence in sentences:
@@ -149,7 +154,7 @@ def offer(
         return
     shown = _Shown(sentences)
     if can_ask():
-        _add_buttons(shown, Choice(run, function, start_over, keep, compare))
+        _add_buttons(shown, choice)
 
 
 def can_ask() -> bool:

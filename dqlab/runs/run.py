@@ -72,7 +72,7 @@ from dqlab.runs.run_wait import RunWait
 from dqlab.runs.spending import Spend, spend_of
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sampling import Drawn, SampleSubmitter
-from dqlab.runs.update.plan import Again, UpdatePlan, plan_of
+from dqlab.runs.update.plan import Again, Trust, UpdatePlan, plan_of
 from dqlab.runs.update.redoing import redo
 from dqlab.runs.waiting import Deadline
 from dqlab.stats import CodeStats, History, RunState, RunStats, Snapshot, StopReason
@@ -135,8 +135,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     on_drop: Callable[[Run], None] = field(default=lambda run: None, repr=False)
     beside: Callable[[Run, Code, list[Any]], Run] | None = field(default=None, repr=False)
     """Starts a run of other code over some documents, on the same queue and terms."""
-    updates: Callable[[Run, UpdatePlan, Code], None] | None = field(default=None, repr=False)
-    """Carries out a plan."""
+    updates: Callable[..., None] | None = field(default=None, repr=False)
+    """Carries out a plan, or makes one of an input first."""
     updated: UpdatePlan | None = field(default=None, init=False, repr=False)
     """What the last update from this object has done; None before one."""
     drawn: Drawn | None = field(default=None, repr=False)
@@ -144,8 +144,9 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     rate: float | None = field(default=None, init=False, repr=False)
     """What a worker-hour costs, for the estimate that a view shows."""
 
-    doubt: tuple[str, DqlabError] | None = field(default=None, repr=False)
-    """Hash of other code that was mapped under this name, and the error for reading results."""
+    doubt: tuple[Callable[[Progress], bool], DqlabError] | None = field(default=None, repr=False)
+    """After other code or documents were mapped under this name: whether the run is the one of before still, and the
+    error for reading results."""
     at_end: Progress | None = field(default=None, init=False, repr=False)
     """What the last wait found when the run was over, if nothing was sent again since."""
     _redefined: Redefined = field(default_factory=Redefined, init=False, repr=False)
@@ -184,7 +185,15 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         """Continue after `pause`."""
         return self._order("resume")
 
-    def plan(self, documents: Iterable[Any], again: Again = ()) -> UpdatePlan:
+    def plan(
+        self,
+        documents: Iterable[Any],
+        again: Again = (),
+        fn: Callable[[Any], Any] | None = None,
+        *,
+        trust: Trust = "version",
+        keep_gone: bool = False,
+    ) -> UpdatePlan:
         """Compare an input with what this run has, and change nothing.
 
         Parameters
@@ -194,6 +203,14 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         again : collection, callable or "all", optional
             Keys of documents that run again though they have not changed, as with new code: some keys, a function of a
             key that returns whether to, or "all".
+        fn : callable, optional
+            The function that an update would run, which the plan compares with those that made the results. Default:
+            the run's newest code.
+        trust : {"version", "size"}
+            What tells that a document has changed. "size": its size alone where its version is a size and a time, so
+            that files that were only touched or restored from a backup do not run again.
+        keep_gone : bool, default False
+            Keep the results of documents that the input no longer has.
 
         Returns
         -------
@@ -203,18 +220,29 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Raises
         ------
         RunError
-            The run has not ended, its documents have no keys, or several have the same one.
+            The run has not ended or was cancelled, its documents have no keys, or several have the same one.
         UsageError
             An element is no document, or two documents have the same key.
+        BadOption
+            `trust` is neither of the two.
 
         Examples
         --------
         >>> print(run.plan(dq.Documents.from_glob("inbox/**")))  # doctest: +SKIP
         run 'extract': 3,112 new, 18 changed, 4 gone; 1,995,000 kept
         """
-        return plan_of(self, documents, self._progress(covered=True), again)
+        code = None if fn is None else self._new_code(fn).code
+        progress = self._progress(covered=True)
+        return plan_of(self, documents, progress, again, code=code, trust=trust, keep_gone=keep_gone)
 
-    def update(self, documents: Iterable[Any] | UpdatePlan, fn: Callable[[Any], Any] | None = None) -> Self:
+    def update(
+        self,
+        documents: Iterable[Any] | UpdatePlan,
+        fn: Callable[[Any], Any] | None = None,
+        *,
+        trust: Trust = "version",
+        keep_gone: bool = False,
+    ) -> Self:
         """Run what is new in an input and what has changed, drop the results of what is gone, and keep the rest.
 
         It returns at once, as `map` does. The result of a document that has changed stays until its new one is
@@ -228,6 +256,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         fn : callable, optional
             The function for new and changed documents; it is the run's newest code then. Default: the newest code,
             where this process has mapped it or a failed document keeps it.
+        trust, keep_gone
+            As in `plan`, for documents that are no plan yet.
 
         Raises
         ------
@@ -243,16 +273,17 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         >>> print(run.updated)  # doctest: +SKIP
         run 'extract': 3,112 new, 18 changed, 4 gone; 1,995,000 kept
         """
-        plan = documents if isinstance(documents, UpdatePlan) else self.plan(documents)
-        if plan.run != self.name or self.updates is None:
-            raise BadOption(option="documents", value=plan, problem=f"is a plan of run {plan.run!r}. Nothing changed.")
+        if isinstance(documents, UpdatePlan) and documents.run != self.name:
+            problem = f"is a plan of run {documents.run!r}. Nothing changed."
+            raise BadOption(option="documents", value=documents, problem=problem)
+        assert self.updates is not None, "every run of a lab has it"
         code = self._kept() if fn is None else self._new_code(fn)
         if code is None:
             reason = (
                 "no shard keeps the code of a run that has ended. Nothing changed. Pass it: run.update(..., fn=parse)."
             )
             raise RunError(run=self.name, reason=reason)
-        self.updates(self, plan, code)
+        self.updates(self, documents, code, trust=trust, keep_gone=keep_gone)
         return self
 
     def go(self) -> Self:
@@ -744,11 +775,18 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return count
 
     def undecided(self, fn: Callable[..., Any], error: RunExists) -> Run:
-        """Return this run as an object whose `wait` and `results` raise `error` until the run has the code of `fn`."""
-        # For a user who has mapped other code under the run's name and has yet to choose: the results of the old code
-        # must not be taken for those of the new. Other variables keep the object without the doubt.
-        asked = Run(self.name, self.id, self.handle, self.submitter, self.on_drop, self.beside)
-        asked.doubt = code_version(fn).hash, error
+        """Return this run as an object whose `wait` and `results` raise `error` until it has what was mapped."""
+        # For a user who has mapped other code or documents under the run's name and has yet to choose: the results of
+        # the old ones must not be taken for those of the new. Other variables keep the object without the doubt.
+        asked = Run(self.name, self.id, self.handle, self.submitter, self.on_drop, self.beside, self.updates)
+        hash, digest = code_version(fn).hash, self._progress().record.input.digest
+
+        def as_before(progress: Progress) -> bool:
+            if error.other_code:
+                return all(code["hash"] != hash for code in progress.record.codes)
+            return progress.record.input.digest == digest
+
+        asked.doubt = as_before, error
         return asked
 
     def _retry_chosen(

@@ -59,7 +59,7 @@ from dqlab.runs.submit.sampling import Drawn, SampleSubmitter, draw
 from dqlab.runs.submit.sender import Entry, RunSender
 from dqlab.runs.submit.weights import unit_of
 from dqlab.runs.terms import RunTerms
-from dqlab.runs.update.plan import UPDATED, UpdatePlan, plan_of
+from dqlab.runs.update.plan import UPDATED, Trust, UpdatePlan, plan_of
 from dqlab.runs.update.updating import UpdateSender, UpdateSubmitter
 from dqlab.runs.waiting import Deadline
 from dqlab.user_frames import level_of_user
@@ -155,7 +155,8 @@ class RunBook:
         if name is not None and on_existing == "update" and (found := self.find(name)) is not None:
             if serve:
                 self._serve(pool)
-            self._keep_current(found, elements, Code(hash, blob, code), terms.sink)
+            entry, code = _bringing(found.record()["options"], Entry(Kind.ELEMENT, hash, blob), code)
+            self._keep_current(found, elements, Code(entry.function, entry.blob, code), sink=terms.sink, waits=True)
             return found
         drawn: Drawn | None = None
         if rehearse and (name is None or on_existing == "new" or self.find(name) is None):
@@ -382,7 +383,7 @@ class RunBook:
         return run
 
     def _known_as(self, name: str, id: bytes, handle: Handle, submitter: Submitter | None = None) -> Run:
-        return Run(name, id, handle, submitter, self._dropped, self._beside, updates=self._update)
+        return Run(name, id, handle, submitter, self._dropped, self._beside, updates=self._keep_current)
 
     def _beside(self, run: Run, code: Code, elements: list[Any]) -> Run:
         """Start a run of other code over some documents, on the terms of a run but without its sink."""
@@ -401,19 +402,31 @@ class RunBook:
             entry = Entry(Kind.ELEMENT, code.function, code.blob)
             return self._begin(pool, Open(uuid.uuid4().bytes, record, answer.retry), elements, entry)
 
-    def _keep_current(self, run: Run, elements: Iterable[Any], code: Code, sink: Sink | None) -> None:
-        """Update a run from an input that was mapped under its name, after the end of what it still does."""
+    def _keep_current(
+        self,
+        run: Run,
+        given: Iterable[Any] | UpdatePlan,
+        code: Code,
+        *,
+        sink: Sink | None = None,
+        trust: Trust = "version",
+        keep_gone: bool = False,
+        waits: bool = False,
+    ) -> None:
+        """Update a run from a plan, or from an input, if `waits` after the end of what the run still does."""
+        if isinstance(given, UpdatePlan):
+            self._update(run, given, code)
+            return
         progress = run._progress(covered=True)
         if not (progress.sealed or self._submits(run.id)):
             progress = self._cut_off(run, progress)
-        if progress.counts.left or not progress.sealed:  # as where an update was cut off
+        if waits and (progress.counts.left or not progress.sealed):  # as where an update was cut off
             with run._wait.interruptible(), shown(run):
                 run._wait.settled(Deadline(None), lambda progress: None)
             progress = run._progress(covered=True)
         _check_sink(run.name, progress.record.sink, sink)
-        entry, record = _bringing(progress.record.options, Entry(Kind.ELEMENT, code.function, code.blob), code.code)
-        plan = plan_of(run, elements, progress)
-        self._update(run, plan, Code(entry.function, entry.blob, record))
+        plan = plan_of(run, given, progress, code=code.code, trust=trust, keep_gone=keep_gone)
+        self._update(run, plan, code)
 
     def _update(self, run: Run, plan: UpdatePlan, code: Code) -> None:
         """Carry out a plan, unless the run's input is another one since."""
@@ -423,9 +436,11 @@ class RunBook:
         with self._alone(run.name), self._lock:
             progress = run._progress(covered=True)
             if not progress.sealed or progress.record.input.digest != plan.digest:
-                reason = "it has got other documents since the plan was made. Nothing changed. Make another one."
+                what = "other documents" if progress.sealed else "documents"
+                reason = f"it has got {what} since the plan was made. Nothing changed. Make another one."
                 raise RunError(run=run.name, reason=reason)
-            run.updated = plan
+            same = plan.only_again and progress.incomplete is None
+            run.updated = run.updated if same else plan
             if plan.empty:
                 return
             take(run, code, progress)
@@ -437,9 +452,10 @@ class RunBook:
             sender.put_back(progress, [ordinal for ordinal, _ in plan.changed])
             documents = [*(document for _, document in plan.changed), *plan.new]
             run.at_end = None
-            run.submitter = UpdateSubmitter(run.name, plan.input, documents, sender, f"{UPDATED}{uuid.uuid4().hex}")
+            record = progress.record.input if same else f"{UPDATED}{uuid.uuid4().hex}"
+            run.submitter = UpdateSubmitter(run.name, plan.input, documents, sender, record)
             run.submitter.start()
-        mark(self._link, "update", run.queue)
+        mark(self._link, f"redo {plan.again:,}" if same else "update", run.queue)
 
     def _let_go(self, handle: Handle, run: bytes, submitter: Submitter) -> None:
         """Drop a run that was not started, in the background if its shards are out of reach."""

@@ -77,7 +77,7 @@ class Awaited(Protocol):
     id: bytes
     handle: Handle
     submitter: Submitter | None
-    doubt: tuple[str, DqlabError] | None
+    doubt: tuple[Callable[[Progress], bool], DqlabError] | None
     at_end: Progress | None
 
     @property
@@ -326,10 +326,10 @@ class RunWait:
             raise RunExists(run=self._run.name, difference="documents that these are still compared with", steps=steps)
 
     def _raise_doubt(self) -> None:
-        """Raise while the run does not have the requested code."""
+        """Raise while the run does not have what was mapped last."""
         if self._run.doubt is not None:
-            hash, error = self._run.doubt
-            if all(code["hash"] != hash for code in self._run._progress().record.codes):
+            as_before, error = self._run.doubt
+            if as_before(self._run._progress()):
                 raise copy(error)  # the same object would keep the tracebacks of earlier cells
             self._run.doubt = None
 

@@ -188,7 +188,7 @@ def test_after_starting_over_the_cells_variable_and_the_lines_speak_of_the_new_r
 ) -> None:
     """The next cell is `run.results()`: it met the run that the button had just dropped."""
     offered: list[Choice] = []
-    monkeypatch.setattr("dqlab.jupyter.commands.offer", lambda *given: offered.append(Choice(*given[:5])))
+    monkeypatch.setattr("dqlab.jupyter.commands.offer", lambda choice, *_: offered.append(choice))
     write(connected, "1 / x", more="--wait --on-existing new")
     write(connected, "x and 1 / x")
     connected.run("mine, other = run, 'other'")
@@ -305,3 +305,55 @@ def test_variable_holds_the_new_run_also_when_waiting_for_it_fails(connected: An
     connected.fails("%dq submit len --over (1/0 for _ in 'ab') --name bad -w -o run")
 
     assert connected["run"].name == "bad"
+
+
+def test_a_cell_whose_folder_has_grown_offers_an_update(
+    connected: Any, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the cell, and what it would do; it was an error, and only at `wait`."""
+    offered: list[Choice] = []
+    monkeypatch.setattr("dqlab.jupyter.commands.offer", lambda choice, *_: offered.append(choice))
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+    connected["docs"] = dq.Documents.from_glob(f"{tmp_path}/*.txt")
+    cell = "%%dq submit --over docs --name daily {}-o run\ndef read(document): return document.text(){}"
+    connected.run(cell.format("-w ", ""))
+    (tmp_path / "c.txt").write_text("c.txt")
+    connected.run(cell.format("", ""))
+
+    assert list(offered[0].labels) == ["Update", "Start over", "Keep it"]
+    with pytest.raises(RunExists, match="--on-existing update"):  # the next cell must not take yesterday's for today's
+        connected["run"].results()
+    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.watch", lambda run: None)
+    assert "1 new, 0 changed, 0 gone; 2 kept" in offered[0].update()
+    assert sorted(connected["run"].results(timeout=20)) == ["a.txt", "b.txt", "c.txt"]
+    capsys.readouterr()
+    connected.run(cell.format("-w ", ""))  # nothing is left to do
+    assert "run 'daily': nothing to do, 3 documents listed at" in capsys.readouterr().out
+    assert len(connected["run"].results()) == 3
+
+    (tmp_path / "d.txt").write_text("d.txt")  # the code as well
+    connected.run(cell.format("", ".upper()"))
+    assert list(offered[1].labels) == ["Start over", "Compare on a sample", "Update", "Keep it"]
+    offered[1].update()
+    assert sorted(connected["run"].results(timeout=20)) == ["D.TXT", "a.txt", "b.txt", "c.txt"]
+
+
+def test_a_line_updates_a_run_from_what_it_was_mapped_over(connected: Any, capsys: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    connected["docs"] = dq.Documents.from_glob(f"{tmp_path}/*.txt")
+    connected.run("%%dq submit --over docs --name lined -w -o run\ndef read(document): return document.text()")
+    (tmp_path / "b.txt").write_text("b")
+    capsys.readouterr()
+
+    assert connected.run("%dq update lined --plan") is None
+    assert "run 'lined': 1 new, 0 changed, 0 gone; 1 kept" in capsys.readouterr().out
+    assert connected.run("%dq update lined -o plan --plan") is None
+    assert len(connected["plan"].new) == 1
+    connected.run("%dq update lined;")
+    assert list(connected["run"].wait().results()) == ["a", "b"]
+    (tmp_path / "a.txt").unlink()
+    connected.run("%dq update lined --keep-gone --trust size --over docs;")
+    assert "nothing to do, 1 document listed" in capsys.readouterr().out.splitlines()[-1]
+    connected.run("%dq submit len --over iter(['a']) --name once -w;")
+    assert "can be read only once. Name its documents: --over" in str(connected.fails("%dq update once"))

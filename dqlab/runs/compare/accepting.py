@@ -14,7 +14,7 @@ from dqlab.errors import BadOption, RunError, RunExists
 from dqlab.numbers import many
 from dqlab.rules.book import CodeRecord
 from dqlab.runs.compare.comparison import Comparison
-from dqlab.runs.update.plan import Again
+from dqlab.runs.update.plan import EQUAL, Again
 from dqlab.stats import CodeStats
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EQUAL", "Redo", "Version", "accept", "accept_code", "mixed", "numbered", "source_diff", "take", "versions"]
 
-EQUAL = "changes no result"
-"""Note of a code version that a user declared equal to the one before it."""
 Redo = Literal["all", "changed", "failed", "none"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,8 @@ _LOW, _KEPT = 0xFFFFFFFF, 2
 class Index:
     """Positions of a run's results by key and version."""
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: Results, trusted: Callable[[str], str] | None = None) -> None:
+        # trusted: returns what of a version is compared, by default all of it.
         self.keyed = True
         count = self.count = len(results)
         self._keys, self._more = array("q", bytes(8 * count)), array("I", bytes(4 * count))
@@ -42,6 +43,7 @@ class Index:
                 return
             if "\0" in "".join(keys):
                 keys = [str(label_of(key)) for key in keys]
+            versions = versions if trusted is None else list(map(trusted, versions))
             stop = at + len(keys)
             bare = list(map("\0".join, zip(keys, repeat(""))))
             self._keys[at:stop] = array("q", map(hash, keys))

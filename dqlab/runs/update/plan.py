@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from dqlab.clock import SystemClock
 from dqlab.cluster.transport.progress import Progress
 from dqlab.documents import Document, label_of
-from dqlab.errors import RunError, UsageError
-from dqlab.numbers import few_of, many
+from dqlab.errors import BadOption, RunError, UsageError
+from dqlab.numbers import few_of, many, minute
+from dqlab.rules.book import CodeRecord
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.update.index import Index
 from dqlab.waits import shown
@@ -19,7 +23,12 @@ if TYPE_CHECKING:
     from dqlab.runs.reading.results import Results
     from dqlab.runs.run import Run
 
-__all__ = ["UPDATED", "Again", "UpdatePlan", "plan_of"]
+__all__ = ["EQUAL", "UPDATED", "Again", "Trust", "UpdatePlan", "plan_of"]
+
+EQUAL = "changes no result"
+"""Note of a code version that a user declared equal to the one before it."""
+Trust = Literal["version", "size"]
+"""What tells whether a document has changed."""
 
 SAID_EVERY = 10_000
 """Documents between two reports of how many were listed."""
@@ -27,6 +36,8 @@ UPDATED = "~"
 """Begins the digest of an input that was not put in its order, so that no input in order is taken for it."""
 NAMED = 5
 """Keys that an error names."""
+_STAMP = re.compile(r"(\d{1,19})(-.*)?")
+"""A version that was made of a size, or of a size and a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,14 +54,20 @@ class UpdatePlan:
         Documents among `changed` that have the same version, and run again because that was asked for.
     gone : int
         Documents of the run that the input no longer has.
+    keep_gone : bool
+        Whether the results of those stay all the same.
     kept : int
         Documents of the run that have the same version.
     unknown : int
         Documents that the run keeps without knowing whether they changed: the run or the input has no version of them.
     failed : int
         Documents that failed. An update does not run them: `Run.retry` does.
-    older : int
-        Kept results that older code than the run's newest has made.
+    reasons : dict of str to int
+        How many have changed in "size", in "time" alone, or in another "version", such as an ETag or a checksum.
+    made : dict of int to int
+        By the number of a code version, how many of the kept results it has made.
+    code : int
+        Number of the code version that an update runs.
 
     Examples
     --------
@@ -67,13 +84,25 @@ class UpdatePlan:
     kept: int
     unknown: int
     failed: int
-    older: int
+    reasons: dict[str, int]
+    made: dict[int, int]
+    code: int
+    keep_gone: bool
+    evidence: str = field(repr=False)
+    """When the input was listed, and what was compared."""
     digest: str = field(repr=False)
     """Digest of the input that the run had; another one since then refuses the plan."""
     gone_at: Ranges = field(repr=False)
 
     input: Iterable[Any] = field(repr=False)
     """The documents that were compared with the run."""
+
+    @classmethod
+    def of_redo(cls, run: str, chosen: list[tuple[int, Any]], digest: str, given: Iterable[Any]) -> UpdatePlan:
+        """Return a plan that runs documents of a run again, and nothing else."""
+        none: dict[str, Any] = {"gone": 0, "kept": 0, "unknown": 0, "failed": 0, "code": 0, "reasons": {}, "made": {}}
+        none |= {"keep_gone": False, "evidence": "", "gone_at": Ranges()}
+        return cls(run, [], chosen, len(chosen), digest=digest, input=given, **none)
 
     @property
     def only_again(self) -> bool:
@@ -83,21 +112,36 @@ class UpdatePlan:
     @property
     def empty(self) -> bool:
         """Whether the run is up to date."""
-        return not (self.new or self.changed or self.gone)
+        return not (self.new or self.changed or self.gone_at)
+
+    @property
+    def older(self) -> int:
+        """Kept results that other code has made than an update runs."""
+        return sum(results for number, results in self.made.items() if number != self.code)
 
     def __str__(self) -> str:
-        parts = [f"{len(self.new):,} new", f"{len(self.changed) - self.again:,} changed", f"{self.gone:,} gone"]
+        return f"run {self.run!r}: {self.summary}"
+
+    @property
+    def summary(self) -> str:
+        """Its counts in one line."""
+        changed = f"{len(self.changed) - self.again:,} changed"
+        if self.reasons:
+            changed += f" ({', '.join(f'{n:,} in {what}' for what, n in self.reasons.items())})"
+        parts = [f"{len(self.new):,} new", changed, f"{self.gone:,} gone{' and kept' if self.keep_gone else ''}"]
         parts += [f"{self.again:,} again"] if self.again else []
-        said = f"run {self.run!r}: {', '.join(parts)}; {self.kept:,} kept"
+        said = f"{', '.join(parts)}; {self.kept:,} kept"
         if self.empty:
-            listed = many(self.kept + self.unknown + self.failed, "document")
-            said = f"run {self.run!r}: nothing to do, {listed} with the keys and versions it has"
+            gone = f", {self.gone:,} gone and kept" if self.gone else ""
+            said = f"nothing to do, {self.evidence}{gone}"
+        if self.older:
+            each = [f"{n:,} by v{number}" for number, n in self.made.items()]
+            made = f"of them {', '.join(each)}" if len(each) > 1 else f"made by v{next(iter(self.made))}"
+            said += f", {made} (the code is v{self.code}: compare shows what that would change)"
         if self.unknown:
             said += f"; {self.unknown:,} without a version are kept, changed or not"
         if self.failed:
             said += f"; {self.failed:,} failed before, run.retry() runs them"
-        if self.older:
-            said += f"; {self.older:,} of the kept results were made by older code"
         return said
 
 
@@ -105,23 +149,33 @@ Again: TypeAlias = Collection[Any] | Callable[[str], object] | Literal["all"]
 """Keys of documents that run again though they have not changed, or a function of a key, or all."""
 
 
-def plan_of(run: Run, elements: Iterable[Any], progress: Progress, again: Again = ()) -> UpdatePlan:
-    """Compare an input with the documents of a run that has ended, or raise and change nothing."""
-    left = progress.counts.left
-    if not progress.sealed or left:
-        what = f"{many(left, 'document')} of it have not ended" if left else "it is still being submitted"
-        reason = f"it can be updated when it has ended, and {what}. Nothing changed. run.wait() waits for its end."
-        raise RunError(run=run.name, reason=reason)
-    results = run.results_now()
-    index = _index_of(run, results)
-    dead = {str(letter.key): (letter.ordinal, letter.document.version) for letter in run.failures()}
+def plan_of(
+    run: Run,
+    elements: Iterable[Any],
+    progress: Progress,
+    again: Again = (),
+    *,
+    code: CodeRecord | None = None,
+    trust: Trust = "version",
+    keep_gone: bool = False,
+) -> UpdatePlan:
+    """Compare an input with the documents of a run that has ended, or raise and change nothing.
+
+    `code` is what an update runs, by default the run's newest.
+    """
+    _check_ended(run, progress)
+    if trust not in get_args(Trust):
+        raise BadOption(option="trust", value=trust, problem="is 'version' or 'size'. Nothing changed.")
+    trusted = _size_of if trust == "size" else str
+    results, index, dead = _read(run, progress, trusted)
+    at_wall = SystemClock().wall()
     others, chosen = set[str](), _chooser(again)
     """Keys that are listed and have no result."""
     new: list[Document] = []
     changed: list[tuple[int, Document]] = []
-    unknown, failed, repeated = 0, 0, 0
+    unknown, failed, repeated, compared = 0, 0, 0, ""
     for element in _documents(elements):
-        key, version = str(element.key), element.version
+        key, version = str(element.key), trusted(element.version)
         at, same = index.find(key, version)
         if index.note(at) if at >= 0 else key in others:
             reason = f"two documents have the key {key!r}: which of them the run has cannot be known."
@@ -129,7 +183,7 @@ def plan_of(run: Run, elements: Iterable[Any], progress: Progress, again: Again 
         if at < 0:
             others.add(key)
         if letter := dead.get(key):  # the version that failed is the newer one
-            same = letter[1] == version if letter[1] and version else None
+            same = trusted(letter[1]) == version if letter[1] and version else None
         if at < 0 and not letter:
             new.append(element)
         elif same is False or chosen(key):
@@ -139,15 +193,18 @@ def plan_of(run: Run, elements: Iterable[Any], progress: Progress, again: Again 
             failed += 1
         elif same:
             index.keep(at)
+            compared = version
         else:
             unknown += 1
     gone = Ranges((at, at + 1) for at in map(results.ordinal, index.unlisted()))
     for key in (key for key in dead.keys() - others if index.find(key, "")[0] < 0):
         gone.add(dead[key][0], dead[key][0] + 1)
-    newest, kept = progress.record.codes[-1]["short"], index.kept_by_code()
+    kept = index.kept_by_code()
     if gone and not (new or changed or failed or unknown or kept.total()):
         reason = "the input has no documents, as where it was read before. Nothing changed. run.drop() drops the run."
         raise RunError(run=run.name, reason=reason)
+    made, runs = _made_by(progress.record.codes, code, kept)
+    listed = many(len(new) + len(changed) + kept.total() + unknown + failed, "document")
     return UpdatePlan(
         run.name,
         new,
@@ -157,11 +214,44 @@ def plan_of(run: Run, elements: Iterable[Any], progress: Progress, again: Again 
         kept.total(),
         unknown,
         failed,
-        sum(n for code, n in kept.items() if code not in ("", newest)),
+        _reasons(run, changed, dead),
+        made,
+        runs,
+        keep_gone,
+        f"{listed} listed at {minute(at_wall)} with the keys and versions{_property(compared)} it has",
         progress.record.input.digest,
-        gone,
+        Ranges() if keep_gone else gone,
         elements,
     )
+
+
+def _read(
+    run: Run, progress: Progress, trusted: Callable[[str], str]
+) -> tuple[Results, Index, dict[str, tuple[int, str]]]:
+    """Return what a run has, with ordinal and version of what has failed by its key, or raise if it changes."""
+    results = run.results_now()
+    index = _index_of(run, results, None if trusted is str else trusted)
+    dead = {str(letter.key): (letter.ordinal, letter.document.version) for letter in run.failures()}
+    have = index.count + sum(index.find(key, "")[0] < 0 for key in dead)
+    if have < progress.counts.acked + progress.counts.dead - progress.missing:
+        reason = "some of its documents were sent again meanwhile. Nothing changed. Make another plan."
+        raise RunError(run=run.name, reason=reason)
+    return results, index, dead
+
+
+def _check_ended(run: Run, progress: Progress) -> None:
+    """Raise unless a run has ended, and takes more documents."""
+    left = progress.counts.left
+    if progress.cancelled:
+        reason = (
+            "it was cancelled, and takes no more documents. Nothing changed, and its results stay: "
+            "run.results(errors='skip'). Map the documents under another name, or start over with on_existing='new'."
+        )
+        raise RunError(run=run.name, reason=reason)
+    if not progress.sealed or left:
+        what = f"{many(left, 'document')} of it have not ended" if left else "it is still being submitted"
+        reason = f"it can be updated when it has ended, and {what}. Nothing changed. run.wait() waits for its end."
+        raise RunError(run=run.name, reason=reason)
 
 
 def _documents(elements: Iterable[Any]) -> Iterator[Document]:
@@ -179,15 +269,55 @@ def _documents(elements: Iterable[Any]) -> Iterator[Document]:
                 wait.step(f"{many(at, 'document')} so far")
 
 
+def _property(version: str) -> str:
+    """Return in brackets what a version was made of."""
+    stamp = _STAMP.fullmatch(version)
+    return f" ({'ETag or checksum' if stamp is None else 'size and time' if stamp[2] else 'size'})"
+
+
+def _size_of(version: str) -> str:
+    """Return the size in a version, or the version itself if it has none."""
+    stamp = _STAMP.fullmatch(version)
+    return version if stamp is None else stamp[1]
+
+
+def _reasons(run: Run, changed: list[tuple[int, Document]], dead: dict[str, tuple[int, str]]) -> dict[str, int]:
+    """Return how many documents differ from those of the run in what."""
+    before = dict(dead.values())
+    results = run.results_at([(at, at + 1) for at, _ in changed if at not in before])
+    for first, _, versions, _ in results.identities() if changed else ():
+        before |= {results.ordinal(first + n): version for n, version in enumerate(versions)}
+    found = Counter[str]()
+    for at, document in changed:
+        old, new = _STAMP.fullmatch(before[at]), _STAMP.fullmatch(document.version)
+        if before[at] and document.version and before[at] != document.version:
+            found["version" if old is None or new is None else "size" if old[1] != new[1] else "time"] += 1
+    return dict(found)
+
+
+def _made_by(codes: list[CodeRecord], code: CodeRecord | None, kept: Mapping[str, int]) -> tuple[dict[int, int], int]:
+    """Return how many kept results each code version has made, equal ones as one, and the number of `code`."""
+    numbers: dict[str, int] = {}
+    by_hash: dict[str, int] = {}
+    number = 0
+    for at, each in enumerate(codes, 1):
+        number = number if number and each.get("note") == EQUAL else at
+        numbers[each["short"]] = by_hash[each["hash"]] = number
+    made, runs = Counter[int](), number if code is None else by_hash.get(code["hash"], len(codes) + 1)
+    for short, n in kept.items():
+        made[numbers.get(short, runs)] += n
+    return {number: n for number, n in sorted(made.items()) if n}, runs
+
+
 def _chooser(again: Again) -> Callable[[str], object]:
     if again == "all":
         return lambda key: True
     return again if callable(again) else {str(key) for key in again}.__contains__
 
 
-def _index_of(run: Run, results: Results) -> Index:
+def _index_of(run: Run, results: Results, trusted: Callable[[str], str] | None) -> Index:
     """Return which results a run has, or raise where they have no keys of their own."""
-    index = Index(results)
+    index = Index(results, trusted)
     if not index.keyed:
         reason = "its documents have no keys, so an input cannot be compared with them. Nothing changed."
         raise RunError(run=run.name, reason=f"{reason} Map dq.Documents under another name.")

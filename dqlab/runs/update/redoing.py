@@ -1,37 +1,24 @@
-"""Runs documents of a run again, each in its place: its earlier result stays until the new one is recorded.
-
-The run is opened again for one producer, as a run that was cut off is: when that one ends early, its queue does the
-same.
-"""
+"""Runs documents of a run again, each in its place: an update in which nothing is new, and nothing gone."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport import queue_calls
-from dqlab.cluster.transport.orders import Code, LearnCode, Open, Reopen
 from dqlab.cluster.transport.progress import Progress
 from dqlab.documents import labelled
 from dqlab.errors import BadOption, RunError, RunExists
-from dqlab.frame import Kind
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.lost import key_of, repeats
-from dqlab.runs.marks import mark
 from dqlab.runs.submit.mapping import as_mapped
 from dqlab.runs.submit.sampling import OtherInput, checked
-from dqlab.runs.submit.sender import Entry
-from dqlab.runs.update.plan import UPDATED, plan_of
-from dqlab.runs.update.updating import UpdateSender, UpdateSubmitter
+from dqlab.runs.update.plan import UPDATED, UpdatePlan, plan_of
 
 if TYPE_CHECKING:
     from dqlab.runs.run import Run
 
 __all__ = ["redo"]
-
-Chosen = Sequence[tuple[int, Any]]
-"""Documents with their ordinals, ascending."""
 
 
 def redo(run: Run, fn: Callable[..., Any] | None, keys: Collection[Any] | None, documents: Iterable[Any] | None) -> int:
@@ -61,7 +48,8 @@ def redo(run: Run, fn: Callable[..., Any] | None, keys: Collection[Any] | None, 
     if not chosen:
         return 0
     code = run._new_code(fn) if fn is not None else run.handle.link.sync(queue_calls.newest_code(run.handle, run.id))
-    _redo_these(run, chosen, code, given)
+    assert run.updates is not None, "every run of a lab has it"
+    run.updates(run, UpdatePlan.of_redo(run.name, chosen, progress.record.input.digest, given), code)
     return len(chosen)
 
 
@@ -75,26 +63,6 @@ def _placed(run: Run, given: Iterable[Any], progress: Progress) -> Iterator[tupl
     if not plan.only_again:
         raise OtherInput
     yield from plan.changed
-
-
-def _redo_these(run: Run, chosen: Chosen, code: Code, given: Iterable[Any]) -> None:
-    """Run documents again under these ordinals with some code, in the background."""
-    progress, sync = _settled(run), run.handle.link.sync
-    if progress.record.codes[-1]["hash"] != code.code["hash"]:
-        sync(run.handle.order(LearnCode(run.id, code)))
-    sender = UpdateSender(
-        run.handle,
-        Entry(Kind.ELEMENT, code.function, code.blob),
-        run=run.id,
-        producer=uuid.uuid4().bytes,
-        opening=Open(run.id, progress.record.opening()),
-    )
-    sender.put_back(progress, [ordinal for ordinal, _ in chosen])
-    submitter = UpdateSubmitter(run.name, given, [each for _, each in chosen], sender, progress.record.input)
-    sync(run.handle.order(Reopen(run.id, run.handle.link.client.id, sender.producer, redo=True)))
-    run.submitter, run.at_end = submitter, None
-    submitter.start()
-    mark(run.handle.link, f"redo {len(chosen):,}", run.queue)
 
 
 def _settled(run: Run) -> Progress:

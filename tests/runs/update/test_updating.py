@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -233,3 +236,113 @@ def test_after_an_update_chosen_documents_run_again(start: Callable[..., dq.Run]
     folder.write("1.txt")
     with pytest.raises(RunExists, match="other documents"):
         run.redo(folder.function, documents=folder.documents)
+
+
+def test_touched_files_run_again_unless_size_is_trusted_or_a_checksum_is_known(
+    queue: dq.QueuePool, queue_name: str, folder: Folder
+) -> None:
+    """A restored backup has other times and the same contents."""
+    run = queue.map(folder.function, folder.documents, name=queue_name).wait()
+    for path in folder.place.iterdir():
+        os.utime(path, (1, 1))
+    folder.write("000.txt", "001.txt")
+    assert run.plan(folder.documents).reasons == {"size": 2, "time": 38}
+    plan = run.plan(folder.documents, trust="size")
+    assert (len(plan.changed), plan.kept) == (2, 38)
+    run.update(folder.documents, folder.function, trust="size").wait()
+    assert texts_of(run) == folder.texts
+    assert "(size) it has" in str(run.plan(folder.documents, trust="size"))
+    with pytest.raises(BadOption, match="trust"):
+        run.plan(folder.documents, trust="name")  # type: ignore[arg-type]
+
+    def packed(day: int) -> dq.Documents:
+        with zipfile.ZipFile(folder.place.parent / "all.zip", "w") as archive:
+            for name in ("a.txt", "b.txt"):
+                archive.writestr(zipfile.ZipInfo(name, (2026, 1, day, 0, 0, 0)), name)
+        return dq.Documents.from_archive(folder.place.parent / "all.zip")
+
+    run = queue.map(folder.function, packed(1), name=f"{queue_name}-packed").wait()
+    plan = run.plan(packed(2))
+    assert plan.empty
+    assert "2 documents listed at" in str(plan)
+    assert "(ETag or checksum) it has" in str(plan)
+
+
+def test_results_of_what_is_gone_are_kept_if_that_is_asked_for(start: Callable[..., dq.Run], folder: Folder) -> None:
+    run = start().wait()
+    before = folder.texts
+    (folder.place / "003.txt").unlink()
+    (folder.place / "004.txt").rename(folder.place / "renamed.txt")
+
+    run.update(folder.documents, keep_gone=True).wait()
+
+    assert texts_of(run) == before | folder.texts
+    assert run.counts["acked"] == len(before) + 1
+    plan = run.plan(folder.documents, keep_gone=True)
+    assert (plan.empty, plan.gone) == (True, 2)
+    run.update(folder.documents).wait()
+    assert texts_of(run) == folder.texts
+
+
+def test_a_plan_says_which_code_made_what_it_keeps(start: Callable[..., dq.Run], folder: Folder) -> None:
+    run = start().wait()
+
+    def longer(document: dq.Document) -> dict[str, str]:
+        return {"text": document.text() + "!"}
+
+    folder.write("new.txt")
+    assert "40 kept, made by v1 (the code is v2: compare" in str(run.plan(folder.documents, fn=longer))
+    run.update(folder.documents, longer).wait()
+    assert "listed" in str(run.plan(folder.documents))
+    assert "it has, of them 40 by v1, 1 by v2 (the code is v2" in str(run.plan(folder.documents))
+    run.accept_code(folder.function)  # the same results
+    assert run.plan(folder.documents, fn=folder.function).older == 0
+
+
+def test_a_listing_that_fails_half_way_changes_nothing(start: Callable[..., dq.Run], folder: Folder) -> None:
+    """Nothing counts as gone because it was not listed."""
+    run = start().wait()
+    folder.write("000.txt")
+
+    class Failing(list[dq.Document]):
+        def __iter__(self) -> Any:
+            yield from list(folder.documents)[:10]
+            raise OSError("the share is gone")
+
+    for update in (run.plan, lambda documents: run.update(documents, folder.function)):
+        with pytest.raises(OSError, match="the share is gone"):
+            update(Failing())
+    assert (len(texts_of(run)), run.counts["acked"], len(run.plan(folder.documents).changed)) == (40, 40, 1)
+
+
+def test_a_cancelled_run_names_the_next_step(start: Callable[..., dq.Run], folder: Folder, queue: dq.QueuePool) -> None:
+    run = start().wait()
+    folder.write("new.txt")
+    queue.pause()
+    start(on_existing="update").cancel()
+    with pytest.raises(RunError, match=r"takes no more documents.*on_existing='new'"):
+        start(on_existing="update")
+    queue.resume()
+    assert len(texts_of(run)) == 40
+
+
+def test_updates_retries_and_redos_of_one_run_at_once_leave_what_a_new_run_would_have(
+    start: Callable[..., dq.Run], folder: Folder
+) -> None:
+    """One does it, and the others find nothing to do or a reason; nothing is missing or doubled."""
+    folder.write("007.txt", text="bad")
+    run = start().wait()
+    folder.write("001.txt", "007.txt", "new.txt")
+    calls: list[Callable[[], object]] = [
+        lambda: start(on_existing="update"),
+        lambda: start(on_existing="update"),
+        lambda: run.retry(folder.function),
+        lambda: run.redo(folder.function, ["002.txt"], documents=folder.documents),
+    ]
+    with ThreadPoolExecutor(len(calls)) as threads:
+        raised = [done.exception() for done in [threads.submit(call) for call in calls]]
+    assert all(error is None or isinstance(error, dq.errors.DqlabError) for error in raised), raised
+    assert any(error is None for error in raised[:2])
+    run = start(on_existing="update").wait()
+    assert texts_of(run) == folder.texts
+    assert run.counts["acked"] == sum(run.counts.values()) == len(folder.texts)
