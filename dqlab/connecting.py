@@ -73,6 +73,7 @@ SHORTEST, LOOK_EVERY = 0.5, 0.1
 CLOSING = 1.0
 """Seconds that closing the connection to a scheduler may take, whether or not the scheduler greeted."""
 INSTALLING = "preparing it and its workers"
+SILENT = "nothing answers there: a stopped scheduler, or a machine out of reach?"
 STORE_TIMEOUT = 5.0
 """Seconds for a worker to look at a store; one that does not answer in that time is skipped."""
 JOBS_TIMEOUT = 60.0
@@ -90,7 +91,6 @@ NEEDED = (
     "dqlab.cluster.worker.plugin",
 )
 """Modules that every worker needs: imported once, before they are forked."""
-_NO_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_CONNECTED = "not connected; what was started for it has ended. The same line connects again."
 RESERVED = "0"
@@ -158,8 +158,7 @@ def connect(
     Raises
     ------
     ConnectFailed
-        No scheduler answers there. Where the connection is refused, or no machine has this name, it is raised at
-        once, unless `timeout` is given. `NoLocalCluster`: no cluster of `dqlab up` runs. `StoreHeld`: another process
+        No scheduler answers there. `NoLocalCluster`: no cluster of `dqlab up` runs. `StoreHeld`: another process
         of this machine has `store` open on a cluster of its own; the error has the line that connects to it.
     SeveralLocalClusters
         "local", and more than one runs.
@@ -428,7 +427,7 @@ def _make(
         _check_form(target)
     if scheduler_file is not None or isinstance(target, str):
         return _with_store_checked(
-            _lab_of(_reach(target, scheduler_file, timeout, patient=limit is not None), name=name, own_client=True),
+            _lab_of(_reach(target, scheduler_file, timeout), name=name, own_client=True),
             store,
         )
     if target is not None:
@@ -508,10 +507,8 @@ def _check_form(address: str) -> None:
         raise ConnectFailed(address=address, reason=reason)
 
 
-def _reach(
-    address: str | None, scheduler_file: str | None, timeout: float, what: str = "", *, patient: bool = True
-) -> Client:
-    """Return a client of the scheduler at an address, and only if `patient` try on where nothing listens."""
+def _reach(address: str | None, scheduler_file: str | None, timeout: float, what: str = "") -> Client:
+    """Return a client of the scheduler at an address."""
     from dqlab.cluster.embedded.sockets import missing, register
 
     register()
@@ -528,58 +525,27 @@ def _reach(
         what = f"as {scheduler_file} has it. Is that file of an earlier scheduler?"
     try:
         if address is not None:
-            _await_greeting(address, max(SHORTEST, until - time.monotonic()), patient=patient)
+            _await_greeting(address, max(SHORTEST, until - time.monotonic()))
         return _client(address, timeout=max(SHORTEST, until - time.monotonic()))
     except (OSError, ValueError) as error:
-        reason = ", ".join(filter(None, (_why(error, address or ""), what)))
+        reason = ", ".join(filter(None, (_why(error), what)))
         raise ConnectFailed(address=address, reason=f"tried for {timeout:g} s at most; {reason}") from error
 
 
-def _why(error: Exception, address: str) -> str:
+def _why(error: BaseException) -> str:
     """Return in words why no connection was made."""
-    said = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if isinstance(error, ConnectionRefusedError):
+    cause = error
+    while cause.__cause__ is not None:  # Dask's own errors name only the seconds
+        cause = cause.__cause__
+    said = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+    if isinstance(cause, TimeoutError):
+        return said if str(cause) else SILENT
+    if isinstance(cause, ConnectionRefusedError):
         return f"nothing listens there, the connection was refused ({said})"
-    if isinstance(error, socket.gaierror) and error.errno in _NO_HOST:
-        host = address.rpartition("://")[2].rpartition(":")[0]
-        near = nearest(host, ["localhost", socket.gethostname()])
-        return f"no host is known as {host!r} here" + (f": did you mean {near!r}?" if near else "")
-    return f"its name could not be looked up: {error.strerror}" if isinstance(error, socket.gaierror) else said
+    return f"its name could not be looked up: {cause.strerror}" if isinstance(cause, socket.gaierror) else said
 
 
-async def _await_listener(address: str, refusals: list[OSError], *, patient: bool) -> None:
-    """Return once a process listens at an address, or nothing can be found out; `refusals` gets the last refusal."""
-    # Dask retries until the timeout and does not report a refusal, so a mistyped port would cost five seconds.
-    from distributed.comm.addressing import parse_address, parse_host_port
-
-    try:
-        scheme, place = parse_address(address)
-        host, port = parse_host_port(place)
-    except ValueError:
-        return
-    while scheme in ("tcp", "tls"):
-        try:
-            if scheme == "tls":  # a bare connection would be logged there as a bad handshake
-                await asyncio.get_running_loop().getaddrinfo(host, port)
-            else:
-                _, writer = await asyncio.open_connection(host, port)
-                writer.close()
-        except UnicodeError:  # a label that is empty or too long
-            raise socket.gaierror(socket.EAI_NONAME, "not a name of a host") from None
-        except (ConnectionRefusedError, socket.gaierror) as error:
-            may_pass = isinstance(error, socket.gaierror) and error.errno not in _NO_HOST
-            if not patient and not may_pass:
-                raise
-            refusals[:] = [error]
-        except OSError:
-            return  # several addresses that failed differently, or no route: leave it to Dask, which retries
-        else:
-            refusals.clear()
-            return
-        await asyncio.sleep(LOOK_EVERY)
-
-
-def _await_greeting(address: str, timeout: float, *, patient: bool) -> None:
+def _await_greeting(address: str, timeout: float) -> None:
     """Wait until a scheduler has greeted and its Dask is new enough, or raise why not after `timeout`."""
     from distributed.comm.core import connect as greet
     from distributed.security import Security
@@ -587,12 +553,9 @@ def _await_greeting(address: str, timeout: float, *, patient: bool) -> None:
     # A Dask client waits for the greeting without end, and Ctrl-C does not stop it. A client of 2026 dies of a
     # TypeError at a scheduler of 2025.1, and then keeps its process from ending for a minute: so versions are compared
     # first.
-    refusals: list[OSError] = []
-
     async def ask() -> None:
         try:
-            async with asyncio.timeout(timeout):
-                await _await_listener(address, refusals, patient=patient)
+            async with asyncio.timeout(timeout + SHORTEST):  # Dask's own error comes first: it has the reason
                 arguments = Security().get_connection_args("client")
                 comm = await greet(address, timeout=timeout, **arguments)
                 try:
@@ -600,9 +563,7 @@ def _await_greeting(address: str, timeout: float, *, patient: bool) -> None:
                 finally:
                     comm.abort()
         except TimeoutError:
-            if refusals:
-                raise refusals[0] from None
-            raise TimeoutError("a process listens there and does not answer: a stopped scheduler?") from None
+            raise TimeoutError(SILENT) from None
         check_dask(f"the scheduler at {address}", found)
 
     # In a thread: a notebook calls this from a thread whose event loop runs already.

@@ -190,31 +190,6 @@ def test_host_whose_name_is_looked_up_forever_ends_connecting(monkeypatch: pytes
         answers.set()
 
 
-@pytest.mark.parametrize(
-    ("address", "said"),
-    [
-        ("tcp://localhst:8786", r"no host is known as 'localhst' here: did you mean 'localhost'\?"),
-        ("tls://localhots:8786", r"'localhots'.*did you mean 'localhost'\?"),
-        ("nohost.invalid:8786", r"no host is known as 'nohost\.invalid' here"),
-    ],
-)
-def test_a_host_that_does_not_exist_is_named_at_once(address: str, said: str) -> None:
-    """ "somebody listens there, and does not answer" came after the whole timeout."""
-    began = time.monotonic()
-
-    with pytest.raises(ConnectFailed, match=rf"{said}.*Nothing was started") as caught:
-        dq.connect(address)
-
-    assert "listens" not in str(caught.value)
-    assert time.monotonic() - began < 4
-
-
-def test_a_host_that_is_waited_for_is_named_when_the_time_is_over() -> None:
-    """A name may come with its machine, as a port does with its process."""
-    with pytest.raises(ConnectFailed, match=r"no host is known as 'nohost\.invalid' here"):
-        dq.connect("tcp://nohost.invalid:8786", timeout=0.6)
-
-
 def test_a_name_that_cannot_be_looked_up_now_is_tried_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name server that does not answer says nothing of the host."""
 
