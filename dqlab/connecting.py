@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet, WeakValueDictionary
@@ -699,10 +700,9 @@ def _check_store(link: Link, store: Path, *, seen_here: bool) -> None:
 
 
 def _seen_by_worker(link: Link, store: Path, marker: str) -> tuple[str, Probe] | None:
-    try:
+    with suppress(Exception):  # the worker hangs or left: queues open elsewhere, or fail with their own error
         return link.sync(_ask_worker(link, store, marker), timeout=STORE_TIMEOUT)
-    except Exception:  # noqa: BLE001 - the worker hangs or left: queues open elsewhere, or fail with their own error
-        return None
+    return None
 
 
 async def _ask_worker(link: Link, store: Path, marker: str) -> tuple[str, Probe] | None:

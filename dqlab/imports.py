@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -16,10 +17,9 @@ def loaded(name: str) -> Any:
     module = sys.modules.get(name)
     if module is None or not getattr(getattr(module, "__spec__", None), "_initializing", False):
         return module
-    try:
+    with suppress(Exception):  # the import failed, which its own thread has to report
         return import_module(name)  # waits, except in the thread that imports it
-    except Exception:  # noqa: BLE001 - the import failed, which its own thread has to report
-        return None
+    return None
 
 
 def import_whole(*names: str) -> None:

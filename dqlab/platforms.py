@@ -129,7 +129,7 @@ def unnamed_file(name: str) -> int:
             if error.errno not in _UNKNOWN_CALL:
                 raise
     descriptor, path = tempfile.mkstemp(prefix=f"{name}-")
-    os.unlink(path)  # noqa: PTH108 - the string that `mkstemp` returns
+    Path(path).unlink()
     return descriptor
 
 

@@ -30,7 +30,7 @@ LAST = 5.0
 """Most seconds to wait for the last drawing."""
 NAME = "dqlab-wait"
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _current: Wait | None = None
 """The wait of the main thread."""
 
@@ -155,8 +155,8 @@ class _Watched(Wait):
                     return
                 self.look()
             self.end()
-        except Exception:  # noqa: BLE001 - a view that fails must not end the wait
-            _log.exception("event=wait_not_shown what=%r", self._what)
+        except Exception:  # a view that fails must not end the wait
+            logger.exception("event=wait_not_shown what=%r", self._what)
 
 
 @contextmanager

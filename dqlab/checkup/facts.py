@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from dqlab.stats import Attention, AttentionKind, Snapshot
 from dqlab.store.offline import SurveyedShard, survey
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 def known(cls: type[T], answer: Mapping[str, Any], **more: Any) -> T:
     """Make a dataclass of the parts of a reply for which it has fields."""
-    names = {each.name for each in fields(cls)}  # type: ignore[arg-type]
+    names = {each.name for each in fields(cast("Any", cls))}
     return cls(**{key: value for key, value in answer.items() if key in names} | more)
 
 

@@ -17,6 +17,7 @@ import functools
 import inspect
 import itertools
 import json
+import operator
 import re
 import sys
 import types
@@ -24,6 +25,7 @@ import typing
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import reduce
 from operator import attrgetter
 from pathlib import PurePath
 from typing import Any, TypeAlias
@@ -121,7 +123,7 @@ def _without_none(said: Any) -> tuple[Any, bool]:
         return _without_none(args[0])
     if not _is_union(said) or types.NoneType not in args:
         return said, False
-    return typing.Union[tuple(arg for arg in args if arg is not types.NoneType)], True  # noqa: UP007
+    return reduce(operator.or_, (arg for arg in args if arg is not types.NoneType)), True
 
 
 def _is_union(said: Any) -> bool:
@@ -283,7 +285,11 @@ class _Forms:
         made = self._made[said]
         if made is not None:
             return made
-        later: Callable[[], Any] = lambda: self._made[said]  # noqa: E731
+        made_of = self._made
+
+        def later() -> Any:
+            return made_of[said]
+
         return _Form(None, lambda e: later().row(e), lambda e: later().value(e), lambda e: later().check(e))
 
 
@@ -416,10 +422,9 @@ def _unfit(value: Any, what: str) -> _Unfit:
 
 
 def _repr(value: Any) -> str:
-    try:
+    with suppress(Exception):  # it runs users' code
         return repr(value)
-    except Exception:  # noqa: BLE001 - it runs users' code
-        return f"a {type(value).__name__}"
+    return f"a {type(value).__name__}"
 
 
 # --- classes of fields ---------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 
 from dqlab.documents.parts import Member, Reference
 from dqlab.documents.storage import local_path, place_of
@@ -86,10 +87,9 @@ class ReadAhead:
             begun, fetch = self._fetches.pop(name, (0.0, None))
         if fetch is None or (fetch.done() and time.monotonic() - begun > FRESH_S):
             return None
-        try:
+        with suppress(Exception):  # the function reads it again, and raises in its own call
             return fetch.result()
-        except Exception:  # noqa: BLE001 - the function reads it again, and raises in its own call
-            return None
+        return None
 
     def clear(self) -> None:
         """Drop everything that was read, and leave reads in progress to end by themselves."""

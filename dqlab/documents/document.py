@@ -672,13 +672,14 @@ def _on_loop_of(system: Any, reading: Coroutine[Any, Any, builtins.bytes]) -> Fu
 
 def _row_of(document: Document) -> dict[Any, Any]:
     """Return the values of a row by column, from the reader of its kind of part."""
-    part, kind = document.part, type(document.part)
+    part: Any = document.part
+    kind = type(part)
     if kind is Row:
-        return parquet.row(document.where, document.version, document.key, part)  # type: ignore[arg-type]
+        return parquet.row(document.where, document.version, document.key, part)
     if kind is Line:
-        return lines.row(document.where, document.version, document.key, part)  # type: ignore[arg-type]
+        return lines.row(document.where, document.version, document.key, part)
     if kind is Inline:
-        names, values = part  # type: ignore[misc]
+        names, values = part
         if type(values) is not tuple:
             values = _values_of_torn(document.key, names, values)
         return dict(zip(names, values, strict=True))
@@ -687,11 +688,12 @@ def _row_of(document: Document) -> dict[Any, Any]:
 
 def _cell_of(document: Document, column: Any) -> Any:
     """Return one value of a row."""
-    part, kind = document.part, type(document.part)
+    part: Any = document.part
+    kind = type(part)
     if kind is Line:
-        return lines.cell(document.where, document.version, document.key, part, column)  # type: ignore[arg-type]
+        return lines.cell(document.where, document.version, document.key, part, column)
     if kind is Inline:
-        names, values = part  # type: ignore[misc]
+        names, values = part
         if column not in names:
             check_column(column, names, "the frame", "read")
         at = names.index(column)

@@ -336,7 +336,7 @@ def plain_values(array: Any) -> list[Any]:
 
             array = pyarrow.compute.floor_temporal(array, unit="microsecond")
         array = array.cast(coarse, safe=False)
-    return array.to_pylist()  # type: ignore[no-any-return]
+    return list(array.to_pylist())
 
 
 def _quick(types: Any, kind: Any, array: Any) -> bool:

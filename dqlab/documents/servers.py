@@ -228,10 +228,9 @@ def causes(error: BaseException) -> list[BaseException]:
 
 def is_refusal(error: BaseException) -> bool:
     """Return whether an error, or one of its causes, means that the right to read was refused."""
-    try:
+    with suppress(Exception):  # attributes of foreign exceptions may be properties that raise
         return refusal_in(error) is not None
-    except Exception:  # noqa: BLE001 - attributes of foreign exceptions may be properties that raise
-        return False
+    return False
 
 
 def refusal_in(error: BaseException) -> BaseException | None:

@@ -169,13 +169,13 @@ SPANS = Rows, Listed, Numbers
 
 def grouped(documents: Iterable[Document]) -> Iterator[Document | Listed]:
     """Yield the documents of a listing, neighbours of one place that were found soon after each other as spans."""
-    place: tuple[str, bool] | None = None
+    place: Any = None
     group, since = list[Document](), 0.0
     try:
         for document in documents:
             its = place_within(document)
             if group and (its != place or len(group) >= _LISTED or monotonic() > since + _SOON_S):
-                yield Listed(place, group)  # type: ignore[arg-type]
+                yield Listed(place, group)
                 group = []
             if its is None:
                 yield document
@@ -185,10 +185,10 @@ def grouped(documents: Iterable[Document]) -> Iterator[Document | Listed]:
             group.append(document)
     except Exception:
         if group:  # those before the error are put, as one by one
-            yield Listed(place, group)  # type: ignore[arg-type]
+            yield Listed(place, group)
         raise
     if group:
-        yield Listed(place, group)  # type: ignore[arg-type]
+        yield Listed(place, group)
 
 
 def spans_of(elements: Iterable[Any]) -> Iterable[Any]:

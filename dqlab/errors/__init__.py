@@ -37,6 +37,7 @@ from typing import Any
 from dqlab.errors.sentence import DqlabError as DqlabError
 from dqlab.errors.sentence import DqlabWarning as DqlabWarning
 from dqlab.errors.sentence import in_words as in_words
+from dqlab.errors.sentence import users_code as users_code
 from dqlab.numbers import many
 
 # --- The cluster and this installation: connecting, missing parts, and processes that are gone.
@@ -752,7 +753,7 @@ class JobsDied(DqlabError):
 
 _KINDS = DqlabError, DqlabWarning
 __all__ = [name for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, _KINDS)]
-__all__ += ["in_words"]
+__all__ += ["in_words", "users_code"]
 
 for _kind in _KINDS:  # tracebacks show the name that users import
     _kind.__module__ = __name__

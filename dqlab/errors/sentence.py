@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from contextlib import suppress
 from string import Formatter
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from dqlab.errors.rendering import rendered
 from dqlab.numbers import many
 from dqlab.texts import block, one_line
 
-__all__ = ["DqlabError", "DqlabWarning", "in_words"]
+__all__ = ["DqlabError", "DqlabWarning", "in_words", "users_code"]
 
 _ENDS_A_SENTENCE = re.compile(r"\{(\w+)\}\.(?=\s|$)")
 
@@ -92,7 +93,20 @@ def _rebuild(kind: type[DqlabError], fields: dict[str, Any]) -> DqlabError:
 
 def in_words(error: BaseException) -> str:
     """Return class and text of any error, whose text may raise in turn."""
-    try:
+    with suppress(BaseException):  # what broke first is what counts
         return f"{type(error).__name__}: {error}".removesuffix(": ")
-    except BaseException:  # noqa: BLE001 - what broke first is what counts
-        return type(error).__name__
+    return type(error).__name__
+
+
+class _UsersCode:
+    """Ends a block at any exception of users' code in it, also `SystemExit`, but for Ctrl-C."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and not issubclass(kind, KeyboardInterrupt)
+
+
+users_code = _UsersCode()

@@ -220,15 +220,14 @@ def kinds_of(exception: BaseException) -> str:
     """Return the names of an exception's classes, the nearest first; of a group, a line for each of its members."""
     # A failure that is not retried gets a "!", and no classes above the one that is the reason.
     lines = []
-    try:
+    with suppress(BaseException):  # a metaclass, or `__class__`, may return anything, or raise
         for leaf in islice(_leaves(exception), _MAX_MEMBERS):
             kinds: tuple[type, ...] = type(leaf).__mro__[:-1]
             futile = next((at for at, kind in enumerate(kinds) if kind in _FUTILE), 0 if _is_mistake(leaf) else None)
             names = " ".join(map(path_of, kinds if futile is None else kinds[: futile + 1]))
             lines.append(names if futile is None else f"!{names}")
-    except BaseException:  # noqa: BLE001 - a metaclass, or `__class__`, may return anything, or raise
-        return ""
-    return "\n".join(lines)
+        return "\n".join(lines)
+    return ""
 
 
 def _leaves(exception: BaseException) -> Iterator[BaseException]:
@@ -356,12 +355,11 @@ def _members(exception: BaseException) -> Iterator[type[BaseException]]:
 
 def class_name(kind: type) -> str:
     """Return a class's name as Python's own tracebacks write it."""
-    try:
+    with suppress(BaseException):  # a metaclass may return anything, or raise
         name, module = kind.__qualname__, kind.__module__
         full = name if module in _BARE else f"{module}.{name}"
         return brief(str.__str__(full), _MAX_NAME)
-    except BaseException:  # noqa: BLE001 - a metaclass may return anything, or raise
-        return brief(type.__dict__["__name__"].__get__(kind), _MAX_NAME)
+    return brief(type.__dict__["__name__"].__get__(kind), _MAX_NAME)
 
 
 def path_of(kind: type) -> str:

@@ -163,7 +163,7 @@ SAID, REFUSED = 12.0, 60.0
 """Seconds for which a view shows the effect of a press, or why it was refused; then the current state again."""
 NAME = "dqlab-live-command"
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Act = Callable[[Press], str]
 """Carries out a press, and returns the message to show."""
@@ -248,8 +248,8 @@ class Obeying:
                 self.show(self._act(press))
         except DqlabError as error:
             self.show(trouble=f"{_words(press.command)} failed: {error}")
-        except Exception as error:  # noqa: BLE001 - a button must never end its view
-            _log.exception("event=live_command_failed press=%r", press)
+        except Exception as error:  # a button must never end its view
+            logger.exception("event=live_command_failed press=%r", press)
             self.show(trouble=f"{_words(press.command)} failed: {type(error).__name__}: {error}")
 
 

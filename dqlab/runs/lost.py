@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from dqlab.documents import Document, Documents, Labelled
+from dqlab.errors import users_code
 from dqlab.rules.ranges import Ranges
 
 __all__ = [
@@ -85,12 +86,9 @@ def first_keys(ranges: Iterable[tuple[int, int]], elements: Iterable[Any] | None
     ordinals = list(islice((ordinal for lo, hi in spans for ordinal in range(lo, hi)), n))
     if not ordinals or ordinals[-1] >= LOOK_FOR:
         return ordinals
-    try:
+    with users_code:  # an input that cannot be read any more must not hide what was lost
         return [key for _, key in keys_at(((ordinal, ordinal + 1) for ordinal in ordinals), elements)]
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - an input that cannot be read any more must not hide what was lost
-        return ordinals
+    return ordinals
 
 
 def key_of(element: Any, ordinal: int) -> Any:

@@ -153,7 +153,7 @@ class PlainPuts:
         ticket = Ticket(1)
         sender.extend(put.slices, ticket)
         result = PutResult(self.handle, ticket, self._unserved)
-        result.ids  # noqa: B018 - waits, and raises what was refused
+        _ = result.ids  # waits, and raises what was refused
         result.existed = sender.existed
         if not result.existed:
             self._forget_with(result)

@@ -94,6 +94,7 @@ REPORTED_WITHIN = 0.8
 SAID_WITHIN = 1.0
 """Seconds to wait for the queue's answer when a run is printed."""
 _MAP_AGAIN = "Map the same documents under its name again: lab.map(fn, documents, name=...).go()"
+_AS_BEFORE = Means()
 ENDED_EARLY = (SubmissionIncomplete, PutError)
 """Errors of an input that was sent only in part; the results of that part belong to the run."""
 
@@ -696,7 +697,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         fingerprint: str | None = None,
         limit: int | None = None,
         rest: bool = False,
-        means: Means = Means(),  # noqa: B008 - it never changes
+        means: Means = _AS_BEFORE,
     ) -> int:
         """Retry as `retry` does, without warnings, for a caller that reports their reasons itself."""
         return self._retry(self._code_of_retry(fn, means), where, fingerprint, limit, rest=rest)

@@ -563,11 +563,10 @@ class Slot:
         blob = blobs.get(hash)
         if blob is None or chunk.kind is Kind.VALUE or own.calls is not None or own.prepare is not None:
             return False
-        try:
+        with suppress(BaseException):  # `_execute` opens it again, and fails the message
             work = self._functions.open(hash, blob)
             return not (is_coroutine(called(work.call)) if chunk.kind is Kind.ELEMENT else work.is_coroutine)
-        except BaseException:  # noqa: BLE001 - `_execute` opens it again, and fails the message
-            return False
+        return False
 
     def _leave(self, chunk: Chunk) -> None:
         """Note that a chunk no longer runs in this process."""

@@ -349,7 +349,7 @@ class _ForkedWorker(WorkerProcess):
             "config": self.config,
             "environ": {**os.environ, **self.env},
             "silence_logs": self.silence_logs,
-            "cwd": os.getcwd(),  # noqa: PTH109 - as a string, for the process that changes to it
+            "cwd": str(Path.cwd()),
             "path": sys.path,
             "argv": sys.argv,
         }
@@ -483,7 +483,7 @@ def tend_workers(cluster: SpecCluster) -> None:
         try:
             for name in await replace_lost_workers(cluster, retired, absent):
                 logger.warning("event=worker_made_again name=%s", name)
-        except Exception as error:  # noqa: BLE001 - go on with the next look
-            logger.warning("event=tending_failed %r", error)
+        except Exception:  # go on with the next look
+            logger.exception("event=tending_failed")
 
     tend(cluster, LOOK_EVERY, look)

@@ -84,8 +84,8 @@ class LateDashboard:
             # Import in a thread, so that the loop continues to serve queues.
             pages = await asyncio.get_running_loop().run_in_executor(None, import_module, PAGES)
             pages.connect(routing, scheduler.http_server, scheduler, prefix="/")
-        except Exception as error:  # noqa: BLE001 - Dask cannot use this Bokeh, or it cannot be imported
-            logger.warning("event=dashboard_left_out %r", error)
+        except Exception:  # Dask cannot use this Bokeh, or it cannot be imported
+            logger.warning("event=dashboard_left_out", exc_info=True)
             routing.add_handlers(r".*", get_handlers(server=scheduler, modules=[MISSING], prefix="/"))
         else:
             for serve in list(self._pages):
@@ -99,8 +99,8 @@ class LateDashboard:
     def _serve(self, serve: Callable[[], Undo]) -> None:
         try:
             self._undo[serve] = serve()
-        except Exception as error:  # noqa: BLE001 - Dask's own pages work nevertheless
-            logger.warning("event=view_left_out %r", error)
+        except Exception:  # Dask's own pages work nevertheless
+            logger.warning("event=view_left_out", exc_info=True)
 
 
 class _Page(RequestHandler):

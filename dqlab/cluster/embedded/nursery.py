@@ -22,6 +22,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,12 +229,11 @@ async def _work(connection: socket.socket, receive: Callable[[int], bytes], give
 
 
 def _failure(error: Exception) -> bytes:
-    try:
+    with suppress(Exception):  # send the text of an exception that cannot be pickled or opened again
         sent = packed(FAILED, error)
         pickle.loads(sent[_HEAD.size :])
-    except Exception:  # noqa: BLE001 - send the text of an exception that cannot be pickled or opened again
-        return packed(FAILED, RuntimeError(f"{type(error).__name__}: {error}"))
-    return sent
+        return sent
+    return packed(FAILED, RuntimeError(f"{type(error).__name__}: {error}"))
 
 
 def _obey(receive: Callable[[int], bytes], worker: Worker, loop: asyncio.AbstractEventLoop) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from itertools import count
 
 from dqlab.cluster.scheduler.state import ClusterState
@@ -52,11 +53,10 @@ class Freshness:
         """Return True once a worker has reported, or False if it is gone, leaves, or has no such handler."""
         came = self._awaited[worker, number] = asyncio.Event()
         try:
-            if await ask_handler(self._state.scheduler.rpc, worker, "dq_report", number=number) != {}:
-                return False
-            await came.wait()
-        except Exception:  # noqa: BLE001 - whatever it is, the worker does not report
+            with suppress(Exception):  # whatever it is, the worker does not report
+                if await ask_handler(self._state.scheduler.rpc, worker, "dq_report", number=number) == {}:
+                    await came.wait()
+                    return True
             return False
         finally:
             del self._awaited[worker, number]
-        return True

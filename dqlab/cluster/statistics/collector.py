@@ -381,8 +381,8 @@ class Statistics:
                 undo = import_module(name).install(self._scheduler, self.collector)
             except ImportError as error:
                 logger.info("event=view_left_out view=%s %s", name, error)
-            except Exception as error:  # noqa: BLE001 - a missing view must not stop queues
-                logger.warning("event=view_left_out view=%s %r", name, error)
+            except Exception:  # a missing view must not stop queues
+                logger.warning("event=view_left_out view=%s", name, exc_info=True)
             else:
                 self._undo += [undo] if undo is not None else []
 
@@ -401,7 +401,7 @@ class Statistics:
             await self.collector.change(since, wait)
         return self.collector.snapshot(queue, run, alerts=alerts).to_dict()
 
-    async def history(self, span: float, queue: str = "", run: str = "", whole: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - called by name
+    async def history(self, span: float, queue: str = "", run: str = "", *, whole: bool = False) -> dict[str, Any]:
         """Return the history of the last `span` seconds."""
         return self.collector.history(span, queue, run, whole=whole).to_dict()
 

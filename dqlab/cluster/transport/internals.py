@@ -488,12 +488,11 @@ async def answers(scheduler: Scheduler, op: str, timeout: float) -> dict[str, di
     """Return the answers of the workers that answer a handler in time."""
 
     async def ask(address: str) -> dict[str, Any] | None:
-        try:
+        with suppress(Exception):  # it is gone, hangs, or has no such handler
             async with asyncio.timeout(timeout):
                 said: dict[str, Any] = await getattr(scheduler.rpc(address), op)()
                 return said
-        except Exception:  # noqa: BLE001 - it is gone, hangs, or has no such handler
-            return None
+        return None
 
     asked = list(scheduler.workers)
     said = zip(asked, await asyncio.gather(*map(ask, asked)), strict=True)

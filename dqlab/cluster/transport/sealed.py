@@ -43,7 +43,7 @@ from dqlab.cluster.transport.local_modules import (
     package_of,
 )
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.errors import NotPicklable, in_words
+from dqlab.errors import NotPicklable, in_words, users_code
 from dqlab.failures.failure import class_name
 from dqlab.plan import Plan
 
@@ -612,17 +612,13 @@ def _culprit(value: object, reason: str) -> str:
 
 def _failing(value: object, seen: set[int]) -> tuple[str, object, str] | None:
     """Return the first part of a value that cannot be pickled, as (what it is, the part, why not)."""
-    try:
+    with users_code:  # to take a value apart runs its own code, which may raise anything
         for step, part in islice(_parts(value), _MAX_CHILDREN):
             try:
                 if id(part) not in seen:
                     seal_value(part)
             except SealError as error:
                 return step, part, error.reason
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - to take a value apart runs its own code, which may raise anything
-        return None
     return None
 
 

@@ -19,7 +19,7 @@ PERIOD = 0.25
 """Seconds between two steps."""
 NAME = "dqlab-live"
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Moving(Protocol):
@@ -93,8 +93,8 @@ class Ticker:
     def _step(self, view: Moving) -> bool:
         try:
             return view.tick()
-        except Exception:  # noqa: BLE001 - a view that fails must not stop the others
-            _log.exception("event=live_view_failed view=%r", view)
+        except Exception:  # a view that fails must not stop the others
+            logger.exception("event=live_view_failed view=%r", view)
             return False
 
     def _drop(self, view: Moving) -> None:

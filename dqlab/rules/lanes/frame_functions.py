@@ -22,7 +22,7 @@ class FrameFunctions:
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
-        self._stretches: list[list[int | bytes]] = []  # [function, frames]
+        self._stretches: list[list[Any]] = []  # [function, frames]
         self._assumed: set[bytes] = set()
         self._end = -1
         self.latest: dict[bytes, None] = {}
@@ -31,19 +31,18 @@ class FrameFunctions:
     def __iter__(self) -> Iterator[bytes]:
         """Yield the functions that stored frames name, some more than once."""
         for function, _ in self._stretches:
-            assert isinstance(function, bytes)
             yield function
         yield from self._assumed
 
     @property
     def only(self) -> bytes | None:
         """The function of all stored frames, or None where they may have several, or there are none."""
-        return self._stretches[0][0] if len(self._stretches) == 1 and not self._assumed else None  # type: ignore[return-value]
+        return self._stretches[0][0] if len(self._stretches) == 1 and not self._assumed else None
 
     def between(self, lo: int, hi: int) -> set[bytes]:
         """Return the functions of the frames that have the ids ``[lo, hi)``, at least one."""
         at, stop = max(0, bisect_right(self._firsts, lo) - 1), bisect_left(self._firsts, hi)
-        return {function for function, _ in self._stretches[at:stop]} | self._assumed  # type: ignore[return-value]
+        return {function for function, _ in self._stretches[at:stop]} | self._assumed
 
     def put(self, first: int, function: bytes) -> None:
         """Record the function of a frame."""
@@ -53,7 +52,7 @@ class FrameFunctions:
             return
         self._end = first
         if self._stretches and self._stretches[-1][0] == function:
-            self._stretches[-1][1] += 1  # type: ignore[operator]
+            self._stretches[-1][1] += 1
         else:
             self._firsts.append(first)
             self._stretches.append([function, 1])
@@ -72,10 +71,10 @@ class FrameFunctions:
         if at < 0:
             return
         stretch = self._stretches[at]
-        stretch[1] -= 1  # type: ignore[operator]
+        stretch[1] -= 1
         if stretch[1] == 0:
             if self._assumed:  # this frame may have been another one's
-                self._assumed.add(stretch[0])  # type: ignore[arg-type]
+                self._assumed.add(stretch[0])
             del self._firsts[at], self._stretches[at]
 
     def emptied(self) -> None:

@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache, partial
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
 from typing import Any
 
+from dqlab.errors import users_code
 from dqlab.notebook import cells_by_file
 from dqlab.syntax import parse
 
@@ -273,9 +274,6 @@ def innermost(function: Any) -> Any:
 
 def attribute(value: object, name: str) -> Any:
     """Return an attribute, or None if there is none or reading it fails."""
-    try:
+    with users_code:  # a proxy may raise anything; its attribute counts as missing
         return getattr(value, name, None)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a proxy may raise anything; its attribute counts as missing
-        return None
+    return None

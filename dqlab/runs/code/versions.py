@@ -38,6 +38,7 @@ from typing import Any
 
 from dqlab.cluster.transport.local_modules import Reached, is_local, lazy_digests, lazy_imports, package_of
 from dqlab.cluster.transport.sealed import SealError, captured, dispatches, global_names, seal_value
+from dqlab.errors import users_code
 from dqlab.imports import loaded
 from dqlab.notebook import running_cell
 from dqlab.plan import GIVEN, called, is_model
@@ -471,7 +472,7 @@ class _Walk:
     def _object(self, value: Any, name: str) -> bytes:
         """Describe an object by its content, or by the state that it would pickle."""
         kind = type(value)
-        try:
+        with users_code:  # runs the object's own code, which may raise anything
             tensor = attribute(sys.modules.get("torch"), "Tensor")
             if isinstance(tensor, type) and _is(value, tensor):
                 return self._tensor(value)
@@ -480,10 +481,7 @@ class _Walk:
             if _is(value, set | frozenset):  # its pickle has the order of hashes, which differs between processes
                 return _pack("set", self._known(kind), *sorted(self._each(value, name)), self._state(value, name))
             return self._reduced(value, name)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - runs the object's own code, which may raise anything
-            return self._unseen(value, name)
+        return self._unseen(value, name)
 
     def _tensor(self, value: Any) -> bytes:
         """Describe what PyTorch pickles with addresses in memory."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from numbers import Number, Real
 from typing import Any, TypeAlias
 
@@ -160,19 +161,17 @@ class _Same:
             return False
         whole = getattr(one, "equals", None)  # as tables and series of pandas, polars and pyarrow
         if callable(whole):
-            try:
+            with suppress(Exception):  # a method of that name with another meaning
                 return whole(other) is True or bool(whole(other))
-            except Exception:  # noqa: BLE001 - a method of that name with another meaning
-                return _sealed(one, other)
+            return _sealed(one, other)
         mine, its = _parts(one), _parts(other)
         return self._same(mine, its) if mine and its else _sealed(one, other)
 
 
 def _equal(one: Any, other: Any) -> bool:
-    try:
+    with suppress(Exception):  # a comparison that raises, or has no truth, says nothing
         return one is other or bool(one == other)
-    except Exception:  # noqa: BLE001 - a comparison that raises, or has no truth, says nothing
-        return False
+    return False
 
 
 def _sealed(one: Any, other: Any) -> bool:

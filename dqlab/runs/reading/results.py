@@ -32,6 +32,7 @@ from dqlab.errors import (
     PartsMissing,
     PositionNotFound,
     ResultUnreadable,
+    users_code,
 )
 from dqlab.failures.failure import class_name, users_part
 from dqlab.frame import NO_ID, Settlement
@@ -183,12 +184,8 @@ def _open_all(settlements: Sequence[Settlement], *, referring: bool = False) -> 
 
 def _opened(entries: Sequence[bytes | memoryview], payload: memoryview) -> tuple[list[Any], dict[int, BaseException]]:
     """Unpickle entries, and return their values, or their bytes if they cannot be unpickled, and errors by position."""
-    try:
+    with users_code:  # opened one by one below, which shows the broken entry
         return open_all_here(entries, payload), {}
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001, S110 - opened one by one below, which shows the broken entry
-        pass
     values: list[Any] = []
     errors: dict[int, BaseException] = {}
     for at, entry in enumerate(entries):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport.sealed import open_here
@@ -60,11 +61,10 @@ class TypedCodes:
 
 def _opened(sealed: bytes) -> Typed | None:
     """Return a class of fields, that of the notebook if it has one with equal columns, or None if it is not here."""
-    try:
+    with suppress(Exception):  # opening a class imports users' modules
         typed: Typed = open_here(sealed)["returns"]
         kind = typed.kind
         mine = getattr(sys.modules.get("__main__"), kind.__qualname__, None) if kind.__module__ == "__main__" else None
         other = Typed(mine) if isinstance(mine, type) else typed
-    except Exception:  # noqa: BLE001 - opening a class imports users' modules
-        return None
-    return other if other.fields == typed.fields else typed
+        return other if other.fields == typed.fields else typed
+    return None

@@ -31,6 +31,7 @@ from dqlab.errors import (
     SubmissionIncomplete,
     UsageError,
     in_words,
+    users_code,
 )
 from dqlab.log import DiskFull
 from dqlab.numbers import many
@@ -454,27 +455,24 @@ _COPIED = (list, deque, *_VIEWS)
 """Builtin types whose copy costs one reference per element. Copying others may load elements, or never end."""
 
 
-def as_mapped(elements: Iterable[Any]) -> Iterable[Any]:
+def as_mapped(elements: Any) -> Any:
     """Return a copy of a builtin container, so that later changes do not matter, and anything else as it is."""
     if type(elements) in _COPIED:
         return tuple(elements)
     if type(elements) in (array, bytearray):
-        return elements[:]  # type: ignore[index, no-any-return]
+        return elements[:]
     return elements
 
 
-def length_of(elements: Iterable[Any]) -> int | None:
+def length_of(elements: Any) -> int | None:
     """Return the number of elements, or None if it is unknown, slow to compute or cannot change."""
     if type(elements) in _LASTING or isinstance(elements, Iterator | Documents):
         return None
     if hasattr(elements, "__dask_graph__"):  # its len() computes the collection
         return None
-    try:
-        return len(elements)  # type: ignore[arg-type]
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - no len(), or the user's own one fails
-        return None
+    with users_code:  # no len(), or the user's own one fails
+        return len(elements)
+    return None
 
 
 def watched(elements: Iterable[Any], had: int | None) -> Iterable[Any]:

@@ -163,7 +163,7 @@ def _rows(values: Any) -> Sequence[Any] | None:
     if not isinstance(shape, tuple) or not shape:
         return None
     if len(shape) == 1:
-        return values.tolist()  # type: ignore[no-any-return]
+        return list(values.tolist())
     numpy = loaded("numpy")
     # Views of it, one for each row: each is copied once, when it is sealed.
     return values if numpy is not None and type(values) is numpy.ndarray else [values[row] for row in range(shape[0])]
