@@ -14,15 +14,15 @@ import contextvars
 import logging
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count, groupby
+from itertools import groupby
 from typing import Any
 
 from dqlab.cluster.consumer.devices import Equipment
+from dqlab.cluster.consumer.hand import Hand, Stage, clinging, let_go
 from dqlab.cluster.consumer.process.parcels import BatchProcess
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
@@ -51,7 +51,7 @@ from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.isolation import Isolation, is_coroutine
 from dqlab.cluster.transport.orders import RunningMessage
-from dqlab.cluster.transport.parking import Credit, Do, SlotOrder
+from dqlab.cluster.transport.parking import Do, SlotOrder
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import Running
@@ -68,23 +68,25 @@ from dqlab.texts import as_name
 __all__ = ["Slot", "SlotOptions"]
 
 
+@dataclass(kw_only=True)
 class SlotOptions:
     """Options that a consumer passes to its slots."""
 
-    def __init__(
-        self,
-        *,
-        batch: int,  # most messages in one lease
-        early: bool,  # acknowledge before running: at most once
-        concurrency: int,  # coroutines at a time
-        origin: Origin,
-        values: Callable[[], Work] | None,  # makes the function for plain values: a custom consumer's `process_item`
-        calls: Callable[[Work, Chunk], Work] | None = None,  # makes the function that replaces a call's own
-        prepare: Callable[[], object] | None = None,  # called in the slot's thread before a chunk runs
-        memory: int | None = None,  # bytes at which the worker's nanny ends it, and so the process of a suspect
-    ) -> None:
-        self.batch, self.early, self.concurrency, self.origin = batch, early, concurrency, origin
-        self.values, self.calls, self.prepare, self.memory = values, calls, prepare, memory
+    batch: int
+    """Most messages in one lease."""
+    early: bool
+    """Acknowledge before running: at most once."""
+    concurrency: int
+    """Coroutines at a time."""
+    origin: Origin
+    values: Callable[[], Work] | None
+    """Makes the function for plain values: a custom consumer's `process_item`."""
+    calls: Callable[[Work, Chunk], Work] | None = None
+    """Makes the function that replaces a call's own."""
+    prepare: Callable[[], object] | None = None
+    """Called in the slot's thread before a chunk runs."""
+    memory: int | None = None
+    """Bytes at which the worker's nanny ends it, and so the process of a suspect."""
 
 
 SAY_AFTER, SAY_EVERY = 1.0, 5.0
@@ -96,8 +98,8 @@ class Begun:
     """The running message of each chunk in hand, and since when it has been seen."""
 
     def __init__(self) -> None:
-        self._seen: dict[Chunk, tuple[int, float]] = {}
-        self._said: dict[Chunk, float] = {}
+        self._seen: dict[Chunk, tuple[int, float, float]] = {}
+        """Its position, since when it has been seen, and when the next report of it is due."""
 
     def look(self, chunk: Chunk, now: float) -> bool:
         """Note the chunk's running message at `now`, in steady seconds, and return whether a report is due."""
@@ -105,19 +107,17 @@ class Begun:
         if index is None:
             self.forget(chunk)
             return False
-        if chunk not in self._seen or self._seen[chunk][0] != index:
-            self._seen[chunk] = index, now
-            self._said[chunk] = now + SAY_AFTER - SAY_EVERY
-        since, every = self._seen[chunk][1], SAY_AFTER if chunk.step_of(index) else SAY_EVERY
-        if now - since < SAY_AFTER or now - self._said[chunk] < every:
+        seen = self._seen.get(chunk)
+        if seen is None or seen[0] != index:
+            seen = self._seen[chunk] = index, now, now + SAY_AFTER
+        if now < seen[2]:
             return False
-        self._said[chunk] = now
+        self._seen[chunk] = index, seen[1], now + (SAY_AFTER if chunk.step_of(index) else SAY_EVERY)
         return True
 
     def forget(self, chunk: Chunk) -> None:
         """Note that no message of the chunk runs."""
         self._seen.pop(chunk, None)
-        self._said.pop(chunk, None)
 
     def oldest(self, now: float) -> Running | None:
         """Return the message that has run longest, as reports have it."""
@@ -127,7 +127,7 @@ class Begun:
     def message(self, now: float) -> RunningMessage | None:
         """Return the message that has run longest, as views have it."""
         # The thread may have begun another message since `look`; when that one began is not known yet.
-        running = [(since, chunk, index) for chunk, (index, since) in self._seen.items() if chunk.running == index]
+        running = [(since, chunk, index) for chunk, (index, since, _) in self._seen.items() if chunk.running == index]
         if not running:
             return None
         _, chunk, index = min(running, key=lambda each: each[0])
@@ -143,10 +143,6 @@ logger = logging.getLogger("dqlab.consumer")
 
 SETTLE_EVERY = 0.1
 """Seconds after which finished messages of a running chunk are settled."""
-STAY_S = 30.0
-"""Seconds in which a slot takes messages of a run that has loaded a model before those of others."""
-IN_HAND = 2
-"""Leases in hand above which only a shard that has none of them is asked for more."""
 PARK_AGAIN = 1.0
 """Seconds after which a slot parks again when a call failed unexpectedly."""
 REFUSED_AGAIN = 1.0
@@ -159,14 +155,13 @@ LAST_SETTLEMENT_S = 2.0
 """Seconds to deliver the last outcomes after that. All limits of a stop together are less than the registry waits."""
 KILLED_IN = 2.0
 """Seconds to wait for the end of a slot's process."""
-LET_GO_S = 5.0
-"""Seconds that a function may take to end after its message was cancelled, until its thread is abandoned."""
 FREE_S = 1.0
 """Seconds that the event loop of coroutines may take to drop one, until its thread is abandoned."""
 TURN_WITHIN = 60.0
 """Seconds that a suspect waits until no other one runs in its process."""
 TOLD_IN = 5.0
 """Seconds that a shard may take to note that a suspect runs in this process."""
+COROUTINE, BATCH = "a coroutine", "a batch"
 COROUTINES_AHEAD = 4
 """Coroutines to lease for each that runs at a time: they wait together, so their mean cost is a poor measure."""
 
@@ -194,16 +189,13 @@ class Slot:
         self._sinks = sinks if sinks is not None else Sinks(name.partition("#")[0], "this process", options.origin)
         self._refusals = refusals if refusals is not None else Refusals(name.partition("#")[0], "this process")
         self._session = uuid.uuid4().hex
-        self._inbox: deque[Chunk] = deque()
-        self._running: Chunk | None = None
-        self._flying: list[Chunk] = []
-        """Chunks whose coroutines run or wait to begin, oldest first."""
+        self._hand = Hand(name, options.batch)
         self._arrived = asyncio.Event()
         self._renewing: dict[int, asyncio.Task[None]] = {}
         """The task that renews the leases in hand, by shard."""
         self._thread = SlotThread(f"dq-{name}")
-        self._coroutines: CoroutineThread | None = None
-        self._batching: CoroutineThread | None = None
+        self._threads: dict[str, CoroutineThread] = {}
+        """The threads with event loops, by what one of their messages is called."""
         self.batches: Batches | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._abandoned: list[tuple[str, asyncio.Future[Any] | CoroutineThread]] = []
@@ -217,17 +209,7 @@ class Slot:
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[Any]] = set()
-        self._ending: list[Chunk] = []
-        """Chunks that have ended and whose last outcomes are not acknowledged yet."""
-        self._at_least = 1
-        """Fewest messages to ask a shard for, whatever their cost; the slot's thread sets it."""
-        self._credits = count(1)
         self.begun = Begun()
-        self._stays: tuple[bytes | None, float] = None, 0.0
-        """The last run that has loaded something here, and until when it goes before others."""
-        self._told: dict[int, tuple[int, int]] = {}
-        """The last credit that each shard has answered: its number, and how many messages it asks for."""
-        self._stopping = False
         self.gone: str | None = None
 
     def start(self) -> None:
@@ -241,15 +223,15 @@ class Slot:
 
     async def stop(self, patience: float = 0.0) -> None:
         """Lease no more, give back untouched messages, and wait 5 s, or `patience` if more, for the running one."""
-        self._stopping = True
-        for chunk in reversed(self._chunks):
+        self._hand.stopping = True
+        for chunk in reversed(self._hand.chunks):
             await self._give_back(chunk, chunk.count)
         self._arrived.set()
         # Stay parked meanwhile: these calls introduce the consumer, with its leases in hand, to a shard that moves.
         *parking, working = self._tasks
         await asyncio.wait([working, *self._settling], timeout=max(LAST_MESSAGE_S, patience))
-        if self._running is not None:
-            logger.info("event=thread_left slot=%s lease=%s", self.name, self._running.lease.id)
+        if (running := self._hand.at(Stage.RUNS)) is not None:
+            logger.info("event=thread_left slot=%s lease=%s", self.name, running.lease.id)
         for task in parking:
             task.cancel()
         await asyncio.wait([*parking, *self._settling], timeout=LAST_SETTLEMENT_S)
@@ -264,10 +246,9 @@ class Slot:
             self._thread.shutdown(wait=False)
             if self.process.child is not None or self._objects.held:
                 await asyncio.wait((ended,), timeout=KILLED_IN)
-        if self._coroutines is not None:
-            self._coroutines.close()
-        if self._batching is not None and self.batches is not None:
-            self._batching.close()
+        for thread in self._threads.values():
+            thread.close()
+        if self.batches is not None:
             await asyncio.wait((asyncio.wrap_future(self.batches.closed),), timeout=KILLED_IN)
 
     def _close(self) -> None:
@@ -283,20 +264,19 @@ class Slot:
     @property
     def in_hand(self) -> int:
         """How many messages are leased and not yet settled."""
-        return sum(chunk.count - chunk.settled for chunk in self._chunks)
+        return sum(chunk.count - chunk.settled for chunk in self._hand.chunks)
 
     @property
     def busy(self) -> bool:
         """Whether a chunk runs here or is about to."""
-        return bool(self._running or self._flying or self._inbox)
+        return bool(self._hand.chunks)
 
     @property
     def abandoned(self) -> list[str]:
         """Names of cancelled messages whose functions still run here."""
         self._abandoned = [kept for kept in self._abandoned if _runs(kept[1])]
-        coroutines = self._coroutines.abandoned if self._coroutines is not None else 0
-        batches = self._batching.abandoned if self._batching is not None else 0
-        return [name for name, _ in self._abandoned] + ["a coroutine"] * coroutines + ["a batch"] * batches
+        dropped = [name for name, thread in self._threads.items() for _ in range(thread.abandoned)]
+        return [name for name, _ in self._abandoned] + dropped
 
     def running(self, document: str, now: float) -> list[RunningMessage]:
         """Return the messages of one name that run here, also beside others in a batch, as views have them."""
@@ -313,50 +293,27 @@ class Slot:
 
     def _named(self, document: str) -> Iterator[tuple[Chunk, int]]:
         """Yield the running messages of one name, and their chunks."""
-        for chunk in self._chunks:
+        for chunk in self._hand.chunks:
             flight = self._flights.get(chunk)
-            for index in [chunk.running] if flight is None else list(flight.tasks):
+            for index in self._runs(chunk):
                 if index is not None and (
                     as_name(chunk.name_of(index)) == document
                     or (flight is not None and key_in(flight.messages[index], document) == document)
                 ):
                     yield chunk, index
 
-    @property
-    def _chunks(self) -> list[Chunk]:
-        """Chunks in hand, oldest first."""
-        return [*self._flying, *([self._running] if self._running else []), *self._inbox]
-
     # --- leasing ----------------------------------------------------------------------------
-
-    def _want(self, shard: int) -> int:
-        """Return how many messages to ask a shard for, none while enough leases are in hand."""
-        # A chunk of coroutines that has begun all its messages does not count: the next ones begin beside them.
-        chunks = [chunk for chunk in self._chunks if chunk.todo or (chunk is self._running and not chunk.finished)]
-        # Leases and not chunks: a lease of a run with a sink is cut into many chunks.
-        leases = {(chunk.lease.shard, chunk.lease.id) for chunk in chunks}
-        here = sum(of == shard for of, _ in leases)
-        limit = IN_HAND if len(leases) < IN_HAND else 1
-        return self.options.batch if here < limit and not self._stopping else 0
-
-    def _credit(self, shard: int) -> Credit:
-        return Credit(next(self._credits), self._want(shard), self._at_least)
-
-    def _note_told(self, shard: int, credit: Credit) -> None:
-        self._told[shard] = max(self._told.get(shard, (0, 0)), (credit.at, credit.want))
-        # The highest number wins, here as in the shard: answers of lease calls and settlements overtake each other.
 
     async def _park(self, shard: int, ref: Ref) -> None:
         def asked() -> calls.LeaseCall:
             """Return the call with how many messages are wanted now."""
             # Made again at each try: a recreated shard knows no earlier credit.
-            credit = self._credit(shard)
-            self._note_told(shard, credit)
-            stays, until = self._stays
-            stays = stays if time.monotonic() < until else None
+            credit = self._hand.credit(shard)
+            self._hand.told(shard, credit)
+            stays = self._hand.stays(time.monotonic())
             return calls.LeaseCall(self.name, self._session, credit, dict(self._equipment.has) or None, stays)
 
-        while not (self._stopping and self._tasks[-1].done()):
+        while not (self._hand.stopping and self._tasks[-1].done()):
             try:
                 packed = await ref.call(calls.LeaseCall.method, lambda: asked().pack(), timeout=LEASE_PARK + 10)
                 answer, parts = calls.LeaseAnswer.unpack(packed)
@@ -377,14 +334,7 @@ class Slot:
 
     def held(self, shard: int) -> list[calls.HeldBySlot]:
         """Return the messages of a shard that are in hand, by lease."""
-        found: dict[int, calls.HeldBySlot] = {}
-        for chunk in self._held_of(shard):
-            if ids := chunk.unsettled():
-                age = time.monotonic() - chunk.leased_at
-                new = calls.HeldBySlot(self.name, chunk.lease.id, chunk.run, [], age, early=False)
-                before = found.get(chunk.lease.id, new)
-                found[chunk.lease.id] = replace(before, ids=[*before.ids, *ids], early=before.early or chunk.early)
-        return list(found.values())
+        return self._hand.held(shard, time.monotonic())
 
     def _receive(self, shard: int, lease: calls.Delivery, epoch: int, parts: list[memoryview]) -> None:
         """Put a lease into the inbox, as one chunk for each function in it, or as several for a run with a sink."""
@@ -407,7 +357,8 @@ class Slot:
             firsts, cuts = zip(*group, strict=True)
             self.chunk = sum(frame.count for frame in cuts)
             portions = portions_of(firsts, cuts, self._sinks.piece(cuts[0].run)) if lease.sink else [(firsts, cuts)]
-            self._inbox += [Chunk(held, ids, portion) for ids, portion in portions]
+            for ids, portion in portions:
+                self._hand.move(Chunk(held, ids, portion), Stage.WAITS)
         self._look_ahead()
         if shard not in self._renewing:
             work = self._renew(shard)
@@ -419,7 +370,7 @@ class Slot:
 
     async def _obey(self, order: SlotOrder) -> None:
         left = order.n
-        for chunk in [chunk for chunk in reversed(self._chunks) if chunk.lease.id == order.lease]:
+        for chunk in [chunk for chunk in reversed(self._hand.chunks) if chunk.lease.id == order.lease]:
             if order.op is Do.CANCEL:
                 chunk.cancel(order.ids)
             else:
@@ -433,27 +384,27 @@ class Slot:
             return 0
         # Counted before the await below: messages that end during it add to `settled` and are not given back.
         given = chunk.settled - before
-        if chunk in self._inbox and chunk.finished:  # before the await too: `_work` must not take an empty chunk
-            self._inbox.remove(chunk)
+        if chunk.finished:  # before the await too: `_work` must not take an empty chunk
+            self._hand.leave(chunk, Stage.WAITS)
         self._look_ahead()
         await self._send(chunk, settlement)
         return given
 
     def _look_ahead(self) -> None:
         """Have reading ahead follow the next messages, which have changed."""
-        if self._running is not None and self._running.ahead is not None:
-            self._running.ahead.look()
+        if (running := self._hand.at(Stage.RUNS)) is not None and running.ahead is not None:
+            running.ahead.look()
 
     # --- working ----------------------------------------------------------------------------
 
     async def _work(self) -> None:
         while True:
-            while not self._inbox:
+            while (chunk := self._hand.at(Stage.WAITS)) is None:
                 self._arrived.clear()
-                if self._stopping or self.gone:
+                if self._hand.stopping or self.gone:
                     return
                 await self._arrived.wait()
-            self._running = chunk = self._inbox.popleft()  # in one step: see `_held_of`
+            self._hand.move(chunk, Stage.RUNS)
             try:
                 await self._run(chunk)
             except Exception as error:  # noqa: BLE001 - the slot goes on with the next chunk
@@ -463,7 +414,7 @@ class Slot:
                     fail_all(chunk, error, self.options.origin)
                 self._end(chunk)
             finally:
-                self._running = None
+                self._hand.leave(chunk, Stage.RUNS)
                 if chunk not in self._flights:
                     self.begun.forget(chunk)
                 self._touched()
@@ -486,20 +437,18 @@ class Slot:
         running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
         while not await self._attend(chunk, running):
             if await self._abandon(chunk, running):
-                self._running = None  # in one step with `_end`: see `_held_of`
                 self._end(chunk)
                 return
         flight = running.result()
-        self._running = None  # then in `_ending` or `_flying` before the next await: see `_held_of`
         if flight is None:
             ended = self._end(chunk)
             # The next chunk starts while this one's outcomes travel, unless its death would be blamed on this one.
             if chunk in self._turns and not chunk.lease.sink:
                 await asyncio.wait((ended,))
         else:
-            self._flying.append(chunk)
+            self._hand.move(chunk, Stage.FLIES)
             self._flights[chunk] = flight
-            if flight.thread not in (self._coroutines, self._batching):  # that thread was abandoned meanwhile
+            if flight.thread not in self._threads.values():  # that thread was abandoned meanwhile
                 chunk.stopped = True
             following = self._in_background(self._follow(chunk, flight))
             # With early ack, the next chunk must not be acknowledged while it waits for coroutines of this one: what is
@@ -521,12 +470,9 @@ class Slot:
         blob = blobs.get(chunk.frames[0].function)
         if blob is not None and "process" in (settings := settings_in(blob)):  # a retry has given its own
             chunk.lease = replace(chunk.lease, process=settings["process"])
-        # Not before the other run has had its time: the slot holds messages of it too.
-        stays, until = self._stays
-        if blob is not None and stays != chunk.run and (now := time.monotonic()) >= until:
-            has_device = self._equipment.devices and chunk.lease.process is not None
-            if has_device or makes_objects(blob):
-                self._stays = chunk.run, now + STAY_S
+        has_device = self._equipment.devices and chunk.lease.process is not None
+        if blob is not None and (has_device or makes_objects(blob)):
+            self._hand.stay(chunk.run, time.monotonic())
         return blobs
 
     async def _place(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> bool:
@@ -579,17 +525,14 @@ class Slot:
             self._settle_meanwhile(chunk)
             if self.begun.look(chunk, asyncio.get_running_loop().time()):
                 self._touched()
-            if chunk.stopped or (self._clinging(chunk) and time.monotonic() - chunk.cancelled_at >= LET_GO_S):
+            if let_go(chunk, self._runs(chunk), time.monotonic()):
                 return False
         return True
 
-    def _clinging(self, chunk: Chunk) -> list[int]:
-        """Return the positions of messages that run although they are cancelled."""
-        if not chunk.cancelled:
-            return []
+    def _runs(self, chunk: Chunk) -> list[int | None]:
+        """Return the positions of a chunk's messages that run."""
         flight = self._flights.get(chunk)
-        runs = [chunk.running] if flight is None else list(flight.tasks)
-        return [index for index in runs if index is not None and index in chunk.cancelled]
+        return [chunk.running] if flight is None else list(flight.tasks)
 
     async def _abandon(self, chunk: Chunk, running: asyncio.Future[Any]) -> bool:
         """Abandon the slot's thread to a function that does not end, and return False if it has just ended."""
@@ -597,7 +540,7 @@ class Slot:
         chunk.stopped = True  # the thread begins no more messages of this chunk
         await self._give_back(chunk, chunk.count)
         # The function may have ended during the await, and the thread is then free again.
-        if running.done() or chunk.running != before or not self._clinging(chunk):
+        if running.done() or chunk.running != before or not clinging(chunk, self._runs(chunk)):
             await asyncio.wait((running,), timeout=SETTLE_EVERY)
             return False
         name = chunk.name_of(before) if before is not None else "?"
@@ -635,7 +578,7 @@ class Slot:
             self._lost(chunk, error)
         finally:
             self._leave(chunk)
-            self._flying.remove(chunk)
+            self._hand.leave(chunk)
             del self._flights[chunk]
             self.begun.forget(chunk)
             self._touched()
@@ -644,14 +587,14 @@ class Slot:
         """Attend a chunk of coroutines until `end`, and return False when their thread was abandoned."""
         waited = asyncio.wrap_future(end)
         while not await self._attend(chunk, waited):
-            clinging = self._clinging(chunk)
-            thread = self._coroutines if flight.thread is self._coroutines else self._batching
-            if thread is not None and thread is flight.thread:
-                freed = asyncio.wrap_future(thread.abandon(flight))
+            left = clinging(chunk, self._runs(chunk))
+            name = next((name for name, thread in self._threads.items() if thread is flight.thread), None)
+            if name is not None:
+                freed = asyncio.wrap_future(self._threads[name].abandon(flight))
                 await asyncio.wait((freed,), timeout=FREE_S)
                 if freed.done():
                     continue
-                self._abandon_coroutines(thread, chunk, clinging)
+                self._abandon_coroutines(name, chunk, left)
             settlement = chunk.give_up()
             # Outcomes first, then the messages given back: one that ends in between is in both, and the first counts.
             await self._settle(chunk)
@@ -659,18 +602,18 @@ class Slot:
             return False
         return True
 
-    def _abandon_coroutines(self, thread: CoroutineThread, chunk: Chunk, clinging: list[int]) -> None:
-        """Abandon the coroutines' thread to a coroutine that blocks it."""
-        if thread is self._batching:
-            self._batching = self.batches = None
+    def _abandon_coroutines(self, name: str, chunk: Chunk, left: list[int]) -> None:
+        """Abandon a thread with an event loop to a coroutine that blocks it."""
+        thread = self._threads.pop(name)
+        if name == BATCH:
+            self.batches = None
         else:
-            self._coroutines, self._objects = None, Objects()
+            self._objects = Objects()
         thread.close()
-        for other in [
-            other for other in self._flying if self._flights[other].thread is thread
-        ]:  # `_attend` returns False for them, and they give back what has not ended
-            other.stopped = True
-        names = [chunk.name_of(index) for index in clinging]
+        for other, flight in self._flights.items():
+            if flight.thread is thread:  # `_attend` returns False for it, and it gives back what has not ended
+                other.stopped = True
+        names = [chunk.name_of(index) for index in left]
         self._note_abandoned(", ".join(names) or "a coroutine", thread, chunk)
 
     def _lost(self, chunk: Chunk, error: Exception) -> None:
@@ -690,7 +633,7 @@ class Slot:
 
     def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> Flight | None:
         """Run the chunk in the slot's thread, or add it to the thread of coroutines."""
-        chunk.behind = self._next_chunk
+        chunk.behind = partial(self._hand.at, Stage.WAITS)
         streams.install()  # for each chunk: a library may have put its own in their place
         frame = chunk.frames[0]
         try:
@@ -709,7 +652,7 @@ class Slot:
                 if batch is not None and not chunk.lease.suspect:
                     return self._add_to_batches(chunk, blob, batch)
                 if chunk.lease.process is not None and self.options.calls is None:
-                    self._at_least = 1
+                    self._hand.at_least = 1
                     self.process.renewed = self._refusals.renewed
                     self.process.run(chunk, blob)
                     return None
@@ -726,15 +669,14 @@ class Slot:
             return None
         concurrency = self.options.concurrency
         if not work.is_coroutine:
-            self._at_least = 1
+            self._hand.at_least = 1
             run_chunk(chunk, work, self.options.origin)
             return None
-        self._at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch)
-        thread = self._coroutines
-        if thread is None:
-            thread = CoroutineThread(f"dq-{self.name}-coroutines", Coroutines(concurrency, self.options.origin))
-            self._coroutines = thread
-        return thread.add(Flight(chunk, work))
+        self._hand.at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch)
+        if COROUTINE not in self._threads:
+            runs = Coroutines(concurrency, self.options.origin)
+            self._threads[COROUTINE] = CoroutineThread(f"dq-{self.name}-coroutines", runs)
+        return self._threads[COROUTINE].add(Flight(chunk, work))
 
     @property
     def setup_s(self) -> float:
@@ -761,17 +703,16 @@ class Slot:
         work = replace(work, rows=chunk.lease.sink)
         wide = not remote and is_coroutine(called(work.call))
         flight = BatchFlight(chunk, work, batch=batch, blob=blob, wide=wide, remote=remote)
-        batching, batches = self._batching, self.batches
-        if batching is None or batches is None:
+        batches = self.batches
+        if batches is None:
             process = BatchProcess(origin, self._equipment)
             process.renewed = lambda: self._refusals.renewed
             self._batch_processes = [process.process]
             name = f"dq-{self.name}-batches"
-            batches = Batches(name, self.options.concurrency, origin, process, self._emptied)
-            batching = CoroutineThread(f"{name}-loop", batches)
-            self._batching, self.batches = batching, batches
-        self._at_least = min(batches.at_least(flight), self.options.batch)
-        return batching.add(flight)
+            self.batches = batches = Batches(name, self.options.concurrency, origin, process, self._emptied)
+            self._threads[BATCH] = CoroutineThread(f"{name}-loop", batches)
+        self._hand.at_least = min(batches.at_least(flight), self.options.batch)
+        return self._threads[BATCH].add(flight)
 
     def _emptied(self, run: bytes) -> concurrent.futures.Future[bool]:
         """Return, from any thread, whether no message of a run is left that this slot does not have."""
@@ -779,25 +720,18 @@ class Slot:
         return asyncio.run_coroutine_threadsafe(self._is_emptied(run), self._loop)
 
     async def _is_emptied(self, run: bytes) -> bool:
-        if any(chunk.run == run and chunk.todo for chunk in self._chunks):
+        if any(chunk.run == run and chunk.todo for chunk in self._hand.chunks):
             return False
         answers = await asyncio.gather(*(calls.WatchCall(run).ask(shard.call) for shard in self._shards.values()))
         lanes = [progress.lane for progress, _ in answers]
         return all(lane.sealed and not lane.counts[State.READY] for lane in lanes)
-
-    def _next_chunk(self) -> Chunk | None:
-        """Return the chunk that runs next, in the slot's thread."""
-        try:  # no check before: the event loop may empty the inbox at any moment
-            return self._inbox[0]
-        except IndexError:
-            return None
 
     # --- settling ---------------------------------------------------------------------------
 
     def _end(self, chunk: Chunk) -> asyncio.Task[None]:
         """Begin to settle the rest of a chunk that has stopped running, and return the task that does it."""
         chunk.over = True
-        self._ending.append(chunk)
+        self._hand.move(chunk, Stage.ENDS)
         return self._in_background(self._settle_last(chunk))
 
     async def _settle_last(self, chunk: Chunk) -> None:
@@ -807,7 +741,7 @@ class Slot:
                 await self._settle(chunk)
             await self._note_run(chunk)
             # Before the rows of a sink are written, which may take a second: the shard may send a lease meanwhile.
-            if not self._stopping and self._told[chunk.lease.shard][1] != self._want(chunk.lease.shard):
+            if self._hand.outdated(chunk.lease.shard):
                 await self._send(chunk, chunk.nothing())
             if chunk.lease.sink:
                 await self._settle(chunk)
@@ -815,7 +749,7 @@ class Slot:
             self._lost(chunk, error)
         finally:
             self._leave(chunk)
-            self._ending.remove(chunk)
+            self._hand.leave(chunk)
             self._touched()
 
     async def _note_run(self, chunk: Chunk) -> None:
@@ -835,7 +769,7 @@ class Slot:
 
     async def _tell_waiting(self, chunk: Chunk) -> None:
         """Tell a shard how many rows of a lease wait for their part: they are calls no more, and others may begin."""
-        held = [each for each in self._held_of(chunk.lease.shard) if each.lease.id == chunk.lease.id]
+        held = [each for each in self._hand.of(chunk.lease.shard) if each.lease.id == chunk.lease.id]
         with suppress(DqlabError):  # then the part that they wait for tells it
             await self._send(chunk, chunk.nothing(), answered=sum(each.waiting for each in held))
 
@@ -876,7 +810,7 @@ class Slot:
         answered: int | None = None,
     ) -> None:
         """Send a settlement with a new credit, and call `sending` before each try."""
-        credit = self._credit(chunk.lease.shard)
+        credit = self._hand.credit(chunk.lease.shard)
         call = calls.SettleCall(self.name, credit, answered)
         body = call.pack_apart(settlement)
 
@@ -888,7 +822,7 @@ class Slot:
             return body
 
         await self._insist(chunk, call.method, packed)
-        self._note_told(chunk.lease.shard, credit)
+        self._hand.told(chunk.lease.shard, credit)
         self._touched()
 
     async def _insist(self, chunk: Chunk, call: str, body: Packed | Callable[[], Packed]) -> Packed:
@@ -909,10 +843,10 @@ class Slot:
         """Renew the leases in hand of one shard until there are none."""
         # A task for each shard: neither a slow settlement nor another shard that hangs may let these leases expire.
         try:
-            while held := self._held_of(shard):
+            while held := self._hand.of(shard):
                 every = min(chunk.lease.timeout for chunk in held) / 3
                 await asyncio.sleep(every)
-                if leases := sorted({chunk.lease.id for chunk in self._held_of(shard)}):
+                if leases := sorted({chunk.lease.id for chunk in self._hand.of(shard)}):
                     await self._send_renewal(shard, leases, max(every, RENEW_FOR))
         finally:
             del self._renewing[shard]
@@ -926,13 +860,6 @@ class Slot:
             pass  # the parked lease call reports it
         except Exception:  # go on with the next renewal
             logger.exception("event=renew_failed slot=%s shard=%s", self.name, shard)
-
-    def _held_of(self, shard: int) -> list[Chunk]:
-        """Return the chunks of a shard that are in hand or whose last outcomes are not acknowledged."""
-        # A chunk moves from `_inbox` to `_running`, and on to `_flying` or `_ending`, without an await in between. Were
-        # it missing here for a moment, its renewals would end and its lease expire, and a recreated shard would deliver
-        # its messages to others.
-        return [chunk for chunk in (*self._ending, *self._chunks) if chunk.lease.shard == shard]
 
 
 def portions_of(firsts: Sequence[int], frames: Sequence[Frame], about: int) -> Iterator[tuple[list[int], list[Frame]]]:

@@ -51,4 +51,3 @@ def test_nothing_is_kept_of_a_chunk_that_is_forgotten() -> None:
     begun.forget(chunk)
     assert begun.message(1.0) is None
     assert not begun._seen
-    assert not begun._said

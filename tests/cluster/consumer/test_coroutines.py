@@ -452,7 +452,7 @@ def test_early_acked_messages_begin_no_sooner_than_there_is_room_for_them() -> N
 
         async with bench(work, concurrency=1, batch=2, early=True) as here:
             await here.put(list(range(6)))
-            await until(lambda: len(here.actor.shard.leases) == 2 and here.slot._flying)
+            await until(lambda: len(here.actor.shard.leases) == 2 and here.slot._flights)
             early = [lease.early for lease in here.actor.shard.leases.values()]
             gate.open()
             await here.until(State.ACKED, 6)
@@ -472,7 +472,7 @@ def test_calls_run_beside_coroutines_that_wait() -> None:
 
         async with bench(waits, batch=1) as here:
             await here.put([0])
-            await until(lambda: here.slot._flying)
+            await until(lambda: here.slot._flights)
             here.slot.options.values = lambda: Work(lambda x: x)
             await here.put([1, 2, 3])
             await here.until(State.ACKED, 3)

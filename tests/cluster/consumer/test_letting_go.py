@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.consumer import hand
 from dqlab.cluster.consumer import slot as slot_module
 from dqlab.errors import BadOption
 from dqlab.frame import NO_ID
@@ -28,8 +29,8 @@ pytestmark = pytest.mark.lowest
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert slot_module.LET_GO_S == 5.0
-    monkeypatch.setattr(slot_module, "LET_GO_S", 0.3)
+    assert hand.LET_GO_S == 5.0
+    monkeypatch.setattr(hand, "LET_GO_S", 0.3)
     monkeypatch.setattr(slot_module, "FREE_S", 0.3)
 
 
@@ -135,9 +136,9 @@ def test_coroutine_that_was_cancelled_ends_with_a_cancelled_error(endless: Endle
 
 
 def _patience(seconds: float) -> float:
-    from dqlab.cluster.consumer import slot
+    from dqlab.cluster.consumer import hand
 
-    before, slot.LET_GO_S = slot.LET_GO_S, seconds
+    before, hand.LET_GO_S = hand.LET_GO_S, seconds
     return before
 
 

@@ -1,0 +1,134 @@
+"""What one slot has in hand, and what follows from it: how much to ask for, what runs next, what a shard may forget.
+
+Knows neither threads nor calls: a `Slot` asks, and carries the answers out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+from itertools import count
+
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.transport.calls import HeldBySlot
+from dqlab.cluster.transport.parking import Credit
+
+__all__ = ["LET_GO_S", "STAY_S", "Hand", "Stage", "clinging", "let_go"]
+
+STAY_S = 30.0
+"""Seconds in which a slot takes messages of a run that has loaded a model before those of others."""
+IN_HAND = 2
+"""Leases in hand above which only a shard that has none of them is asked for more."""
+LET_GO_S = 5.0
+"""Seconds that a function may take to end after its message was cancelled, until its thread is abandoned."""
+
+
+class Stage(Enum):
+    """How far a chunk is."""
+
+    WAITS = 1
+    RUNS = 2
+    """In the slot's thread, at most one."""
+    FLIES = 3
+    """Its coroutines or batches run or wait to begin, beside others."""
+    ENDS = 4
+    """It has run, and its last outcomes are not acknowledged."""
+
+
+class Hand:
+    """The chunks of one slot."""
+
+    def __init__(self, name: str, batch: int) -> None:
+        self.name, self.batch = name, batch
+        self.at_least = 1
+        """Fewest messages to ask a shard for, whatever their cost; the slot's thread sets it."""
+        self.stopping = False
+        # One table, so that a chunk is never missing between two stages: its renewals would end and its lease expire,
+        # and a recreated shard would deliver its messages to others.
+        self._stages: dict[Chunk, Stage] = {}
+        self._credits = count(1)
+        self._told: dict[int, tuple[int, int]] = {}
+        """The last credit that each shard has answered: its number, and how many messages it asks for."""
+        self._stays: tuple[bytes | None, float] = None, 0.0
+        """The last run that has loaded something here, and until when it goes before others."""
+
+    def move(self, chunk: Chunk, to: Stage) -> None:
+        """Note how far a chunk is."""
+        self._stages[chunk] = to
+
+    def leave(self, chunk: Chunk, *only: Stage) -> None:
+        """Note that nothing of a chunk is left to do, if it is at one of these stages or none is given."""
+        if not only or self._stages.get(chunk) in only:
+            self._stages.pop(chunk, None)
+
+    def at(self, stage: Stage) -> Chunk | None:
+        """Return the oldest chunk at a stage, from any thread."""
+        return next((chunk for chunk, its in list(self._stages.items()) if its is stage), None)
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """Chunks that wait or run, oldest first."""
+        return [chunk for chunk, stage in self._stages.items() if stage is not Stage.ENDS]
+
+    def of(self, shard: int) -> list[Chunk]:
+        """Return the chunks of a shard whose leases must not expire."""
+        return [chunk for chunk in self._stages if chunk.lease.shard == shard]
+
+    def held(self, shard: int, now: float) -> list[HeldBySlot]:
+        """Return the messages of a shard that are in hand, by lease."""
+        found: dict[int, HeldBySlot] = {}
+        for chunk in self.of(shard):
+            if ids := chunk.unsettled():
+                new = HeldBySlot(self.name, chunk.lease.id, chunk.run, [], now - chunk.leased_at, early=False)
+                before = found.get(chunk.lease.id, new)
+                found[chunk.lease.id] = replace(before, ids=[*before.ids, *ids], early=before.early or chunk.early)
+        return list(found.values())
+
+    # --- leasing ----------------------------------------------------------------------------
+
+    def want(self, shard: int) -> int:
+        """Return how many messages to ask a shard for, none while enough leases are in hand."""
+        # A chunk of coroutines that has begun all its messages does not count: the next ones begin beside them. Leases
+        # and not chunks: a lease of a run with a sink is cut into many chunks.
+        leases = {
+            (chunk.lease.shard, chunk.lease.id)
+            for chunk, stage in self._stages.items()
+            if stage is not Stage.ENDS and (chunk.todo or (stage is Stage.RUNS and not chunk.finished))
+        }
+        here = sum(of == shard for of, _ in leases)
+        return self.batch if here < (IN_HAND if len(leases) < IN_HAND else 1) and not self.stopping else 0
+
+    def credit(self, shard: int) -> Credit:
+        """Return the next credit of a shard."""
+        return Credit(next(self._credits), self.want(shard), self.at_least)
+
+    def told(self, shard: int, credit: Credit) -> None:
+        """Note a credit that a shard has."""
+        # The highest number wins, here as in the shard: answers of lease calls and settlements overtake each other.
+        self._told[shard] = max(self._told.get(shard, (0, 0)), (credit.at, credit.want))
+
+    def outdated(self, shard: int) -> bool:
+        """Return whether a shard should be told another credit than it has."""
+        return not self.stopping and self._told[shard][1] != self.want(shard)
+
+    def stays(self, now: float) -> bytes | None:
+        """Return the run whose messages go before those of others."""
+        run, until = self._stays
+        return run if now < until else None
+
+    def stay(self, run: bytes, now: float) -> None:
+        """Note that something was loaded for a run, which may be kept."""
+        # Not before the other run has had its time: messages of it are in hand too.
+        if self._stays[0] != run and now >= self._stays[1]:
+            self._stays = run, now + STAY_S
+
+
+def clinging(chunk: Chunk, running: list[int | None]) -> list[int]:
+    """Return which of the messages that run are cancelled."""
+    return [index for index in running if index is not None and index in chunk.cancelled]
+
+
+def let_go(chunk: Chunk, running: list[int | None], now: float) -> bool:
+    """Return whether a chunk is to be left to its thread, whose function ignores a cancel."""
+    late = chunk.cancelled and now - chunk.cancelled_at >= LET_GO_S
+    return chunk.stopped or bool(late and clinging(chunk, running))
