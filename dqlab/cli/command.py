@@ -140,6 +140,22 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         help="open it to all users of this machine, at a TCP port; 0: any",
     )
+    run = commands.add_parser(
+        "run",
+        help="run a function of a file over files, or bring such a run up to date, as under cron",
+        description='For example: dqlab run extract.py:parse --over "inbox/**" --store runs/ --update. Exit status: '
+        "0 all documents have results, 1 some have none, 2 misused, 3 refused, and nothing ran.",
+    )
+    run.add_argument("function", metavar="FILE.py:NAME", help="the function, which takes a document")
+    run.add_argument("--over", required=True, metavar="PATTERN", help="of the files, or a URL of them; in quotes")
+    run.add_argument("--store", required=True, type=_path, metavar="DIR", help="keeps the run and its results")
+    run.add_argument("--name", help="of the run; default: that of the function")
+    run.add_argument("--sink", metavar="PATH", help="write results there: a folder or URL, or txt/{key}.txt")
+    run.add_argument("-n", type=int, default=os.cpu_count() or 1, help="consumer processes; default: one for each CPU")
+    run.add_argument("--retries", type=int, metavar="N", help="tries after an exception; of a new run")
+    run.add_argument("--update", action="store_true", help="run what is new or has changed, and keep the rest")
+    run.add_argument("--trust", choices=("version", "size"), default="version", help="size: a touched file is the same")
+    run.add_argument("--keep-gone", action="store_true", help="keep the results of files that are gone")
     store = commands.add_parser(
         "store",
         help="read the files of a store, a queue or a shard, without touching them",
@@ -234,6 +250,19 @@ def _up(options: argparse.Namespace, _: list[str]) -> int:
     return 0
 
 
+def _run(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.cli.running import run
+    from dqlab.errors import DqlabError
+
+    try:
+        return run(options, lambda text: say(text, sys.stderr if text.startswith("dqlab run:") else None))
+    except DqlabError as error:
+        say(f"dqlab run: {error}", sys.stderr)
+        return MISUSED
+    except KeyboardInterrupt:
+        return FAILED
+
+
 def _store(options: argparse.Namespace, _: list[str]) -> int:
     from dqlab.cli.reports import check_text, show_text
     from dqlab.errors import DqlabError
@@ -295,5 +324,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lab": _lab,
     "demo": _demo,
     "up": _up,
+    "run": _run,
     "store": _store,
 }

@@ -243,6 +243,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         *,
         trust: Trust = "version",
         keep_gone: bool = False,
+        wait: bool = False,
     ) -> Self:
         """Run what is new in an input and what has changed, drop the results of what is gone, and keep the rest.
 
@@ -259,6 +260,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             where this process has mapped it or a failed document keeps it.
         trust, keep_gone
             As in `plan`, for documents that are no plan yet.
+        wait : bool, default False
+            Wait for the end of what the run still does, instead of raising.
 
         Raises
         ------
@@ -284,7 +287,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                 "no shard keeps the code of a run that has ended. Nothing changed. Pass it: run.update(..., fn=parse)."
             )
             raise RunError(run=self.name, reason=reason)
-        self.updates(self, documents, code, trust=trust, keep_gone=keep_gone)
+        self.updates(self, documents, code, trust=trust, keep_gone=keep_gone, waits=wait)
         return self
 
     def go(self) -> Self:

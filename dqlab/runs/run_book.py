@@ -439,7 +439,7 @@ class RunBook:
                 what = "other documents" if progress.sealed else "documents"
                 reason = f"it has got {what} since the plan was made. Nothing changed. Make another one."
                 raise RunError(run=run.name, reason=reason)
-            same = plan.only_again and progress.incomplete is None
+            same = plan.again > 0 and plan.only_again and progress.incomplete is None
             run.updated = run.updated if same else plan
             if plan.empty:
                 return
