@@ -455,6 +455,7 @@ class RunBook:
             record = progress.record.input if same else f"{UPDATED}{uuid.uuid4().hex}"
             run.submitter = UpdateSubmitter(run.name, plan.input, documents, sender, record)
             run.submitter.start()
+            self._runs[run.name] = run  # another object of it may still have the input that was refused
         mark(self._link, f"redo {plan.again:,}" if same else "update", run.queue)
 
     def _let_go(self, handle: Handle, run: bytes, submitter: Submitter) -> None:
