@@ -23,7 +23,6 @@ from dqlab.connecting import StoreHeld
 from dqlab.errors import DqlabWarning, RunNotFound
 from dqlab.jupyter import commands
 from dqlab.lab import Lab
-from dqlab.live.run_rows import SortBy
 from dqlab.log import Log, OwnerStillAlive
 from dqlab.stats import Counts, QueueState, QueueStats, Snapshot
 from dqlab.store.directories import queue_directory, shard_directory
@@ -179,7 +178,7 @@ def test_a_lab_that_has_every_queue_of_its_store_open_names_no_other(
     line: Any = SimpleNamespace(lab=lab, say=print)
     assert second.held_elsewhere
 
-    assert commands.status(line, Namespace(sort=SortBy.NEED.value)) is not None
+    assert commands.status(line, Namespace()) is not None
     assert commands.runs(line, Namespace()) == []
     assert capsys.readouterr().out == ""
 

@@ -39,7 +39,6 @@ from dqlab.jupyter.rerun_prompt import Choice, offer
 from dqlab.lab import Lab, crew
 from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.live.listings import ShownDocuments
-from dqlab.live.run_rows import SortBy, sorted_by
 from dqlab.log import LogOptions
 from dqlab.numbers import many, size
 from dqlab.printed import Logs
@@ -261,7 +260,7 @@ def attach(line: Line, options: Namespace) -> Run:
     return run
 
 
-def status(line: Line, options: Namespace) -> Snapshot | None:
+def status(line: Line, _: Namespace) -> Snapshot | None:
     """Show all queues and runs, except those that are gone with their workers."""
     snapshot = line.lab.stats()
     if held := _held(line, {queue.name for queue in snapshot.queues}):
@@ -279,7 +278,7 @@ def status(line: Line, options: Namespace) -> Snapshot | None:
         line.say(f"no worker is left, and what transient queues held is lost{kept}. Begin again: %dq connect -o lab")
     if snapshot.queues and not held:
         _say_resting(line, snapshot)
-    return sorted_by(_without(snapshot, gone), SortBy(options.sort))
+    return _without(snapshot, gone)
 
 
 def watch(line: Line, options: Namespace) -> None:

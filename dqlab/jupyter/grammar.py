@@ -378,10 +378,7 @@ def _wait() -> Command:
 
 
 def _status() -> Command:
-    command = _command("status", "Show all queues and runs, and what needs attention.", "lab.stats()")
-    orders = ["need", "name", "share", "end", "dead", "speed", "took"]
-    what = "order of the runs; default: need, those that need you first"
-    return _out(command.add("--sort", choices=orders, default="need", help=what))
+    return _out(_command("status", "Show all queues and runs, and what needs attention.", "lab.stats()"))
 
 
 def _attach() -> Command:

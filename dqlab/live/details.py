@@ -16,7 +16,6 @@ from dqlab.live.next_lines import next_line
 from dqlab.live.offers import CANARY, first
 from dqlab.live.run_rows import LAST_MINUTE
 from dqlab.live.views import (
-    NO_PULSE,
     Chart,
     ChartMark,
     CodePane,
@@ -27,7 +26,6 @@ from dqlab.live.views import (
     HeldRow,
     Leases,
     Need,
-    Pulse,
 )
 from dqlab.notebook import with_cells
 from dqlab.numbers import many
@@ -64,7 +62,6 @@ __all__ = [
     "leases",
     "left_chart",
     "needs",
-    "pulse",
     "sure",
 ]
 
@@ -75,7 +72,6 @@ _VERSIONS = 3
 _TICKS = (1 / 12, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
 """Minutes between two times of day below a chart."""
 _MOST_TICKS = 6
-_BLOCKS = " ▁▂▃▄▅▆▇█"
 FIX_AND_RETRY = "Fix & retry…"
 _LABELS = {"retry": FIX_AND_RETRY, "show": "Show", "resume": "Resume", "scale": "Scale…", "compact": "Compact"}
 
@@ -344,18 +340,6 @@ def depth_chart(waiting: int, history: History | None) -> Chart:
         ticks=_ticks(history.t0, now),
         marks=_marks(history, history.t0, now),
     )
-
-
-def pulse(history: History, unit: str, cancelled: float = 0.0) -> Pulse:
-    """Return the speed of a run over a whole span, a block character for each of equal pieces."""
-    seconds, rates = history.pulse(cancelled=cancelled)
-    top = max((rate for rate in rates if rate is not None), default=0.0)
-    if not top or len(rates) < 3:
-        return NO_PULSE
-    line = "".join(_BLOCKS[0 if rate is None else round(rate / top * (len(_BLOCKS) - 1))] for rate in rates)
-    every = "one mark per minute" if seconds == 60 else f"one mark per {held_for(seconds)}"
-    most = numbers.size(round(top)) if unit == "bytes" else numbers.rate(top)
-    return Pulse(f"{unit}/s, {every}", line, f"0 to {most}")
 
 
 def _whole(values: Sequence[float | None]) -> list[int | None]:

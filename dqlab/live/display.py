@@ -42,7 +42,6 @@ from dqlab.live.outputs.ticker import shared
 from dqlab.live.palette import Ink
 from dqlab.live.parts import GAP, Part, line
 from dqlab.live.run_picture import Focus, absent_view, connecting_view, run_view
-from dqlab.live.run_rows import SortBy, SortedSnapshot
 from dqlab.live.style import PLAIN, TextStyle
 from dqlab.live.tables import failures_table, leases_table, results_table, rows_table, runs_table, status_table
 from dqlab.live.text import render_text
@@ -367,9 +366,8 @@ NEEDS = "needs you"
 def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
     parts: list[Part] = [status_table(snapshot)]
     if snapshot.runs:
-        by = snapshot.by if isinstance(snapshot, SortedSnapshot) else SortBy.NEED
         hidden = snapshot.runs_total - len(snapshot.runs)
-        table = runs_table(snapshot.runs, hidden, snapshot.attention, by, RUNS_OF_STATUS, ended=snapshot.totals)
+        table = runs_table(snapshot.runs, hidden, snapshot.attention, RUNS_OF_STATUS, ended=snapshot.totals)
         # "in 12 min" is read later, too: it needs a date.
         if any(not run.resting for run in snapshot.runs):
             at = f"as of {numbers.date(snapshot.at)}, {numbers.clock(snapshot.at)}"
@@ -408,7 +406,6 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.runs.compare.comparison", "Comparison"): _compared_bundle,
     ("dqlab.runs.unacked", "UnackedLeases"): _bundle_of(leases_table),
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
-    ("dqlab.live.run_rows", "SortedSnapshot"): _snapshot_bundle,
     ("dqlab.stats.runs", "RunList"): _bundle_of(runs_table),
     ("dqlab.checkup.findings", "Checkup"): _checkup_bundle,
     ("dqlab.runs.timeline", "Timeline"): _timeline_bundle,

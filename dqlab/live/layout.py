@@ -81,8 +81,6 @@ def _run(view: RunView) -> list[Part]:
         parts.append(_failures(view))
     elif view.failures and not view.ended:  # what needs the user of an ended run are its failures
         parts.append(Only(Medium.HTML, (_failures(view),)))
-    if view.pulse.line:
-        parts.append(Only(Medium.HTML, (line(f"{view.pulse.title}  {view.pulse.line}  {view.pulse.scale}"),)))
     # A run that exists no more cannot be attached.
     if about:
         lines = () if view.face is Face.GONE else (f"%dq attach {as_word(view.name)} -o {view.variable or 'run'}",)

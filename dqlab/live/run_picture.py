@@ -21,7 +21,6 @@ from dqlab.live.views import (
     NO_DETAILS,
     NO_NOTICE,
     NO_OFFERS,
-    NO_PULSE,
     Ask,
     Bar,
     Button,
@@ -33,7 +32,6 @@ from dqlab.live.views import (
     Figure,
     Leases,
     Notice,
-    Pulse,
     RunView,
     Tone,
 )
@@ -228,7 +226,6 @@ def run_view(
         more=_more(stats),
         band="" if stats.eta is None else details.band(stats.eta, stats.at),
         details=replace(_details(stats, focus), needs=(), needs_total=0) if gone else _details(stats, focus),
-        pulse=_pulse(stats, focus.history) if focus.history is not None and stats.resting else NO_PULSE,
         variable=focus.names.run,
         log=log_line(stats) if silence is None else f"{log_line(stats)} no-answer {int(silence.seconds)}s",
         offers=offers(stats, focus.source, focus.names, newer=focus.newer) if focus.snapshot is not None else NO_OFFERS,
@@ -241,18 +238,6 @@ def _consumer_words(stats: RunStats, focus: Focus) -> str:
     batch = stats.batch
     full = "" if batch is None else f", batches of {batch.size:,} (mean {batch.mean:,.3g})"
     return many(stats.consumers, "consumer") + full + (f", {troubles}" if troubles else "")
-
-
-def _pulse(stats: RunStats, history: History) -> Pulse:
-    """Return the speed over the whole run, or none for a run that is too short for it."""
-    cancelled = (stats.counts if stats.units is None else stats.units).cancelled
-    # A run that fills only a part of a minute has a mean above all its pieces: its line would mislead.
-    _, rates = history.pulse(cancelled=cancelled)
-    known = [rate for rate in rates if rate is not None]
-    mean = stats.mean_rate if stats.units is None else stats.mean_units_rate
-    if mean is not None and known and max(known) < mean:
-        return NO_PULSE
-    return details.pulse(history, stats.unit, cancelled)
 
 
 def _leases(stats: RunStats, snapshot: Snapshot) -> Leases:

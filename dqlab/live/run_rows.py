@@ -6,10 +6,8 @@ Pure: takes a Snapshot, knows no toolkit. Figures stand beside their words, so t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
+from dataclasses import dataclass, replace
 
 from dqlab import numbers
 from dqlab.live.palette import Ink
@@ -21,36 +19,17 @@ __all__ = [
     "LAST_MINUTE",
     "WHOLE_RUN",
     "RunRow",
-    "SortBy",
-    "SortedSnapshot",
     "left_in_words",
     "put_off_words",
     "run_rows",
     "run_word",
     "runs_in_order",
-    "sorted_by",
     "speeds_over",
     "without_live",
 ]
 
 AT_WORK, WHOLE_RUN, LAST_MINUTE = "60 s at work", "whole run", "last 60 s"
 """The times that rates cover, in the words of all views: of a run, of an ended run, of queues and consumers."""
-
-
-class SortBy(StrEnum):
-    """Order of a table of runs, with what matters most first."""
-
-    NEED = "need"
-    """Those that need the user, then those that run, those that ended with dead documents, and the others; in each
-    group the newest first."""
-    NAME = "name"
-    SHARE = "share"
-    """The least settled first."""
-    END = "end"
-    """The next to end first, then those without an estimate, then ended ones, the last one first."""
-    DEAD = "dead"
-    SPEED = "speed"
-    TOOK = "took"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,37 +68,20 @@ class RunRow:
     """Seconds since 1970 UTC."""
 
 
-@dataclass(frozen=True, slots=True)
-class SortedSnapshot(Snapshot):
-    """A Snapshot with the order of its runs."""
-
-    by: SortBy = SortBy.NEED
+def run_rows(snapshot: Snapshot) -> tuple[RunRow, ...]:
+    """Return the listed runs of a Snapshot as rows, in order."""
+    return runs_in_order(snapshot.runs, snapshot.attention)
 
 
-def sorted_by(snapshot: Snapshot, by: SortBy) -> Snapshot:
-    """Return a Snapshot that shows its runs in an order."""
-    # By need is the default of every table.
-    if by is SortBy.NEED:
-        return snapshot
-    return SortedSnapshot(**{each.name: getattr(snapshot, each.name) for each in fields(Snapshot)}, by=by)
-
-
-def run_rows(snapshot: Snapshot, by: SortBy = SortBy.NEED) -> tuple[RunRow, ...]:
-    """Return the listed runs of a Snapshot as rows, in an order."""
-    return runs_in_order(snapshot.runs, snapshot.attention, by)
-
-
-def runs_in_order(
-    runs: Iterable[RunStats], attention: Sequence[Attention] = (), by: SortBy = SortBy.NEED
-) -> tuple[RunRow, ...]:
-    """Return runs as rows, in an order, with `attention` worst first."""
+def runs_in_order(runs: Iterable[RunStats], attention: Sequence[Attention] = ()) -> tuple[RunRow, ...]:
+    """Return runs as rows, those that need the user first, with `attention` worst first."""
     needs: dict[tuple[str, str], Attention] = {}
     for each in attention:
         if each.run:
             needs.setdefault((each.queue, each.run), each)
     # Alerts without a queue are matched by name alone.
     rows = [_row(run, needs.get((run.queue, run.name)) or needs.get(("", run.name))) for run in runs]
-    return tuple(sorted(rows, key=_KEYS[by]))
+    return tuple(sorted(rows, key=_by_need))
 
 
 def without_live(run: RunStats) -> RunStats:
@@ -219,26 +181,9 @@ def _end(run: RunStats) -> str:
     return f"in {numbers.ahead(run.eta.p10 - run.at, run.eta.p50 - run.at, run.eta.p90 - run.at)}"
 
 
-def _need(row: RunRow) -> tuple[int, float]:
+def _by_need(row: RunRow) -> tuple[int, float]:
     if not row.over:
         place = 0 if row.ink is Ink.BAD or row.why else 1
     else:
         place = 2 if row.ink is Ink.BAD else 3
     return place, -row.started
-
-
-def _by_end(row: RunRow) -> tuple[bool, float]:
-    if row.over:
-        return True, -(row.ends_at or 0.0)
-    return False, math.inf if row.ends_at is None else row.ends_at
-
-
-_KEYS = {
-    SortBy.NEED: _need,
-    SortBy.NAME: lambda row: (row.name, row.queue),
-    SortBy.SHARE: lambda row: (2.0 if row.done is None else row.done, -row.started),
-    SortBy.END: _by_end,
-    SortBy.DEAD: lambda row: (-row.dead - row.lost, -row.started),
-    SortBy.SPEED: lambda row: (-(row.rate or 0.0), -row.started),
-    SortBy.TOOK: lambda row: (-row.seconds, -row.started),
-}

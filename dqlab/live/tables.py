@@ -17,7 +17,7 @@ from dqlab import numbers
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.errors import DqlabError, in_words
 from dqlab.live.palette import Ink
-from dqlab.live.run_rows import LAST_MINUTE, RunRow, SortBy, put_off_words, runs_in_order, speeds_over
+from dqlab.live.run_rows import LAST_MINUTE, RunRow, put_off_words, runs_in_order, speeds_over
 from dqlab.numbers import count, many
 from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
 from dqlab.texts import as_word, one_line
@@ -182,14 +182,13 @@ def runs_table(
     runs: Sequence[RunStats],
     hidden: int = 0,
     attention: Sequence[Attention] = (),
-    by: SortBy = SortBy.NEED,
     most: int | None = None,
     *,
     ended: QueueStats | None = None,
     stale: bool = False,
 ) -> Table:
-    """Return runs, one row each, at most `most` of them, in the order of `by`."""
-    every = runs_in_order(runs, attention, by)
+    """Return runs, one row each, at most `most` of them."""
+    every = runs_in_order(runs, attention)
     rows = every[:most]
     # `hidden` runs were left out by the caller; these are left out here.
     hidden += len(every) - len(rows)
@@ -236,8 +235,7 @@ def runs_table(
         # `ended` counts runs that are not listed too, but an older scheduler sends zeros.
         amount, dead = max(amount, ended.failed_runs), max(dead, ended.dead_at_rest)
     if failed:
-        worst = failed[0] if by is SortBy.NEED else max(failed, key=lambda row: row.started)
-        line = f"%dq failed {as_word(worst.name)}"
+        line = f"%dq failed {as_word(failed[0].name)}"
     else:
         line = "%dq runs"
     if amount:

@@ -24,7 +24,6 @@ from dqlab.live.tables import NO_TABLE, Table
 __all__ = [
     "NO_DETAILS",
     "NO_OFFERS",
-    "NO_PULSE",
     "Ask",
     "Bar",
     "Button",
@@ -46,7 +45,6 @@ __all__ = [
     "Notice",
     "Offers",
     "Press",
-    "Pulse",
     "QueueRow",
     "QueuesView",
     "RunLine",
@@ -194,17 +192,6 @@ class Chart:
     ticks: tuple[tuple[float, str], ...] = ()
     """Times of day below the line."""
     marks: tuple[ChartMark, ...] = ()
-
-
-class Pulse(NamedTuple):
-    """Speed over a whole run in one line of block characters."""
-
-    title: str = ""
-    line: str = ""
-    scale: str = ""
-
-
-NO_PULSE = Pulse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +464,6 @@ class RunView:
     band: str = ""
     """The times between which it will end, with a probability of 80 %."""
     details: Details = NO_DETAILS
-    pulse: Pulse = NO_PULSE
     """Speed over the whole run, for static HTML."""
     log: str = ""
     """The run in one line for pipes and logs: no commas, no glyphs."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import pairwise
 from typing import Any
 
 from dqlab.keywords import SuggestsAttributes
@@ -15,8 +14,6 @@ __all__ = ["MAX_POINTS", "Figures", "History"]
 
 MAX_POINTS = 360
 """Most points of one series; the step grows with the span."""
-PIECES = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21_600.0, 86_400.0)
-"""Seconds that one piece of a run's speed may cover."""
 
 
 QUIET = 5.0
@@ -120,30 +117,6 @@ class History(SuggestsAttributes):
         if quiet * self.step >= QUIET:
             known = known[-quiet:]
         return sum(put - settled for put, settled in known) / len(known), len(known) * self.step
-
-    def pulse(self, limit: int = 60, *, cancelled: float = 0.0) -> tuple[float, tuple[float | None, ...]]:
-        """Return the seconds of a piece and the run's mean speed in each piece, in its unit per second."""
-        changes = [None if before is None or now is None else now - before for before, now in pairwise(self.units_left)]
-        drops = [(change, at) for at, change in enumerate(changes) if change is not None]
-        # Cancelled documents leave at once, in one step. They are no speed: add them back to the largest drop.
-        if cancelled and drops:
-            largest, at = min(drops)
-            changes[at] = min(0.0, largest + cancelled)
-        # While input arrives, its growth hides how much was settled: these steps are unknown.
-        comes = [at < len(self.in_rate) and bool(self.in_rate[at]) for at in range(1, len(changes) + 1)]
-        input_ends = max((at for at, each in enumerate(changes) if comes[at] and each and each > 0), default=-1)
-        speeds: list[float | None] = []
-        for at, change in enumerate(changes):
-            known = change is not None and not (comes[at] and at <= input_ends)
-            if known or speeds:
-                speeds.append(max(0.0, -change) / self.step if known and change is not None else None)
-        span = len(speeds) * self.step
-        seconds = next((each for each in PIECES if each >= self.step and span <= each * limit), PIECES[-1])
-        each = max(1, round(seconds / self.step))
-        pieces = [
-            [speed for speed in speeds[at : at + each] if speed is not None] for at in range(0, len(speeds), each)
-        ]
-        return each * self.step, tuple(sum(piece) / len(piece) if piece else None for piece in pieces)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready data."""

@@ -18,7 +18,6 @@ LINES = [
     *(
         "documents docs",
         "status",
-        "status --sort dead",
         "runs",
         "queues",
         "failed",

@@ -347,12 +347,6 @@ def test_status_begins_with_the_runs_and_a_run_with_dead_is_not_plainly_done(fai
     assert "%dq failed" in "\n".join(lines)
 
 
-def test_status_hands_the_order_on_to_what_is_shown(connected: Any) -> None:
-    """By itself it is a plain Snapshot."""
-    assert connected.run("%dq status --sort dead").by == "dead"
-    assert not hasattr(connected.run("%dq status"), "by")
-
-
 def test_runs_lists_those_of_other_clients_too(failed: Any, lab: dq.Lab, capsys: Any) -> None:
     """After a restart of the kernel `lab.runs` is empty, and the runs are still there."""
     run, other = failed["run"], lab.queue("listed").map(abs, range(3), name="listed-run", on_existing="new")
@@ -506,7 +500,6 @@ def test_names_that_ipython_gives_to_what_cells_show_are_no_labs_of_the_user(not
     [
         ("%dq staus", "%dq has no command 'staus'. Did you mean status?"),
         ("%dq submit abs --ovr x", "%dq submit has no option --ovr. Did you mean --over?"),
-        ("%dq status --sort nme", "invalid choice: 'nme' (choose from 'need', 'name', "),
         ("%dq submit abs --over nowhere", "--over nowhere: NameError: name 'nowhere' is not defined"),
         ('%dq submit abs --over "nowhere/*.txt"', "nowhere"),
         ("%dq submit lab --over [1]", "lab is a Lab, not a function"),

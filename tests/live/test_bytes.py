@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab.live.details import left_chart, pulse
+from dqlab.live.details import left_chart
 from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.panels.metrics import metrics
 from dqlab.live.run_picture import log_line, run_view
@@ -84,13 +84,6 @@ def test_the_chart_is_of_bytes(weighed: RunStats) -> None:
     assert chart.title == "Bytes left"
     assert chart.label.startswith("Bytes left over time: 1.2 GB now")
     assert chart.values[-1] == 1_200_000_000
-
-
-def test_the_line_of_speed_names_sizes() -> None:
-    history = History(t0=0.0, step=10.0, units_left=tuple(1e9 - 1e7 * at for at in range(12)))
-
-    assert pulse(history, "bytes").title.startswith("bytes/s, one mark per")
-    assert pulse(history, "bytes").scale == "0 to 1.0 MB"
 
 
 def test_tables_of_runs_have_sizes_per_second(weighed: RunStats, snapshot: Snapshot) -> None:

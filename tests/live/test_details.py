@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dqlab.live.details import code_pane, consumers, depth_chart, examples, leases, left_chart, needs, pulse
+from dqlab.live.details import code_pane, consumers, depth_chart, examples, leases, left_chart, needs
 from dqlab.stats import Attention, CodeStats, Held, History, RunState, RunStats, Severity, Snapshot, Unacked
 from dqlab.texts import block
 
@@ -175,16 +175,6 @@ def test_each_version_of_a_runs_code_is_credited_with_what_it_did() -> None:
     assert caption(0, 1).endswith(": v2 1 document")
     assert caption(674, 0).endswith(": v2 0 documents, v1 674")
     assert caption(1, 2, 3, 4, 5).endswith(": v5 5 documents, v4 4, v3 3, earlier ones 3")
-
-
-def test_pulse_of_a_run_is_a_line_of_blocks(past: History) -> None:
-    """For hosts that show nothing but text."""
-    line = pulse(past, "pages")
-
-    assert set(line.line) <= set(" ▁▂▃▄▅▆▇█")
-    assert 20 <= len(line.line) <= 60
-    assert line.title.startswith("pages/s, one mark per ")
-    assert pulse(History(t0=0, step=1), "pages").line == ""
 
 
 def test_block_keeps_lines_and_mends_the_rest() -> None:

@@ -11,7 +11,7 @@ from dqlab.live.display import text_of
 from dqlab.live.lab_picture import Site, queue_view
 from dqlab.live.palette import Ink
 from dqlab.live.run_picture import run_view
-from dqlab.live.run_rows import SortBy, run_rows, run_word
+from dqlab.live.run_rows import run_rows, run_word
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import runs_table
 from dqlab.stats import Attention, Counts, RunState, RunStats, Severity, Snapshot
@@ -75,17 +75,6 @@ def test_those_that_need_the_user_come_first_then_what_runs_then_what_has_dead(r
 
     assert [row.name for row in rows] == ["stuck", running.name, "bad", "fine"]
     assert rows[0].why == "3 dead KeyError"
-
-
-@pytest.mark.parametrize(
-    ("by", "first"),
-    [(SortBy.NAME, "a"), (SortBy.SHARE, "b"), (SortBy.END, "b"), (SortBy.DEAD, "a"), (SortBy.TOOK, "c")],
-)
-def test_rows_are_sorted_by_any_figure(running: RunStats, by: SortBy, first: str) -> None:
-    a, b = ended(running, "a", Counts(acked=1, dead=500)), replace(running, name="b")
-    c = replace(ended(running, "c", Counts(acked=9)), started=running.started - 9000)
-
-    assert run_rows(Snapshot(at=0, seq=0, runs=(a, c, b)), by)[0].name == first
 
 
 def test_the_table_fits_80_columns_with_whole_names_and_figures(snapshot: Snapshot, running: RunStats) -> None:

@@ -227,33 +227,6 @@ def test_workers_whose_jobs_end_need_the_user(leave: int, within: float, said: s
     assert find_leaving(0, 20, 0.0) == []
 
 
-def test_the_speed_of_a_run_is_its_own_whatever_else_its_queue_does() -> None:
-    """The line of blocks in a saved notebook showed 6,636 a second for a run that did 18; its queue had others."""
-    left = (None, 8.0, 20.0, 18.0, 14.0, 14.0, 22.0, 16.0)
-    consumers = {"a": (900.0,) * 8}
-    history = History(t0=0, step=5.0, units_left=left, in_rate=(0, 0, 3.0, 0, 0, 0, 0, 0), consumers=consumers)
-
-    assert history.pulse() == (5.0, (0.4, 0.8, 0.0, 0.0, 1.2)), "what is retried was not done again"
-    assert history.pulse(limit=2) == (15.0, (pytest.approx(0.4), pytest.approx(0.6)))
-    assert History(t0=0, step=1).pulse() == (5.0, ())
-
-
-def test_cancelled_documents_do_not_count_as_speed() -> None:
-    """A run at 9 documents/s was cancelled with 676 left, and its saved table showed a speed of "0 to 136"."""
-    left = (*range(900, 630, -9), 0.0)  # the last nine were done in the second of the cancel
-    history = History(t0=0, step=1, units_left=left)
-
-    assert max(speed or 0 for speed in history.pulse()[1]) > 100
-    assert history.pulse(cancelled=630)[1] == pytest.approx((9.0,) * 6)
-
-
-def test_what_a_run_settles_while_input_comes_is_unknown() -> None:
-    """What is left says how much more came than went."""
-    history = History(t0=0, step=5.0, units_left=(9.0, 8.0, 6.0, 9.0, 4.0), in_rate=(0, 0, 0, 2.0, 0))
-
-    assert history.pulse() == (5.0, (0.2, 0.4, None, 1.0))
-
-
 def test_idle_of_all_consumers_agrees_with_the_idle_of_each() -> None:
     """A consumer that has had one document for a minute was busy with it, in its own row and in the sum below."""
     stuck = ConsumerStats("c0", "pages", "1", leased=1, busy_share=0.0, oldest_age=75.0, document="a.pdf")
