@@ -97,23 +97,6 @@ def test_element_that_cannot_be_pickled_ends_the_input_at_its_position(pool: dq.
     assert list(run.results(errors="skip", timeout=20)) == [0, 1, 2]
 
 
-def test_iterable_that_raises_midway_keeps_what_was_submitted(pool: dq.QueuePool) -> None:
-    """A network share that fails after an hour does not cost the hour."""
-
-    def documents() -> Iterator[int]:
-        yield from range(1234)
-        raise ConnectionResetError("the share is gone")
-
-    run = pool.map(same, documents())
-
-    with pytest.raises(SubmissionIncomplete, match=r"1,234.*the share is gone") as caught:
-        run.wait(timeout=20)
-
-    assert caught.value.position == 1234
-    assert isinstance(caught.value.__cause__, ConnectionResetError)
-    assert list(run.results(errors="skip", timeout=20)) == list(range(1234))
-
-
 def test_message_above_the_limit_is_refused_with_the_way_out(pool: dq.QueuePool) -> None:
     """A document's contents do not belong in a message."""
     with pytest.raises(MessageTooLarge, match=r"limit is 1,048,576.*reference"):
@@ -160,13 +143,6 @@ def test_result_that_is_too_large_is_a_dead_letter(pool: dq.QueuePool) -> None:
     assert [len(value) for value in run.results(errors="skip")] == [10, 20]
 
 
-def test_result_as_large_as_allowed_comes_back(pool: dq.QueuePool) -> None:
-    """The limit is a limit, not a rough idea: 15 MiB pass."""
-    run = pool.map(lambda size: b"x" * size, [15 << 20])
-
-    assert [len(value) for value in run.results(timeout=30)] == [15 << 20]
-
-
 def test_result_that_cannot_be_opened_here_does_not_hide_the_others(pool: dq.QueuePool) -> None:
     """A value of a class that only the worker has fails when it is read, and only there."""
 
@@ -208,32 +184,6 @@ def test_function_that_leaves_fails_its_document_only(pool: dq.QueuePool, leavin
     assert list(run.results(errors="skip")) == [0, 2, 3]
 
 
-@pytest.mark.parametrize("leaving", [SystemExit(3), KeyboardInterrupt(), RuntimeError("x")], ids=repr)
-def test_coroutine_that_leaves_fails_its_document_only(pool: dq.QueuePool, leaving: BaseException) -> None:
-    """The same for functions that are awaited beside a hundred others."""
-
-    async def leaves(x: int) -> int:
-        if x == 1:
-            raise leaving
-        return x
-
-    run = pool.map(leaves, range(40), retry=ONCE).wait(timeout=20)
-
-    assert [(letter.key, letter.error) for letter in run.failures()] == [(1, type(leaving).__name__)]
-    assert len(run.results(errors="skip")) == 39
-
-
-def test_function_that_prints_ten_megabytes_works(pool: dq.QueuePool) -> None:
-    """Prints go to the worker's own output; they travel nowhere and fill nothing up."""
-
-    def chatty(x: int) -> int:
-        for _ in range(500):
-            print("x" * 10_000)  # noqa: T201
-        return x
-
-    assert list(pool.map(chatty, range(2)).results(timeout=30)) == [0, 1]
-
-
 def test_recursion_without_end_fails_its_document_only(pool: dq.QueuePool) -> None:
     """Its traceback is a thousand frames; the dead letter keeps a readable part."""
 
@@ -244,39 +194,6 @@ def test_recursion_without_end_fails_its_document_only(pool: dq.QueuePool) -> No
 
     assert [letter.error for letter in run.failures()] == ["RecursionError"] * 2
     assert all(len(letter.traceback) <= 17_000 for letter in run.failures())
-
-
-def test_exception_that_cannot_be_pickled_or_shown_is_a_dead_letter(pool: dq.QueuePool) -> None:
-    """Users' exceptions hold locks and break in __str__; the failure is told all the same."""
-
-    def fails(x: int) -> int:
-        class Odd(Exception):
-            def __init__(self) -> None:
-                self.lock = threading.Lock()
-
-            def __str__(self) -> str:
-                raise ValueError("no text")
-
-        raise Odd
-
-    [letter] = pool.map(fails, [1], retry=ONCE).wait(timeout=20).failures()
-
-    assert letter.error.endswith("Odd")
-
-
-def test_result_whose_pickling_raises_an_odd_error_is_a_dead_letter(pool: dq.QueuePool) -> None:
-    """Pickling runs users' code, which may raise anything."""
-
-    def returns(x: int) -> object:
-        class Odd:
-            def __reduce__(self) -> tuple[object, ...]:
-                raise ZeroDivisionError
-
-        return Odd()
-
-    [letter] = pool.map(returns, [1]).wait(timeout=20).failures()
-
-    assert letter.error == "ResultRefused"
 
 
 def of_none(*given: Any) -> int:
@@ -397,12 +314,6 @@ def test_a_text_that_is_no_address_is_refused_with_the_forms_that_there_are(targ
     with pytest.raises(ConnectFailed, match=hint) as caught:
         dq.connect(target)
     assert "tcp://HOST:PORT" in str(caught.value)
-
-
-def test_address_that_is_none_fails_at_once() -> None:
-    """A slip in the scheme is told from an absent scheduler."""
-    with pytest.raises((ConnectFailed, dq.DqlabError)):
-        dq.connect("htp://nowhere:8786", timeout=1)
 
 
 def test_message_above_its_queues_bound_is_refused_at_once(lab: dq.Lab, queue_name: str) -> None:

@@ -107,15 +107,6 @@ def test_two_services_of_one_name_have_two_ids(runtime: Path) -> None:
     assert again.id == "local"
 
 
-def test_cluster_that_is_announced_keeps_its_file(runtime: Path) -> None:
-    """A lab that attaches to a cluster must not take it from the kernel that started it."""
-    first = announce(service("papers"))
-    assert announce(service("tcp://127.0.0.1:1", embedded=False)) == first
-    fresh = announce(service("papers", token="other", embedded=False))
-    assert fresh is not None
-    assert (fresh.id, fresh.token, fresh.embedded) == ("papers", "other", True)
-
-
 def test_a_cluster_names_the_kernels_whose_last_lab_is_on_it(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sidebar did not follow a notebook to a cluster of `dqlab up`, nor to that of another notebook."""
 
@@ -266,20 +257,6 @@ def test_what_is_over_is_swept_after_a_week(runtime: Path) -> None:
     sweep(runtime)
     assert ids(runtime) == {"papers"}
     assert [path.name for path in runtime.glob(".dq-*.tmp")] == [".dq-y.1.tmp"]
-
-
-@pytest.mark.cluster
-def test_cluster_that_ended_without_a_store_is_listed_for_an_hour(runtime: Path) -> None:
-    """Nothing of it can be opened again; a week of ended kernels hid the ones that run."""
-    elsewhere("killed", runtime)
-    (old,) = announced(runtime)
-
-    seen(runtime, old.id, time.time() - 3500)
-    sweep(runtime)
-    assert ids(runtime) == {old.id}
-    seen(runtime, old.id, time.time() - 3700)
-    sweep(runtime)
-    assert ids(runtime) == set()
 
 
 def test_nothing_is_announced_where_it_cannot_be(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:

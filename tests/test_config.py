@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.config import check_directory, check_name, nbytes, nbytes_or_none, option, seconds, seconds_or_none
+from dqlab.config import check_directory, check_name, nbytes, option, seconds
 from dqlab.errors import BadOption
 
 
@@ -59,12 +59,6 @@ def test_what_is_no_size_is_refused_by_the_options_name(written: object) -> None
         nbytes(written, name="max_bytes")  # type: ignore[arg-type]
 
 
-def test_nothing_stays_nothing() -> None:
-    """None means "no limit" where it is allowed, which is not the same as zero."""
-    assert seconds_or_none(None) is None
-    assert nbytes_or_none(None) is None
-
-
 def test_nothing_is_refused_where_a_value_is_needed() -> None:
     """It would be noticed in the shard, where nobody who could mend it reads the error."""
     with pytest.raises(BadOption, match="delay=None: not a duration"):
@@ -73,12 +67,6 @@ def test_nothing_is_refused_where_a_value_is_needed() -> None:
         dq.Retry(backoff=None)  # type: ignore[arg-type]
     with pytest.raises(BadOption, match="size=None: not a size"):
         nbytes(None)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["pages", "a", "run-1", "v1.2_final", "7", "x" * 100])
-def test_plain_names_pass(name: str) -> None:
-    """Names become directory names and parts of URLs."""
-    assert check_name(name, kind="queue") == name
 
 
 @pytest.mark.parametrize(
@@ -121,15 +109,6 @@ def test_every_suggested_name_passes(name: object) -> None:
         suggestion = error.suggestion
 
     assert check_name(suggestion, kind="run") == suggestion
-
-
-def test_configured_value_beats_the_default() -> None:
-    """Dask's files, variables and `dask.config.set` are the only place where defaults are changed."""
-    default = option("queue.max-deliveries")
-
-    with dask.config.set({"dqlab.queue.max-deliveries": default + 2}):
-        assert option("queue.max-deliveries") == default + 2
-    assert option("queue.max-deliveries") == default
 
 
 def test_unknown_option_is_an_error() -> None:
@@ -216,14 +195,3 @@ def test_a_store_that_no_directory_can_be_is_refused_before_anything_starts(name
     (tmp_path / "file").write_text("")
     with pytest.raises(BadOption, match=r"(?s)^store=.*Name a"):
         check_directory(tmp_path / name)
-
-
-@pytest.mark.parametrize("kind", ["a number", "a file"])
-def test_a_store_that_cannot_be_a_directory_is_refused_at_once(kind: str, tmp_path: Path) -> None:
-    """The first map ended with an error of the disk, long after the line that was wrong."""
-    file = tmp_path / "store.txt"
-    file.write_text("mine")
-
-    with pytest.raises(BadOption, match=r"store=.*Name a directory"):
-        check_directory(5 if kind == "a number" else file)  # type: ignore[arg-type]
-    assert check_directory(tmp_path / "new") == (tmp_path / "new").resolve()

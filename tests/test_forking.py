@@ -61,29 +61,3 @@ def test_what_a_fork_cannot_give_is_started() -> None:
     )
 
     assert forked.stdout == started.stdout
-
-
-GROUP_WITHOUT_A_SHELL = """
-import os, signal, subprocess, sys
-import psutil
-from tests.kit import forking
-from tests.kit.waiting import until
-
-signal.signal(signal.SIGHUP, signal.SIG_IGN)
-forking.run([sys.executable, "-c", ""])
-stopped = psutil.Popen([sys.executable, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1)
-stopped.stdout.readline()
-os.kill(stopped.pid, signal.SIGSTOP)
-until(lambda: stopped.status() == psutil.STATUS_STOPPED)
-for _ in range(3):
-    forking.run([sys.executable, "-c", ""])
-print(stopped.status())
-stopped.kill()
-"""
-
-
-def test_a_fork_wakes_no_process_that_another_test_has_stopped() -> None:
-    """Under nohup, or in a container, a worker that a test had stopped answered again, and its loss was missed."""
-    command = [sys.executable, "-c", GROUP_WITHOUT_A_SHELL]
-    done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "stopped\n"

@@ -157,33 +157,6 @@ def test_interrupted_reading_shows_the_line_and_one_sentence(tmp_path: Path, rea
     ]
 
 
-DEADLY = """
-import os, sys
-import dqlab as dq
-
-def f(x):
-    if x == 5:
-        os._exit(3)
-    return x
-
-with dq.connect(n=1) as lab:
-    run = lab.map(f, range(20), executor=sys.argv[1])
-    run.until_over()
-    print(run.counts["dead"], run.failures()[0].message)
-"""
-
-
-@pytest.mark.parametrize("executor", mostly_slow(["thread", "process"], "process"))
-def test_function_that_ends_its_process_writes_no_lines_of_dask(executor: str) -> None:
-    """A document that killed five consumers brought six "Restarting worker (status=Status.running)" into the cell."""
-    done = forking.run(
-        [sys.executable, "-c", DEADLY, executor], capture_output=True, text=True, timeout=110, check=True
-    )
-
-    assert done.stdout.startswith("1 "), done.stdout
-    assert done.stderr == ""
-
-
 IMPORTING = """
 import os, signal, sys
 import dqlab as dq

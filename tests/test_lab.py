@@ -24,7 +24,6 @@ from dqlab.errors import (
     DaskTooOld,
     DqlabWarning,
     LabClosed,
-    QueueNotFound,
     UsageError,
     VersionMismatch,
 )
@@ -263,12 +262,6 @@ def test_asynchronous_client_is_refused_with_the_way_out(lab: dq.Lab) -> None:
     lab.client.sync(connect)
 
 
-def test_something_that_is_no_client_is_refused() -> None:
-    """Passing an address where a client belongs is a frequent slip."""
-    with pytest.raises(BadOption, match="client"):
-        dq.QueuePool("tcp://127.0.0.1:8786")  # type: ignore[arg-type]
-
-
 def test_default_queue_serves_lab_map(lab: dq.Lab) -> None:
     """Two lines are enough to begin."""
     run = lab.map(same, range(10))
@@ -344,26 +337,6 @@ def test_a_default_that_is_given_to_an_open_queue_is_an_option_that_was_given(
     pool.close()
 
 
-def test_a_pool_that_is_made_for_an_open_queue_names_the_options_it_does_not_take(
-    lab: dq.Lab, queue: dq.QueuePool, queue_name: str
-) -> None:
-    """`dq.QueuePool(client, name=...)` attaches to it, as another client would."""
-    with Client(lab.client.scheduler.address, set_as_default=False) as client:
-        with pytest.warns(DqlabWarning, match="max_deliveries is 5, not 2"):
-            dq.QueuePool(client, name=queue_name, max_deliveries=2)
-        dq.QueuePool(client, name=queue_name)
-
-
-def test_options_that_an_open_queue_has_are_given_again_without_a_word(lab: dq.Lab, queue_name: str) -> None:
-    """Run All opens it again with the line that made it."""
-    given: dict[str, Any] = {"n_queues": 2, "maxsize": 3, "max_bytes": "3 MB", "retry": False, "concurrency": 7}
-    pool = lab.queue(queue_name, **given)
-
-    assert lab.queue(queue_name, **given) is pool
-    assert lab.queue(queue_name) is pool
-    pool.close()
-
-
 @pytest.mark.parametrize("name", ["timeout", "name", "counts", "retry", "closed", "maxsize"])
 def test_no_attribute_of_a_run_a_queue_or_a_lab_can_be_set(lab: dq.Lab, queue: dq.QueuePool, name: str) -> None:
     """`run.timeout = 5` was taken in silence, and changed nothing."""
@@ -389,16 +362,6 @@ def test_snapshot_follows_what_happens(lab: dq.Lab, queue: dq.QueuePool) -> None
     assert queue.stats().name == queue.name
 
 
-def test_waiting_for_a_change_is_no_busy_loop(lab: dq.Lab) -> None:
-    """Else watching keeps the scheduler from its work."""
-    snapshot, looks, deadline = lab.stats(), 0, time.monotonic() + 1
-    while time.monotonic() < deadline:
-        later = lab.wait_for_change(snapshot.seq, timeout=0.25)
-        looks += later.seq == snapshot.seq
-        snapshot = later
-    assert looks <= 4
-
-
 def test_lab_on_a_cluster_of_ones_own(lab: dq.Lab) -> None:
     """Any Dask cluster will do, also one with a single worker; it is then said that queues share it."""
     with (
@@ -409,24 +372,10 @@ def test_lab_on_a_cluster_of_ones_own(lab: dq.Lab) -> None:
         assert list(own.map(same, range(100)).results(timeout=20)) == list(range(100))
 
 
-def test_controls_of_a_queue_that_is_not_there_name_the_nearest(lab: dq.Lab, queue: dq.QueuePool) -> None:
-    """A view acts on queues by name, also on those of other clients."""
-    assert lab.controls(queue.name) is queue
-    with pytest.raises(QueueNotFound, match=f"Did you mean '{queue.name}'"):
-        lab.controls(queue.name + "x")
-
-
 def test_panel_that_is_not_there_names_those_that_are(lab: dq.Lab) -> None:
     assert lab.panel("depth").endswith("/individual-dq-depth")
     with pytest.raises(BadOption, match="throughput"):
         lab.panel("deepth")
-
-
-@pytest.mark.parametrize("option", ["durable", "served", "early_ack"])
-def test_a_switch_of_a_queue_is_true_or_false(lab: dq.Lab, queue_name: str, option: str) -> None:
-    """`durable="no"` made a durable queue, in silence."""
-    with pytest.raises(BadOption, match=f"{option}='no': is neither True nor False"):
-        lab.queue(queue_name, **{option: "no"})  # type: ignore[arg-type]
 
 
 def test_a_lab_that_ends_does_not_promise_that_an_input_goes_on_which_was_not_read(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, product
@@ -173,15 +172,6 @@ def test_closing_twice_and_looking_do_no_harm(ended: Held) -> None:
     assert "ended-held" in repr(ended.run)
     assert "5,000" in repr(ended.results)
     assert len(ended.results) == 5000
-
-
-def test_no_coroutine_is_left_unawaited(ended: Held) -> None:
-    """A warning in a later cell would be blamed on that cell."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for use in USES.values():
-            with pytest.raises(LabClosed):
-                use(ended)
 
 
 def test_closing_while_documents_are_being_submitted_is_no_fault_of_theirs(dq_lab: dq.Lab) -> None:

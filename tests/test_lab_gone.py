@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,13 +18,11 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.cluster.transport.link import Link
 from dqlab.errors import (
     ActorGone,
     CallTimeout,
     DqlabError,
     LabClosed,
-    SchedulerGone,
 )
 from tests.kit import forking
 from tests.kit.sampled import mostly_slow
@@ -201,28 +198,6 @@ def test_worker_with_a_heartbeat_under_way_closes_in_silence(
     assert capfd.readouterr().err == ""
 
 
-KILLED = """
-import os, signal, subprocess, sys
-import dqlab as dq
-from dqlab.cluster.transport.link import Link
-up = [sys.executable, "-m", "dqlab", "up", "-n", "1", "--name", sys.argv[1]]
-with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as cluster:
-    cluster.stdout.readline()
-    lab = dq.connect("local", name=sys.argv[1])
-    lab.map(abs, range(10), name="all").wait(timeout=30)
-    os.killpg(cluster.pid, signal.SIGKILL)
-lab.close()
-"""
-
-
-def test_lab_whose_cluster_was_just_killed_closes_in_silence() -> None:
-    """Its client tries to connect again in this instant, and Dask logs that it failed, as if it had not been closed."""
-    script = [sys.executable, "-c", KILLED, f"killed-{os.getpid()}"]
-    ended = forking.run(script, check=True, timeout=60, capture_output=True, text=True)
-
-    assert (ended.stdout, ended.stderr) == ("", "")
-
-
 HELD = """
 import os, signal, subprocess, sys, time
 import dqlab as dq
@@ -284,26 +259,6 @@ with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, sta
     threading.Timer(0.5, os.killpg, (cluster.pid, signal.SIGKILL)).start()
     run.wait()  # the line
 """
-
-
-def test_a_cluster_that_is_gone_is_no_lab_that_was_closed(lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dask closes the client of a scheduler that does not come back: on a busy machine before the error was made."""
-    link, answer = Link(lab.client), Future[int]()
-    answer.set_exception(SchedulerGone(address="tcp://a:1", reason="no connection for 8 s", left=""))
-    monkeypatch.setattr(Link, "closed", property(lambda self: True))
-
-    with pytest.raises(SchedulerGone, match="no connection for 8 s"):
-        link.result(answer)
-    link.leave()
-    with pytest.raises(LabClosed):
-        link.result(answer)
-
-
-def test_the_reason_of_a_connection_that_broke_has_seconds_that_people_read(lab: dq.Lab) -> None:
-    """It was "after 4.998104946003878 s"."""
-    said = str(Link(lab.client)._gone("in <TCP>: Timed out trying to connect to tcp://a:1 after 4.998104946003878 s"))
-
-    assert "(Timed out trying to connect to tcp://a:1 after 4.9 s)" in said
 
 
 @pytest.mark.slow

@@ -84,12 +84,6 @@ def test_durations_never_claim_time_that_has_not_passed(seconds: float) -> None:
     assert len(words) <= 4
 
 
-@pytest.mark.parametrize(("value", "text"), [(-1, "0 s"), (59.9, "59 s"), (1407, "23 min"), (13_150, "3 h 39 min")])
-def test_spans_move_at_most_once_a_minute_after_the_first(value: float, text: str) -> None:
-    """A line of text beside a name must not flicker."""
-    assert numbers.span(value) == text
-
-
 @pytest.mark.parametrize(("at", "now", "text"), spelt("moment"))
 def test_moments_are_times_of_today_and_dates_of_other_days(at: float, now: float, text: str) -> None:
     """ "25 s ago" stood still in a view whose kernel did not answer."""
@@ -100,18 +94,6 @@ def test_moments_are_times_of_today_and_dates_of_other_days(at: float, now: floa
 def test_instants_of_other_days_have_their_date(at: float, now: float, text: str) -> None:
     """A run of last week ended "at 14:22:07"."""
     assert numbers.instant(at, now=now) == text
-
-
-@pytest.mark.parametrize(("first", "last", "now", "text"), spelt("seen"))
-def test_a_period_of_one_moment_names_it_once(first: float, last: float, now: float, text: str) -> None:
-    assert numbers.seen(first, last, now=now) == text
-
-
-@pytest.mark.parametrize("rule", ["clock", "minute", "date"])
-def test_times_of_day_have_fixed_width(rule: str) -> None:
-    """They stand beside moving numbers."""
-    for at, text in spelt(rule):
-        assert getattr(numbers, rule)(at) == text
 
 
 @pytest.mark.parametrize(
@@ -158,21 +140,10 @@ def test_estimates_are_times_of_day_to_the_nearest_minute_and_name_another_day(
     assert numbers.due(at, now=now) == text
 
 
-def test_range_of_two_equal_numbers_is_one() -> None:
-    """12:01 to 12:01 is 12:01."""
-    assert numbers.between("12:01", "12:01") == "12:01"
-    assert numbers.between("12:01", "12:05") == "12:01\N{EN DASH}12:05"
-
-
 @pytest.mark.parametrize(("amount", "noun", "text"), spelt("many"))
 def test_nouns_have_their_plural(amount: int, noun: str, text: str) -> None:
     """2 deliverys reads as a bug."""
     assert numbers.many(amount, noun) == text
-
-
-def test_a_noun_alone_is_as_the_count_beside_it_wants_it() -> None:
-    """A headline has number and unit in two places: "1" above "documents"."""
-    assert [numbers.noun_of(amount, "document") for amount in (0, 1, 2)] == ["documents", "document", "documents"]
 
 
 def test_names_are_few_and_the_rest_is_counted() -> None:

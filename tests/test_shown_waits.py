@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import io
 import sys
 import threading
@@ -216,12 +215,6 @@ async def _until(seen: Drawn) -> None:
     await asyncio.get_running_loop().run_in_executor(None, seen.seen.wait, 30)
 
 
-def test_a_loop_that_is_left_early_leaves_no_thread(queue: dq.QueuePool, seen: Drawn) -> None:
-    """`break` ends the iteration, not the run."""
-    for _ in queue.map(abs, range(3)).as_completed(timeout=30):
-        break
-
-
 def test_doctor_and_frames_are_shown_too(queue: dq.QueuePool, lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """They take seconds on large clusters and long runs."""
     said: list[Any] = []
@@ -240,24 +233,3 @@ def test_doctor_and_frames_are_shown_too(queue: dq.QueuePool, lab: dq.Lab, monke
         dq.connect("tcp://127.0.0.1:9", timeout=0.5)
 
     assert said == [f"examining lab {lab.name}", "reading 3 results", "connecting"]
-
-
-class JustInTime(concurrent.futures.Future[int]):
-    """Ends between the moment at which a wait for it is over and the look whether it has ended."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        super().__init__()
-        self._late = error
-
-    def result(self, timeout: float | None = None) -> int:
-        if not self.done():
-            self.set_result(7) if self._late is None else self.set_exception(self._late)
-            raise TimeoutError
-        return super().result(timeout)
-
-
-def test_an_answer_that_comes_as_a_wait_is_over_is_the_answer(lab: dq.Lab) -> None:
-    """`%dq connect` raised an empty TimeoutError, though the cluster had answered."""
-    assert lab.session.link.result(JustInTime(None)) == 7
-    with pytest.raises(TimeoutError, match="its own"):
-        lab.session.link.result(JustInTime(TimeoutError("its own")))

@@ -11,13 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 import dqlab as dq
 from dqlab import clusters_here, connecting
-from dqlab.cluster.transport.link import Link
 from dqlab.clusters_here import Announcement
 from dqlab.connecting import StoreHeld
 from dqlab.errors import DqlabWarning, RunNotFound
@@ -183,16 +181,6 @@ def test_a_lab_that_has_every_queue_of_its_store_open_names_no_other(
     assert capsys.readouterr().out == ""
 
 
-def test_of_several_labs_on_a_store_the_first_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A third notebook was sent to the cluster of the second, which could open nothing either."""
-    first = first_notebook(tmp_path, os.getppid())
-    later = replace(first, id="two", started=first.started + 60, scheduler="tcp://127.0.0.1:4712")
-    monkeypatch.setattr(clusters_here, "directory", lambda: tmp_path)
-    monkeypatch.setattr(clusters_here, "announced", lambda place: [first, later])
-
-    assert clusters_here.keeper_of(tmp_path) == first
-
-
 def test_the_warning_of_queues_that_are_left_out_names_the_line_that_asked(second: Lab) -> None:
     """It named a line of dqlab."""
     with (
@@ -202,13 +190,3 @@ def test_the_warning_of_queues_that_are_left_out_names_the_line_that_asked(secon
         second.attach("nobody-has-this-run")
 
     assert [warning.filename for warning in caught] == [__file__]
-
-
-def test_a_lab_whose_scheduler_was_killed_is_not_said_to_be_left_as_it_is() -> None:
-    """After kill -9 of `dqlab up` nothing was left."""
-    client: Any = Mock(asynchronous=False, status="closed", scheduler=SimpleNamespace(address="tcp://a:1"))
-    link = Link(client)
-    assert "may have ended too" in str(link.closed_error())
-    assert "has lost its connection to the scheduler" in str(link.closed_error()), "nobody closed it"
-    link.leave()
-    assert "was left as it is" in str(link.named("run 'x'", "lab.attach('x')").closed_error())

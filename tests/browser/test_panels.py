@@ -79,15 +79,6 @@ def overlap(one: list[int], other: list[int]) -> bool:
     return not (beside or one[1] + one[3] <= other[1] or other[1] + other[3] <= one[1])
 
 
-def test_a_wall_has_larger_figures_and_nothing_to_press(show: Any) -> None:
-    """Nobody stands before it with a mouse, and some stand five metres away."""
-    page = show("/dq?queue=pages&wall=1", 1920, 1080, charts=5)
-
-    assert page.get_by_role("button").count() == 0
-    assert page.get_by_role("combobox").count() == 0
-    assert page.locator(".kpi .v").first.evaluate("(figure) => getComputedStyle(figure).fontSize") == "34px"
-
-
 def test_the_page_answers_from_the_screen_alone_and_is_found(show: Any) -> None:
     """How much is left, until when, what fails and why, who is slow, what is stuck; and nobody types an address."""
     page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=5)
@@ -132,32 +123,6 @@ def test_an_open_page_follows_what_happens_and_can_be_held(show: Any, feed: Feed
     page.wait_for_url("**span=1800")
 
 
-def test_pointing_at_a_curve_shows_exact_values_and_one_crosshair(show: Any) -> None:
-    """48,210 is not read off an axis; and what happened then elsewhere is on the same line."""
-    page = show("/dq?queue=pages&theme=dark", 1280, 1700, charts=5)
-    card = page.locator("section.depth").bounding_box()
-    before = page.locator("section.storage").screenshot()
-
-    page.mouse.move(card["x"] + card["width"] * 0.6, card["y"] + card["height"] * 0.4, steps=3)
-    page.wait_for_function(f"() => /ready: 2[0-9],[0-9]{{3}}/.test(({TEXT})())", timeout=10_000)
-
-    assert page.evaluate("getComputedStyle(document.querySelector('.bk-Tooltip')).backgroundColor") == "rgb(28, 28, 28)"
-    assert page.locator("section.storage").screenshot() != before
-
-
-CUT = """() => {
-  const cut = []
-  const visit = (root) => root.querySelectorAll("*").forEach((each) => {
-    if (each.matches(".kpi div, .kpi small, .slick-column-name, .hd *, .facts *, li *") && each.clientWidth)
-      if (each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).overflowX !== "visible")
-        cut.push(each.textContent)
-    if (each.shadowRoot) visit(each.shadowRoot)
-  })
-  visit(document.querySelector("main"))
-  return cut
-}"""
-
-
 def test_a_press_on_a_head_sorts_the_runs(show: Any, feed: Feed) -> None:
     """Which of them is worst, slowest, next to end is one press away, and rows follow their figures in that order."""
     page = show("/individual-dq-runs?theme=light", 1100, 400, charts=0)
@@ -200,15 +165,6 @@ def test_a_page_that_gets_nothing_new_says_since_when(show: Any, feed: Feed) -> 
     feed.seq += 1
     feed.now = replace(feed.now, seq=feed.seq, at=feed.now.at + 1)
     page.wait_for_function("() => !document.body.classList.contains('dq-lost')", timeout=10_000)
-
-
-@pytest.mark.parametrize("width", [1600, 1100, 420])
-def test_no_figure_and_no_head_is_cut(show: Any, width: int) -> None:
-    """ "28,018 m…" and "pages/sdocument…" are read wrongly, or not at all."""
-    page = show("/dq?queue=pages&theme=light", width, 1000, charts=5)
-    page.wait_for_timeout(300)
-
-    assert page.evaluate(CUT) == []
 
 
 def test_closing_pages_leaves_nothing_in_the_log(browser: Any, address: str, feed: Feed, caplog: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,24 +46,6 @@ def opened(show: Any, path: str, size: str, height: int = 900) -> Any:
     page = show(path, width, height, charts=0, scale=scale)
     page.wait_for_function(LAID_OUT)
     return page
-
-
-def test_the_dashboard_of_a_narrow_window_stands_in_it(show: Any, feed: Feed) -> None:
-    """On half a screen beside a notebook nothing hangs over, lies on another, or is cut."""
-    golden(feed)
-
-    assert flaws(opened(show, "/dq?theme=light", "420"), "main", CARDS) == {}
-
-
-def test_the_name_of_a_run_is_broken_where_the_window_ends(show: Any, feed: Feed) -> None:
-    """The line above the figures named a run of 80 letters, and the whole page scrolled sideways."""
-    golden(feed)
-    name = "outline-" + "x" * 72
-    feed.now = replace(feed.now, runs=(replace(feed.now.runs[0], name=name), *feed.now.runs[1:]))
-    page = opened(show, "/dq?theme=light&queue=pages&of=long", "420")
-
-    page.locator("h2", has_text=name).wait_for()
-    assert flaws(page, "main", CARDS) == {}
 
 
 @pytest.mark.parametrize("scene", [golden, crowded])

@@ -67,11 +67,6 @@ def test_each_error_after_which_a_run_is_mapped_again_is_counted_with_its_time(
     assert before <= again[0][2] <= again[1][2] <= time.monotonic()
 
 
-@pytest.mark.parametrize("name", ["WaitTimeout", "CallTimeout", "RunStalled", "PutTimeout", "TimeoutError"])
-def test_a_timeout_at_the_end_is_a_hang(name: str) -> None:
-    assert what_broke(Refused(name, "it waits", typed=True)) == "nothing_hangs"
-
-
 def test_a_deadline_is_a_hang_and_other_errors_are_not() -> None:
     assert what_broke(Hung("x")) == "nothing_hangs"
     assert what_broke(Refused("RunNotFound", "x", typed=True)) == "the_round_ends"

@@ -20,9 +20,3 @@ def test_what_dies_at_most_once_in_a_round_does_so() -> None:
     for seed in range(200):
         kinds = [act.kind for act in make_plan(seed, acts=30).acts]
         assert all(kinds.count(kind) <= most for kind, (_, most) in KINDS.items())
-
-
-def test_a_plan_of_chosen_kinds_has_no_others() -> None:
-    plan = make_plan(1, acts=3, only=["kill queue", "put"])
-    assert {act.kind for act in plan.acts} <= {"kill queue", "put"}
-    assert len(plan.acts) == 3

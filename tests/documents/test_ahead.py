@@ -116,13 +116,6 @@ def test_what_is_left_unread_goes_when_nothing_comes_behind_it() -> None:
     assert not slot.ahead._fetches
 
 
-def test_messages_that_are_no_documents_are_never_opened() -> None:
-    """Opening them may run code of users, and twice is once too often."""
-    ahead = reading_ahead(b"run", lambda most: [b"no pickle", b"\x80\x04cos\nsystem\n."], far(0))
-    ahead.begin(far(0))
-    assert not ahead._fetches
-
-
 def test_what_was_read_for_one_run_is_never_given_to_another() -> None:
     """Its files may have changed in between, and without an etag nothing tells so."""
     slot = Slot([far(n) for n in range(5)])

@@ -335,49 +335,6 @@ def test_a_very_large_row_among_small_ones_is_read_and_leaves_them_alone(tmp_pat
     assert all(len(pickle.dumps(each)) < 300 for each in documents)
 
 
-def test_an_instant_with_a_zone_keeps_it(tmp_path: Path) -> None:
-    instant = pd.Timestamp("2024-07-01 12:00:00.123456789", tz="Europe/Berlin")
-    pd.DataFrame({"t": [instant]}).to_parquet(tmp_path / "a.parquet")
-    found = dq.Documents.from_parquet(tmp_path / "a.parquet")[0]["t"]
-
-    assert type(found) is datetime.datetime
-    assert found == instant.floor("us").to_pydatetime()
-    assert found.utcoffset() == datetime.timedelta(hours=2)
-
-
-def test_odd_names_of_columns_are_names_as_any(tmp_path: Path) -> None:
-    """Dots are not paths, and nothing is cut off or turned into an identifier."""
-    names = ["", " ", "a.b", "a", "ü\n", "日本", "x" * 500, "'", "\\", "list.element", "0"]
-    columns = {name: pa.array([f"{at}-{row}" for row in range(4)]) for at, name in enumerate(names)}
-    columns["a"] = pa.array([{"b": row, "c": None} for row in range(4)])
-    written(tmp_path / "a.parquet", columns, group=2)
-    documents = list(dq.Documents.from_parquet(tmp_path / "a.parquet"))
-
-    for row, document in enumerate(documents):
-        for at, name in enumerate(names):
-            assert document[name] == ({"b": row, "c": None} if name == "a" else f"{at}-{row}")
-    assert [each.row for each in documents] == pq.read_table(tmp_path / "a.parquet").to_pylist()
-    chosen = dq.Documents.from_parquet(tmp_path / "a.parquet", key="a.b", columns=["a.b", ""])
-    assert [(each.key, each.row) for each in chosen] == [
-        (f"2-{at}", {"": f"0-{at}", "a.b": f"2-{at}"}) for at in range(4)
-    ]
-
-
-@pytest.mark.long
-def test_ten_thousand_columns_make_no_large_references(tmp_path: Path) -> None:
-    """Names of columns in a message would be most of what is sent."""
-    names = [f"feature_{at:05}" for at in range(10_000)]
-    written(tmp_path / "a.parquet", {name: [at, at + 1] for at, name in enumerate(names)}, group=1)
-    document = dq.Documents.from_parquet(tmp_path / "a.parquet")[1]
-
-    assert document["feature_00007"] == 8
-    assert list(document.row.values()) == list(range(1, 10_001))
-    some = dq.Documents.from_parquet(tmp_path / "a.parquet", columns=names[5:25])[0]
-    assert len(pickle.dumps(some, 5)) <= 300
-    assert some.row == {name: at + 5 for at, name in enumerate(names[5:25])}
-    assert len(pickle.dumps(dq.Documents.from_parquet(tmp_path / "a.parquet", columns=names[::2])[0], 5)) < 2_000
-
-
 @pytest.mark.parametrize("group", [1, 7, 100])
 def test_files_without_rows_and_groups_of_any_size_are_read(tmp_path: Path, group: int) -> None:
     papers(tmp_path / "a.parquet", n=0)
@@ -493,11 +450,6 @@ def test_a_url_without_its_package_says_what_to_install(monkeypatch: pytest.Monk
         ExtraMissing, match=r"files of gs:// need gcsfs.*Nothing was changed.*pip install 'dqlab\[gcs\]'"
     ):
         dq.Documents.from_parquet("gs://bucket/*.parquet")
-
-
-def test_a_url_of_an_unknown_scheme_is_refused() -> None:
-    with pytest.raises(BadOption, match=r"cannot be listed.*Nothing was listed"):
-        dq.Documents.from_parquet("nosuch://bucket/*.parquet")
 
 
 def test_a_missing_pyarrow_says_which_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

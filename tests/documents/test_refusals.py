@@ -74,14 +74,6 @@ def test_other_errors_are_no_refusals(error: BaseException) -> None:
     assert not is_refusal(error)
 
 
-def test_storages_are_told_apart_by_host_or_bucket_and_by_options() -> None:
-    same = {root_of("s3://b/a.txt"), root_of("s3://b/c/d.txt"), root_of("simplecache::s3://b/e")}
-
-    assert len(same) == 1
-    assert root_of("s3://other/a.txt") not in same
-    assert root_of(storage.StoredAt("s3://b/a.txt", "0a1b2c")) not in same
-
-
 def test_the_file_that_was_read_last_is_known_of_a_few_storages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "_read", {})
     monkeypatch.setattr(storage, "_latest", "")

@@ -145,17 +145,6 @@ def test_a_file_without_a_length_is_read_in_each_way(server: str, way: str) -> N
     assert read(one(f"{server}/{name}")) == expected
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_query_behind_its_name_hides_no_format(server: str, way: str) -> None:
-    name, read, expected = WAYS[way]
-
-    assert read(one(f"{server}/{name}{SIGNED}")) == expected
-
-
-def test_a_pattern_finds_it(server: str) -> None:
-    assert [each.text() for each in dq.Documents.from_glob(f"{server}/a.txt")] == [TEXT]
-
-
 PARTS: dict[str, Callable[[str], dq.Documents]] = {
     "rows of Parquet": lambda url: dq.Documents.from_parquet(f"{url}/t.parquet", key="id"),
     "records of JSON lines": lambda url: dq.Documents.from_jsonl(f"{url}/l.jsonl", key="id"),

@@ -63,15 +63,6 @@ def test_recipe_shows_what_it_is_made_of(tmp_path: Path) -> None:
     assert made._repr_html_().startswith("<pre>")
 
 
-def test_recipes_of_the_same_options_are_equal(tmp_path: Path) -> None:
-    """So that a cell that connects can be run again."""
-    one, same, other = (dq.hpc.recipe("pbs", directory=tmp_path, cores=cores) for cores in (1, 1, 2))
-
-    assert one == same
-    assert hash(one) == hash(same)
-    assert one != other
-
-
 def test_jobs_may_drain_for_a_tenth_of_a_short_walltime(tmp_path: Path) -> None:
     assert dq.hpc.recipe("slurm", directory=tmp_path, walltime="10m").drain == 60
     assert dq.hpc.recipe("slurm", directory=tmp_path, walltime="12h").drain == 180

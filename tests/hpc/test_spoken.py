@@ -9,7 +9,6 @@ import pytest
 import dqlab as dq
 from dqlab.errors import UsageError
 from dqlab.hpc.recipes import spoken
-from dqlab.jupyter.grammar import find
 from tests.jupyter.conftest import Notebook, notebook
 
 __all__ = ["notebook"]
@@ -41,10 +40,6 @@ def test_line_and_python_say_the_same() -> None:
 def test_what_cannot_be_read_is_named(said: str, jobs: str | None, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         spoken("slurm", said, jobs)
-
-
-def test_help_names_all_batch_systems() -> None:
-    assert all(f"--{kind}" in find("connect").help() for kind in ("slurm", "pbs", "jobs"))
 
 
 def test_line_connects_to_one_cluster(notebook: Notebook) -> None:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +13,7 @@ import pytest
 import dqlab as dq
 from dqlab.hpc import job_waits
 from dqlab.hpc.job_waits import warn_of_what_is_missing
-from tests.hpc.single_node import MISSING, TOLD, Slurm, wait_until
+from tests.hpc.single_node import Slurm, wait_until
 from tests.kit.waiting import is_alive
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
@@ -92,64 +88,6 @@ def test_wait_in_another_thread_can_be_given_up(idle_cluster: dq.hpc.Recipe, pbs
     wait_until(lambda: not any(map(is_alive, jobs)), 20, "jobs to end")  # their numbers may be taken again
 
 
-@pytest.mark.cluster
-def test_cluster_closes_also_while_its_jobs_are_looked_at(idle_cluster: dq.hpc.Recipe) -> None:
-    """Dask takes a job that somebody still knows for one that runs."""
-    cluster = dq.hpc.clusters.start(idle_cluster)
-    wait_until(lambda: len(cluster.workers) == 2, 20, "jobs to be submitted")
-    jobs = list(cluster.workers.values())
-
-    cluster.close()
-
-    assert len(jobs) == 2
-
-
-def interrupt_at(close: Callable[..., Any]) -> Callable[..., Any]:
-    """Press Ctrl-C once, while the main thread waits for this to end."""
-    presses = iter([signal.SIGINT])
-
-    async def closing() -> None:
-        for number in presses:
-            os.kill(os.getpid(), number)
-        await close()
-
-    return closing
-
-
-@pytest.mark.cluster
-def test_close_of_a_cluster_that_was_interrupted_goes_on_and_can_be_repeated(
-    idle_cluster: dq.hpc.Recipe, pbs_jobs: Path
-) -> None:
-    """Dask's would be cancelled in the middle: jobs stay, and the next close waits without end for the first."""
-    cluster: Any = dq.hpc.clusters.start(idle_cluster)
-    wait_until(lambda: run(cluster, pbs_jobs), 20, "jobs to run")
-    cluster._correct_state_internal = interrupt_at(cluster._correct_state_internal)
-    with pytest.raises(KeyboardInterrupt):
-        cluster.close()
-
-    cluster.close()
-
-    numbers = [int(path.read_text()) for path in pbs_jobs.glob("*.pid")]
-    wait_until(lambda: not any(map(is_alive, numbers)), 20, "jobs to end")
-
-
-@pytest.mark.cluster
-def test_give_up_that_was_interrupted_can_be_repeated(idle_cluster: dq.hpc.Recipe, pbs_jobs: Path) -> None:
-    with pytest.raises(dq.hpc.JobsPending):
-        dq.connect(idle_cluster, timeout=1)
-    cluster = job_waits._clusters[idle_cluster]
-    wait_until(lambda: run(cluster, pbs_jobs), 20, "jobs to run")
-    cluster._correct_state_internal = interrupt_at(cluster._correct_state_internal)
-    with pytest.raises(KeyboardInterrupt):
-        dq.hpc.give_up()
-
-    dq.hpc.give_up()
-
-    numbers = [int(path.read_text()) for path in pbs_jobs.glob("*.pid")]
-    wait_until(lambda: not any(map(is_alive, numbers)), 20, "jobs to end")
-    assert dq.hpc.give_up() == 0
-
-
 @pytest.mark.slow
 @pytest.mark.slurm
 def test_jobs_that_wait_are_given_up_by_asking_for_others_or_by_a_word(slurm: Slurm, tmp_path: Path) -> None:
@@ -186,19 +124,3 @@ def test_jobs_that_were_cancelled_while_they_waited_stay_cancelled(slurm: Slurm,
     assert not slurm.jobs()
     with pytest.raises(dq.hpc.JobsDied, match="cancelled before it ran"):
         dq.connect(made_of, timeout="20s")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(bool(MISSING), reason=TOLD)
-def test_slurm_of_our_own_ends_with_its_command_also_when_it_is_terminated() -> None:
-    """`timeout make slurm-notebook` would leave four daemons behind."""
-    command = [sys.executable, "-m", "tests.hpc.single_node", "sh", "-c", "echo $SLURM_CONF; exec sleep 600"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as wrapper:
-        assert wrapper.stdout is not None
-        root = Path(wrapper.stdout.readline().strip()).parent
-        daemons = [int(path.read_text()) for path in root.glob("*.pid")]
-        children = [child.pid for child in psutil.Process(wrapper.pid).children()]
-        os.kill(wrapper.pid, signal.SIGTERM)
-    assert len(daemons) == 4
-    assert not any(map(is_alive, [*daemons, *children]))
-    assert not root.exists()

@@ -109,15 +109,6 @@ def test_a_checkpoint_of_what_is_only_in_memory_makes_it_durable_first(path: Pat
         assert log.read(position) == b"x"
 
 
-def test_a_checkpoint_is_due_after_so_many_bytes(path: Path) -> None:
-    with Log.open(path, options=LogOptions(checkpoint_bytes=1000)) as log:
-        assert not log.checkpoint_due
-        log.append(16, [bytes(1000)])
-        assert log.checkpoint_due
-        log.checkpoint(log.mark(), b"")
-        assert not log.checkpoint_due
-
-
 # --- which segments may go --------------------------------------------------------------------
 
 

@@ -70,12 +70,6 @@ def watched(tmp_path: Path, files: Held) -> Iterator[Watched]:
     made.log.close(clean=False)
 
 
-def test_what_was_appended_is_confirmed(watched: Watched) -> None:
-    watched.log.append(16, [b"x"])
-    watched.commits.wanted()
-    assert watched.hear() == 1
-
-
 def test_one_sync_carries_all_that_waited_for_the_one_before(watched: Watched, files: Held) -> None:
     before = files.syncs
     while files.syncing.acquire(blocking=False):
@@ -136,12 +130,6 @@ def test_an_unexpected_error_of_a_commit_is_the_reason_why_the_log_takes_no_more
     assert "ZeroDivisionError" in str(error)
     with pytest.raises(LogFailed, match="ZeroDivisionError"):
         watched.log.append(16, [b"x"])
-
-
-def test_closing_confirms_what_is_left(watched: Watched) -> None:
-    watched.log.append(16, [b"x"])
-    watched.commits.close()
-    assert watched.hear() == 1
 
 
 def test_all_who_heard_of_a_commit_are_in_the_next_one(

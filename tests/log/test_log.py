@@ -26,17 +26,6 @@ def test_what_was_committed_is_replayed_as_it_was(tmp_path: Path) -> None:
         assert log.epoch == 2
 
 
-def test_segments_roll_and_keep_the_order(tmp_path: Path) -> None:
-    with Log.open(tmp_path / "log", options=LogOptions(segment_bytes=1000)) as log:
-        positions = [log.append(16, [b"x" * 100], base=n) for n in range(50)]
-        large = log.append(16, [b"y" * 5000], base=50)
-        log.commit()
-        assert len({position.segment for position in positions}) == 9
-        assert log.read(large) == b"y" * 5000
-    with Log.open(tmp_path / "log") as log:
-        assert [record.base for record in log.replay()] == list(range(51))
-
-
 def test_appending_does_no_io_and_commits_nothing(tmp_path: Path) -> None:
     with Log.open(tmp_path / "log", options=LogOptions(segment_bytes=1000)) as log:
         before = {path.name: path.stat().st_size for path in (tmp_path / "log").iterdir()}
@@ -56,28 +45,6 @@ def test_a_buffer_may_be_changed_once_it_was_appended(tmp_path: Path) -> None:
         buffer[:] = b"after!"
         log.commit()
         assert log.read(position) == b"before"
-
-
-def test_a_log_without_clean_close_recovers_what_was_committed(tmp_path: Path) -> None:
-    log = Log.open(tmp_path / "log")
-    log.append(16, [b"committed"])
-    log.commit()
-    log.append(16, [b"not committed"])
-    log.close(clean=False)
-    with Log.open(tmp_path / "log") as log:
-        assert [bytes(record.body) for record in log.replay()] == [b"committed"]
-        assert not log.recovery.clean
-
-
-def test_opening_and_closing_does_not_make_it_grow(tmp_path: Path) -> None:
-    with Log.open(tmp_path / "log") as log:
-        log.append(16, [b"x"])
-    sizes = []
-    for _ in range(4):
-        with Log.open(tmp_path / "log") as log:
-            assert [bytes(record.body) for record in log.replay()] == [b"x"]
-        sizes.append(len(list((tmp_path / "log").iterdir())))
-    assert len(set(sizes)) == 1
 
 
 def test_a_record_above_the_limit_is_refused_and_the_log_goes_on(tmp_path: Path) -> None:

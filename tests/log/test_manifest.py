@@ -59,7 +59,3 @@ def test_what_an_earlier_version_compacted_is_replayed_from_one_place_only() -> 
 def test_a_sealed_length_never_changes() -> None:
     assert MANIFEST.sealed(2, 5).listed()[2].length == 1000
     assert MANIFEST.sealed(4, 5).listed()[4].length == 5
-
-
-def test_the_two_newest_checkpoints_are_listed() -> None:
-    assert MANIFEST.having_checkpoint("b").having_checkpoint("c").checkpoints == ("b", "c")

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from pathlib import Path
 
 import pytest
 
-from dqlab.log import Fenced, Files, LockUnsupported, Log, LogFailed, LogOptions, NoDescriptors, OwnerStillAlive
+from dqlab.log import Fenced, Files, Log, LogFailed, LogOptions, NoDescriptors, OwnerStillAlive
 from dqlab.log.directory import epoch_name
 from dqlab.log.files import Lock
 from dqlab.log.options import SyncMode
@@ -30,17 +29,6 @@ class Elsewhere(Files):
 
     def pause(self, seconds: float) -> None:
         self.pauses += 1
-
-
-def test_a_second_opener_in_one_process_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "alias").symlink_to(tmp_path / "log")
-    with Log.open(tmp_path / "log") as log:
-        for path in ("log", "alias", "../" + tmp_path.name + "/log"):
-            with pytest.raises(OwnerStillAlive) as caught:
-                Log.open(tmp_path / path)
-            assert (caught.value.host, caught.value.pid) == (socket.gethostname(), os.getpid())
-        log.append(16, [b"x"])
-        assert log.commit() == 1
 
 
 def test_takeover_ends_the_epoch_of_an_owner_that_only_slept(tmp_path: Path) -> None:
@@ -102,15 +90,6 @@ def test_no_takeover_where_another_machine_may_hold_the_lock(tmp_path: Path, fil
         assert log.commit() == 0
         with pytest.raises(OwnerStillAlive):  # still registered as open here
             Log.open(tmp_path / "log")
-
-
-def test_without_locks_a_log_opens_only_when_told_that_this_is_safe(tmp_path: Path) -> None:
-    files = Elsewhere("unsupported", "lustre")
-    with pytest.raises(LockUnsupported, match="lustre"):
-        Log.open(tmp_path / "log", files=files)
-    with Log.open(tmp_path / "log", files=files, options=LogOptions(unsafe_no_lock=True)) as log:
-        assert log.recovery.lock == "unsupported"
-        assert log.recovery.filesystem == "lustre"
 
 
 def test_the_loser_of_a_race_for_an_epoch_backs_off(tmp_path: Path) -> None:

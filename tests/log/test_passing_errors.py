@@ -78,21 +78,6 @@ def test_a_new_checkpoint_replaces_the_one_that_could_not_be_read(path: Path, wh
     assert state_of(path)[0] == (b"newer" if which == 0 else b"older")
 
 
-def test_a_damaged_checkpoint_beside_one_that_cannot_be_read_is_no_loss(path: Path) -> None:
-    """The one that the disk refuses may be whole."""
-    older, newer = sorted(path.glob("ckpt-*"))
-    older.write_bytes(b"rubbish")
-    with pytest.raises(DiskFailed):
-        Log.open(path, options=OPTIONS, files=FlakyFiles(newer.name))
-    assert state_of(path) == (b"newer", [b"behind"], False)
-
-
-def test_a_missing_checkpoint_counts_as_damaged(path: Path) -> None:
-    for file in path.glob("ckpt-*"):
-        file.unlink()
-    assert state_of(path)[2]
-
-
 # --- records --------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import Log, LogOptions, ManifestCorrupt, Position, Record, SegmentMissing
+from dqlab.log import Log, LogOptions, Position, Record
 
 
 @pytest.fixture
@@ -31,37 +31,6 @@ def reopened(path: Path) -> tuple[Log, list[Record]]:
 def change(file: Path, offset: int, data: bytes) -> None:
     old = file.read_bytes()
     file.write_bytes(old[:offset] + data + old[offset + len(data) :])
-
-
-def test_a_torn_tail_is_cut_and_reported(path: Path) -> None:
-    positions = crashed(path, 3)
-    file = path / "0000000001-0000000001.seg"
-    file.write_bytes(file.read_bytes()[: positions[2].offset + 60])
-    log, records = reopened(path)
-    assert [record.base for record in records] == [0, 1]
-    assert (log.recovery.torn_bytes, log.recovery.corrupt, log.recovery.clean) == (60, (), False)
-    assert reopened(path)[0].recovery.torn_bytes == 0
-
-
-def test_bytes_that_a_sleeper_adds_later_are_not_read(path: Path) -> None:
-    crashed(path, 3)
-    reopened(path)
-    file = path / "0000000001-0000000001.seg"
-    file.write_bytes(file.read_bytes() + b"a late write")
-    log, records = reopened(path)
-    assert len(records) == 3
-    assert log.recovery.corrupt == ()
-
-
-def test_a_damaged_body_before_valid_records_is_corruption_with_its_ids(path: Path) -> None:
-    positions = crashed(path, 5)
-    change(path / "0000000001-0000000001.seg", positions[2].offset + 100, b"rot")
-    log, records = reopened(path)
-    assert [record.base for record in records] == [0, 1, 3, 4]
-    [found] = log.recovery.corrupt
-    assert (found.type, found.count, found.base) == (16, 1, 2)
-    assert (found.offset, found.nbytes) == (positions[2].offset, positions[2].size)
-    assert log.recovery.torn_bytes == 0
 
 
 def test_a_damaged_header_before_valid_records_is_corruption_of_unknown_ids(path: Path) -> None:
@@ -98,14 +67,6 @@ def test_in_a_sealed_segment_every_missing_byte_is_corruption(path: Path, part: 
     assert len(lost) == (4 if part == "size" else 0)
 
 
-def test_a_damaged_segment_header_loses_nothing(path: Path) -> None:
-    crashed(path, 30, segment_bytes=1000)
-    change(path / "0000000002-0000000001.seg", 10, b"rot")
-    log, records = reopened(path)
-    assert [record.base for record in records] == list(range(30))
-    assert [(found.offset, found.nbytes) for found in log.recovery.corrupt] == [(0, 64)]
-
-
 @pytest.mark.parametrize("size", [0, 10, 64, 112])
 def test_a_last_segment_without_records_never_existed(path: Path, size: int) -> None:
     crashed(path, 3)
@@ -116,19 +77,6 @@ def test_a_last_segment_without_records_never_existed(path: Path, size: int) -> 
     assert len(records) == 3
     assert log.recovery.corrupt == ()
     assert not file.exists()
-
-
-def test_replay_starts_at_the_newest_checkpoint(path: Path) -> None:
-    log = Log.open(path)
-    for k in range(3):
-        log.append(16, [b"x"], base=k)
-        log.checkpoint(log.mark(), b"state %d" % k)
-    log.append(16, [b"x"], base=3)
-    log.commit()
-    log.close(clean=False)
-    log, records = reopened(path)
-    assert log.recovery.checkpoint == b"state 2"
-    assert [record.base for record in records] == [3]
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_older_one_and_both_to_everything(path: Path) -> None:
@@ -163,36 +111,6 @@ def test_a_log_cut_before_its_checkpoint_says_what_is_missing(path: Path) -> Non
     assert [(found.offset, found.nbytes) for found in log.recovery.corrupt] == [
         (positions[2].offset, positions[2].size)
     ]
-
-
-@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
-def test_a_damaged_manifest_never_means_an_empty_start(path: Path, damage: str) -> None:
-    crashed(path, 3)
-    manifest = path / "MANIFEST-0000000001"
-    whole = manifest.read_bytes()
-    if damage == "gone":
-        manifest.unlink()
-    else:
-        manifest.write_bytes(whole[:50] if damage == "cut" else whole.replace(b"seq", b"sea"))
-    before = {file.name for file in path.glob("*.seg")}
-    with pytest.raises(ManifestCorrupt, match="dqlab store export"):
-        Log.open(path)
-    assert {file.name for file in path.glob("*.seg")} == before
-    manifest.write_bytes(whole)
-    assert len(reopened(path)[1]) == 3
-
-
-def test_a_missing_segment_is_refused_by_name_and_nothing_is_deleted(path: Path) -> None:
-    crashed(path, 30, segment_bytes=1000)
-    file = path / "0000000002-0000000001.seg"
-    whole = file.read_bytes()
-    file.unlink()
-    before = {file.name for file in path.glob("*.seg")}
-    with pytest.raises(SegmentMissing, match="0000000002-0000000001"):
-        Log.open(path)
-    assert {file.name for file in path.glob("*.seg")} == before
-    file.write_bytes(whole)
-    assert len(reopened(path)[1]) == 30
 
 
 def test_leftovers_go_and_strangers_stay(path: Path) -> None:

@@ -6,7 +6,7 @@ from zlib import crc32
 import pytest
 
 from dqlab.log import Files, LogTooNew, Record
-from dqlab.log.records import HEADER_BYTES, Header, pack_header, seed_of
+from dqlab.log.records import Header, pack_header, seed_of
 from dqlab.log.segment import SEGMENT_BYTES, Scan, check_segment_header, pack_segment_header
 
 UUID = bytes(range(16))
@@ -40,33 +40,6 @@ def test_records_come_back_in_order_with_their_positions(path: Path) -> None:
     assert [r.position.offset for r in records] == [64 + len(b"".join(data[:n])) for n in range(5)]
     assert found.gaps == []
     assert found.end == 64 + sum(map(len, data))
-
-
-def test_a_damaged_body_is_passed_over_and_named(path: Path) -> None:
-    data = bytearray(record(0, b"one") + record(1, b"two") + record(2, b"three"))
-    data[HEADER_BYTES + 3 + HEADER_BYTES] ^= 1
-    records, found = scan(path, bytes(data))
-    assert [r.body for r in records] == [b"one", b"three"]
-    [gap] = found.gaps
-    assert (gap.start, gap.stop) == (64 + 51, 64 + 102)
-    assert gap.header is not None
-    assert gap.header.base == 1
-
-
-def test_a_damaged_header_costs_one_record(path: Path) -> None:
-    data = bytearray(record(0, b"one") + record(1, b"two") + record(2, b"three"))
-    data[51] ^= 1
-    records, found = scan(path, bytes(data))
-    assert [r.body for r in records] == [b"one", b"three"]
-    assert [(gap.start, gap.stop, gap.header) for gap in found.gaps] == [(64 + 51, 64 + 102, None)]
-
-
-def test_what_looks_like_a_record_inside_a_body_is_none(path: Path) -> None:
-    inner = record(0, b"an older record of this very file")
-    data = bytearray(record(0, b"zero") + record(1, inner) + record(2, b"two"))
-    data[52] ^= 1  # the header of the record that holds it
-    records, _ = scan(path, bytes(data))
-    assert [r.body for r in records] == [b"zero", b"two"]
 
 
 @pytest.mark.parametrize("stranger", [{"epoch": 2}, {"seed": seed_of(UUID, 2)}], ids=["epoch", "segment"])

@@ -64,31 +64,6 @@ def test_a_commit_looks_at_the_disk_once_a_second_or_a_mebibyte(tmp_path: Path, 
         assert not log.room(100)
 
 
-def test_asking_for_room_touches_no_file(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked on an event loop, where a hanging file system would stop everything."""
-    files, options = Filling(), LogOptions(reserve_bytes=1000)
-    files.free = 1 << 20
-    log = Log.open(tmp_path / "log", files=files, clock=clock, options=options)
-    with log, monkeypatch.context() as guarded:
-        for name in vars(Files):
-            if not name.startswith("_"):
-                guarded.setattr(Files, name, lambda *_, name=name: pytest.fail(f"it called {name}"))
-        guarded.setattr(Filling, "free_bytes", lambda *_: pytest.fail("it looked at the disk"))
-        clock.advance(10.0)
-        assert log.room(100)
-        assert not log.room(1 << 20)
-        assert log.disk_full(1 << 20).needed == 1 << 20
-
-
-def test_what_was_appended_since_the_last_look_counts(tmp_path: Path, clock: FakeClock) -> None:
-    files = Filling()
-    files.free = 20 << 20
-    with Log.open(tmp_path / "log", files=files, clock=clock) as log:
-        log.append(16, [bytes(6 << 20)])
-        log.append(16, [bytes(6 << 20)])
-        assert not log.room(9 << 20)
-
-
 def test_puts_are_refused_while_the_reserve_is_gone_and_taken_once_it_is_back(tmp_path: Path, clock: FakeClock) -> None:
     files = Filling()
     files.free = 1000

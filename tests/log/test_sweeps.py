@@ -20,7 +20,6 @@ from tests.log.crash.damage import (
     open_damaged,
     sectors,
 )
-from tests.log.crash.invariants import reopen
 from tests.log.crash.ledger import RESULTS
 from tests.log.crash.recording import read_tree
 from tests.log.crash.simulator import materialise
@@ -263,14 +262,6 @@ def test_each_flipped_bit_of_a_manifest_is_refused(checked: Rest, box: Path, tal
     manifest_sweep(checked, flips(checked.bytes_of(newest(checked, "MANIFEST-"))), box, tally)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_each_flipped_bit_of_a_checkpoint_costs_nothing(checked: Rest, box: Path, tally: Counter[str]) -> None:
-    """Every bit."""
-    file = newest(checked, "ckpt-")
-    checkpoint_sweep(checked, file, flips(checked.bytes_of(file)), box, tally)
-
-
 def manifest_sweep(checked: Rest, damages: Iterable[tuple[str, bytes]], box: Path, tally: Counter[str]) -> None:
     """Damage the manifest: refused by an error of ours, all other files as they were."""
     file = newest(checked, "MANIFEST-")
@@ -291,19 +282,6 @@ def manifest_sweep(checked: Rest, damages: Iterable[tuple[str, bytes]], box: Pat
             if changed:
                 wrong.append(f"{name}: refused, and these were changed: {changed}")
     finish(wrong, cases, tally)
-
-
-def test_a_refused_log_opens_when_its_manifest_is_put_back(checked: Rest, box: Path) -> None:
-    """The refusals in between have used up epochs, and nothing else."""
-    file = newest(checked, "MANIFEST-")
-    data = checked.bytes_of(file)
-    open_damaged(checked.with_file(file, data[:50]), box, checked.options)
-    (box / file).write_bytes(data)
-
-    outcome = reopen(box / "log", checked.options)
-
-    assert outcome.refused is None
-    assert outcome.live == checked.live
 
 
 def test_a_missing_segment_is_refused_and_nothing_is_deleted(checked: Rest, box: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import DiskFull, Files, Log, LogFailed, LogOptions
+from dqlab.log import Files, Log, LogFailed, LogOptions
 from dqlab.log.files import Buffer
 from dqlab.testing import FakeClock
 
@@ -115,27 +115,6 @@ def test_os_leaves_records_to_the_system_until_their_segment_is_full_or_a_sync_i
 # --- writes that fail -------------------------------------------------------------------------
 
 
-def test_nothing_follows_a_short_write(path: Path, files: Failing) -> None:
-    log = Log.open(path, files=files)
-    log.append(16, [bytes(100)])
-    sizes = [50]
-    files.on_write = lambda size: sizes.pop() if sizes else size
-    assert log.commit() == 1
-    log.append(16, [b"next"])
-    log.close()
-    assert bodies(path) == [bytes(100), b"next"]
-
-
-def test_an_interrupted_write_is_taken_up_again(path: Path, files: Failing) -> None:
-    log = Log.open(path, files=files)
-    log.append(16, [b"x"])
-    failure = once(OSError(errno.EINTR, "interrupted"))
-    files.on_write = lambda size: failure() or size
-    assert log.commit() == 1
-    log.close()
-    assert bodies(path) == [b"x"]
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_takes_the_reserve_and_goes_on(path: Path, files: Failing, code: int) -> None:
     log = Log.open(path, files=files, options=LogOptions(reserve_bytes=4096))
@@ -145,34 +124,6 @@ def test_a_full_disk_takes_the_reserve_and_goes_on(path: Path, files: Failing, c
     assert log.usage().reserve == 0
     log.close()
     assert bodies(path) == [b"settle"]
-
-
-def test_a_disk_that_stays_full_confirms_nothing_and_loses_nothing(path: Path, files: Failing) -> None:
-    log = Log.open(path, files=files)
-    position = log.append(16, [b"x"])
-    files.on_write = lambda size: OSError(errno.ENOSPC, "full")
-    for _ in range(2):
-        with pytest.raises(DiskFull):
-            log.commit()
-    assert (log.durable, log.read(position)) == (0, b"x")
-    files.on_write = lambda size: size
-    assert log.commit() == 1
-    log.close()
-    assert bodies(path) == [b"x"]
-
-
-def test_a_disk_that_is_full_at_a_roll_is_no_worse(path: Path, files: Failing) -> None:
-    log = Log.open(path, files=files, options=LogOptions(segment_bytes=500, reserve_bytes=0))
-    for n in range(20):
-        log.append(16, [bytes([n]) * 100])
-    sizes = [1000, 1000]
-    files.on_write = lambda size: sizes.pop() if sizes else OSError(errno.ENOSPC, "full")
-    with pytest.raises(DiskFull):
-        log.commit()
-    files.on_write = lambda size: size
-    assert log.commit() == 20
-    log.close()
-    assert bodies(path) == [bytes([n]) * 100 for n in range(20)]
 
 
 # --- a file that cannot be trusted any more ---------------------------------------------------

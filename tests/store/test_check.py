@@ -68,17 +68,6 @@ def test_a_flipped_bit_in_a_frame_before_the_checkpoints_loses_exactly_its_ids(l
     assert json.loads(json.dumps(found.to_dict()))["queues"][0]["shards"][0]["lost"] == [[0, 4]]
 
 
-def test_of_a_frame_that_is_partly_settled_only_the_rest_is_lost(load: Workload, store: Path) -> None:
-    lease = load.lease(2)
-    assert lease is not None
-    load.settle(lease, [Outcome.ACK, Outcome.ACK])
-    file, offset, size = frame_of(load, 3)
-    load.close()
-    flip(file, offset + size - 1)
-
-    assert only(check(store, load.clock)).lost == ((2, 4),)
-
-
 @pytest.mark.parametrize("place", ["body", "header"])
 def test_damage_behind_the_checkpoint_is_told_by_its_ids_whatever_of_the_record_is_left(
     load: Workload, store: Path, place: str
@@ -108,22 +97,6 @@ def test_a_run_whose_opening_is_lost_loses_its_messages_by_their_ids(store: Path
     assert "the record that opened their run is lost" in check_text(found)
 
 
-def test_where_frames_may_be_missing_at_the_end_of_a_session_it_is_told(store: Path, clock: FakeClock) -> None:
-    load = Workload(shard_directory(make_queue(store, "q", 1), 0), clock)
-    load.put(NO_ID, 2)
-    load.put(NO_ID, 3)
-    load.reopen(clean=False)
-    load.put(NO_ID, 1)
-    load.close()
-    file = min(load.directory.glob("*.seg"))
-    file.write_bytes(file.read_bytes()[:-100])
-
-    found = check(store, clock)
-
-    assert found.level == Level.LOST
-    assert only(found).lost == ((2, 5),) or "what records they held is not known" in check_text(found)
-
-
 def test_what_was_settled_before_its_frame_was_damaged_is_not_lost(load: Workload, store: Path) -> None:
     file, offset, size = frame_of(load, 5)
     while not {4, 5, 6, 7} <= load.results.keys():
@@ -138,34 +111,6 @@ def test_what_was_settled_before_its_frame_was_damaged_is_not_lost(load: Workloa
     assert found.level == Level.DAMAGED
     assert only(found).lost == ()
     assert "none of its messages is needed" in check_text(found)
-
-
-def test_a_torn_tail_is_told_and_nothing_is_lost(load: Workload, store: Path) -> None:
-    load.durable.journal.log.commit()
-    load.close(clean=False)
-    file = max(load.directory.glob("*.seg"))
-    file.write_bytes(file.read_bytes() + b"\xd9DQR half a record")
-
-    found = check(store, load.clock)
-
-    assert found.level == Level.DAMAGED == 1
-    assert only(found).lost == ()
-    assert "torn tail" in check_text(found)
-
-
-def test_damage_of_what_is_no_longer_needed_loses_nothing(load: Workload, store: Path) -> None:
-    file, offset, size = frame_of(load, 0)
-    lease = load.lease(4)
-    assert lease is not None
-    load.settle(lease, [Outcome.ACK] * 4)
-    load.checkpoint()
-    load.close()
-    flip(file, offset + size - 1)
-
-    found = check(store, load.clock)
-
-    assert found.level == Level.DAMAGED
-    assert "nothing needs" in check_text(found)
 
 
 def test_a_damaged_settlement_names_the_results_that_went_with_it(load: Workload, store: Path) -> None:
@@ -195,14 +140,6 @@ def test_one_damaged_checkpoint_loses_nothing(load: Workload, store: Path, which
     assert only(found).counts == load.counts()
 
 
-def test_two_damaged_checkpoints_are_a_loss(load: Workload, store: Path) -> None:
-    load.close()
-    for checkpoint in load.directory.glob("ckpt-*"):
-        flip(checkpoint, 60)
-
-    assert check(store, load.clock).level == Level.LOST
-
-
 def test_a_missing_segment_cannot_be_opened_and_its_ids_are_told(store: Path, clock: FakeClock) -> None:
     load = Workload(shard_directory(make_queue(store, "q", 1), 0), clock, segment_bytes=300)
     for _ in range(6):
@@ -219,18 +156,6 @@ def test_a_missing_segment_cannot_be_opened_and_its_ids_are_told(store: Path, cl
     assert {id for lo, hi in only(found).lost for id in range(lo, hi)} == there
     assert "is listed in the manifest" in check_text(found)
     assert "dqlab store export" in check_text(found)
-
-
-def test_a_missing_shard_cannot_be_opened(store: Path, clock: FakeClock) -> None:
-    loads = busy_queue(store, clock, seed=0, steps=6)
-    for file in loads[1].directory.iterdir():
-        file.unlink()
-    loads[1].directory.rmdir()
-
-    found = check(store, clock)
-
-    assert found.level == Level.UNREADABLE
-    assert "shard 001 has no directory" in check_text(found)
 
 
 def test_a_shard_that_its_queue_does_not_count_is_told(load: Workload, store: Path) -> None:

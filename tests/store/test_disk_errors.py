@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dqlab.frame import Frame, Kind
-from dqlab.log import ChangedMeanwhile, DiskFailed, LogOptions, NoDescriptors
+from dqlab.log import DiskFailed, LogOptions, NoDescriptors
 from dqlab.log.directory import Directory
 from dqlab.log.readonly import ReadOnlyLog
 from dqlab.rules.options import QueueOptions
@@ -90,13 +90,6 @@ def test_a_log_that_an_owner_takes_over_is_read_again(shard: Path) -> None:
 
     assert steadily(look, shard) == "1.0"
     assert looks == 2
-
-
-def test_a_checkpoint_that_vanishes_was_changed_meanwhile(shard: Path) -> None:
-    log = ReadOnlyLog(shard)
-    (shard / log.checkpoints[-1].name).unlink()
-    with pytest.raises(ChangedMeanwhile):
-        log.body(log.checkpoints[-1])
 
 
 def test_a_checkpoint_that_the_disk_refuses_is_an_error_of_the_disk(

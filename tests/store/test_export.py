@@ -149,16 +149,6 @@ def test_a_damaged_record_is_left_out_and_its_ids_are_what_check_names(
     assert ids_in(found.lost if kind == "frame" else found.lost_results) == set(ids)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_without_a_manifest_the_same_rows_are_exported(store: Path, clock: FakeClock, seed: int) -> None:
-    """The names of the files say in which order they are read."""
-    [load, _] = busy_queue(store, clock, seed=seed)
-    expected = rows_of(load.directory, clock)
-    flip(next(load.directory.glob("MANIFEST-*")), 40)
-
-    assert rows_of(load.directory, clock) == expected
-
-
 def test_a_list_of_files_that_is_no_longer_read_is_refused_and_its_messages_are_exported(
     store: Path, clock: FakeClock
 ) -> None:
@@ -175,20 +165,6 @@ def test_a_list_of_files_that_is_no_longer_read_is_refused_and_its_messages_are_
     assert "an earlier version wrote it" in str(found.findings[0])
     assert found.level == 3
     assert expected["payloads"].keys() <= rows.keys()
-
-
-def test_a_missing_segment_costs_what_was_in_it(store: Path, clock: FakeClock) -> None:
-    [load, _] = busy_queue(store, clock, seed=2)
-    expected = contents(opened_copy(load, store))["payloads"]
-    frames = [(position_of(place).segment, ids) for kind, place, ids in records_of(load) if kind == "frame"]
-    segment = frames[0][0]
-    gone = {id for where, ids in frames if where == segment for id in ids}
-    next(load.directory.glob(f"{segment:010d}-*.seg")).unlink()
-
-    there = {row["id"] for row in rows_of(load.directory, clock) if row["payload"] is not None}
-
-    assert there & gone == set()
-    assert expected.keys() - gone <= there
 
 
 def test_messages_of_a_run_whose_opening_is_lost_are_exported(store: Path, clock: FakeClock) -> None:

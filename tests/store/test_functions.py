@@ -234,18 +234,6 @@ def test_what_each_function_has_acked_is_known_after_a_restart(desk: Desk, check
     assert desk.ledger.shard.lanes[NO_ID].acked_by == {}
 
 
-def test_of_single_calls_the_functions_that_came_last_are_kept_and_no_others(desk: Desk) -> None:
-    """A notebook that stays open for a week edits a function a thousand times."""
-    for code in range(1, 50):
-        desk.put(NO_ID, code)
-        desk.work()
-    assert desk.kept() == set(range(50 - LATEST, 50))
-    desk.reopen(checkpoint=True)
-    assert desk.kept() == set(range(50 - LATEST, 50))
-    desk.reopen(checkpoint=False)
-    assert desk.kept() == set(range(50 - LATEST, 50))
-
-
 def test_a_function_that_a_refused_put_brought_is_there_for_the_next_one_after_a_restart(desk: Desk) -> None:
     """The log has the function, but not that the put named it: what came in between took it away when read back."""
     run = run_of(1)
@@ -264,16 +252,6 @@ def test_a_function_that_a_refused_put_brought_is_there_for_the_next_one_after_a
 
     assert desk.ledger.shard.lanes[NO_ID].counts[State.READY] == 2
     assert desk.kept() == {1}
-
-
-def test_a_retry_of_nothing_keeps_no_function(desk: Desk) -> None:
-    run = run_of(1)
-    desk.start(run, 1)
-    desk.seal(run)
-    meta = {"ids": [], "ordinals": [], "function": function(3), "blob": bytes(BIG), "code": {"hash": "3"}}
-    meta["code"] = {"name": "f", "hash": "3", "short": "", "source": "", "cell": None, "blob": function(3)}
-    desk.order("retry", run, meta)
-    assert desk.kept() == set()
 
 
 @pytest.mark.parametrize("seed", range(20))

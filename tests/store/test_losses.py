@@ -77,23 +77,6 @@ def test_run_whose_messages_are_lost_ends_and_says_how_many(damaged: Path) -> No
     durable.journal.log.close()
 
 
-def test_run_that_was_sealed_before_the_damage_ends_too(tmp_path: Path) -> None:
-    durable = opened(tmp_path / "0")
-    shard = RecordedShard(durable)
-    shard.open_lane(RUN)
-    put(shard, 0)
-    put(shard, 1)
-    shard._order("seal", RUN, {"seal": {"run": RUN, "here": 20, "total": 20}})
-    durable.journal.log.close()
-    flip(tmp_path / "0", b"payload 1 7")
-
-    again = opened(tmp_path / "0")
-
-    assert again.ledger.shard.lanes[RUN].counts[State.LOST] == 10
-    assert again.ledger.shard.lanes[RUN].counts[State.READY] == 10
-    again.journal.log.close()
-
-
 def test_producer_goes_on_behind_its_lost_frame(damaged: Path) -> None:
     """Its next frame is neither early nor one that was there before."""
     durable = opened(damaged)

@@ -47,10 +47,6 @@ def test_file_system_without_locks_is_found_out(tmp_path: Path) -> None:
     assert (found.writable, found.lock, found.shared) == (True, "unsupported", True)
 
 
-def test_file_system_that_gives_a_lock_twice_is_found_out(tmp_path: Path) -> None:
-    assert probe(tmp_path, files=Elsewhere("held")).lock == "ignored"
-
-
 def _probed(directory: Path, marker: str) -> Probe:
     return probe(directory, marker)
 

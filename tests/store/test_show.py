@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dqlab.cli.reports import show_text
-from dqlab.frame import NO_ID
-from dqlab.log.ownership import Holder
 from dqlab.store.directories import NotAQueue, shard_directory
 from dqlab.store.verbs import StoreInfo, show
 from dqlab.testing import FakeClock
@@ -88,18 +85,6 @@ def test_a_log_that_is_open_is_read_beside_its_owner_who_is_named(store: Path, c
     assert holder.held is False
 
 
-def test_ages_are_those_of_the_oldest_ready_message_even_after_a_restart(store: Path, clock: FakeClock) -> None:
-    path = make_queue(store, "q", 1)
-    load = Workload(shard_directory(path, 0), clock)
-    load.put(NO_ID, 2)
-    clock.advance(3600)
-    load.close()
-
-    [shard] = show(store, FakeClock(monotonic=5, wall=clock.wall())).queues[0].shards
-
-    assert shard.runs[0].oldest_ready_s == pytest.approx(3600)
-
-
 def test_json_is_one_object_of_schema_3_and_text_has_aligned_columns(store: Path, clock: FakeClock) -> None:
     busy_queue(store, clock, seed=2, steps=30)
     found = show(store, clock)
@@ -133,27 +118,3 @@ def test_what_is_no_store_is_refused_by_name(store: Path) -> None:
         show(store)
     with pytest.raises(NotAQueue, match="Check the path"):
         show(store / "nowhere")
-
-
-def test_no_text_of_a_store_reaches_the_terminal_with_its_escapes(store: Path, clock: FakeClock) -> None:
-    """Names, options and owners come from other people; one sequence could rewrite the screen."""
-    busy_queue(store, clock, seed=1, steps=10)
-    found, evil = show(store, clock), "\x1b[2J\x1b]0;mine\x07\r"
-    [queue] = found.queues
-    shards = tuple(
-        replace(
-            shard,
-            error=evil if shard.index else None,
-            runs=tuple(replace(run, name=evil) for run in shard.runs),
-            holder=Holder(evil, 1, evil, held=True),
-        )
-        for shard in queue.shards
-    )
-
-    text = show_text(
-        replace(found, queues=(replace(queue, name=evil, directory=evil, options={evil: evil}, shards=shards),))
-    )
-    text += show_text(replace(found, queues=(replace(queue, error=evil),)))
-
-    assert text.count("mine") > 4
-    assert not {"\x1b", "\x07", "\r"} & set(text)

@@ -45,22 +45,6 @@ def test_queues_and_runs_leave_nothing_behind(
             use(lab, f"{queue_name}-{n}")
 
 
-def test_attached_labs_leave_nothing_behind(
-    dq_no_leaks: Callable[[], AbstractContextManager[None]], lab: dq.Lab, queue_name: str
-) -> None:
-    """Every notebook that looked at a run and was closed."""
-
-    def visit() -> None:
-        with dq.connect(lab.client.scheduler.address) as other:
-            use(other, queue_name)
-
-    visit()
-
-    with dq_no_leaks():
-        for _ in range(3):
-            visit()
-
-
 @pytest.mark.slow
 def test_labs_of_their_own_cluster_leave_nothing_behind() -> None:
     """Connecting and closing in one notebook, again and again."""

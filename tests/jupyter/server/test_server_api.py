@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +17,10 @@ import dqlab as dq
 from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.api import ALL, OURS, panels, routes
-from dqlab.jupyter.server.services import Services
 from dqlab.jupyter.server.upstream import ServiceSilent, Upstream
 from dqlab.stats import Snapshot
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
 from tests.jupyter.server.dashboards import TOKEN, Dashboards
-from tests.kit.logs import lines_of
 
 METHODS = ("GET", "HEAD", "POST", "DELETE", "PATCH", "PUT", "OPTIONS")
 
@@ -51,14 +47,6 @@ def test_no_request_gets_in_without_login(
         assert TOKEN.encode() not in answer.body
     assert dashboards.asked == []
     assert (jupyter.runtime / "dq-papers.json").exists()
-
-
-def test_all_handlers_are_walked() -> None:
-    """A pattern that is not understood above would be left out in silence."""
-    assert {path.partition("papers")[2] for _, path in walk()} == {
-        "", "/snapshot", "/history", "/failures", "/panels", "/actions", "/status"
-    }  # fmt: skip
-    assert {method for method, _ in walk()} == {"GET", "HEAD", "POST", "DELETE"}
 
 
 @pytest.mark.parametrize(("method", "path"), [call for call in walk() if call[0] in ("POST", "DELETE")])
@@ -187,24 +175,6 @@ def test_silence_of_a_service_is_logged_once_and_its_return_once(
     assert "service 'hushed' does not answer" in gone
     assert "dq.connect()" in gone
     assert "service 'hushed' answers again" in back
-
-
-def test_slow_service_fills_no_log(papers: Announcement, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One that answers every other probe falls silent, and answers again, all the time."""
-    services = Services(tmp_path, logging.getLogger("tests"))
-    with caplog.at_level(logging.INFO, "tests"):
-        for answered in (True, False, True, False, True, False):
-            services.note_answer(papers, answered=answered, why="nothing within 1 s")
-    assert [record.levelname for record in lines_of(caplog)] == ["WARNING", "INFO"]
-
-
-def test_what_a_silent_service_cannot_do_is_logged_each_time(jupyter: Jupyter, papers: Announcement) -> None:
-    """An action is an order of somebody, and not a poll."""
-    with jupyter.logged() as lines, jupyter.announced(replace(papers, id="deaf", dashboard="http://127.0.0.1:1")):
-        for _ in range(2):
-            body = {"action": "pause", "queue": "pages"}
-            assert jupyter("POST", "dq/api/services/deaf/actions", body=body).status == 502
-    assert len([line for line in lines if " 502 POST " in line]) == 2
 
 
 def test_page_that_a_service_cannot_show_is_logged_while_the_service_answers(

@@ -116,12 +116,6 @@ def test_paths_lead_to_pages_alone(jupyter: Jupyter, papers: Announcement, dashb
     assert dashboards.asked == []
 
 
-@pytest.mark.parametrize("path", ["", "status", "static/js/bokeh.min.js", "info/main/workers.html", "a/", "tcp:1~2"])
-def test_pages_have_paths(path: str) -> None:
-    """What Dask's own pages are called is let through."""
-    assert upstream_path(path) == path
-
-
 def test_only_services_are_reached(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:
     """An address is no service, whatever it is called."""
     for id in ("none-such", "127.0.0.1", "..", f"127.0.0.1:{dashboards.port}", "papers%2f..%2fx", "dq-papers.json"):
@@ -162,11 +156,6 @@ def test_address_without_a_page_leads_to_the_first(
     """Relative addresses of a page need the slash."""
     answer = jupyter("GET", HERE)
     assert (answer.status, answer.headers["Location"]) == (302, f"{BASE}{HERE}/")
-
-
-def test_too_large_a_page_is_refused(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:
-    """One answer must not fill the memory of the Jupyter server."""
-    assert jupyter("GET", f"{HERE}/big").status == 502
 
 
 def test_page_of_a_silent_service_tries_again_by_itself(jupyter: Jupyter, papers: Announcement) -> None:
