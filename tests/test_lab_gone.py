@@ -198,6 +198,28 @@ def test_worker_with_a_heartbeat_under_way_closes_in_silence(
     assert capfd.readouterr().err == ""
 
 
+KILLED = """
+import os, signal, subprocess, sys
+import dqlab as dq
+from dqlab.cluster.transport.link import Link
+up = [sys.executable, "-m", "dqlab", "up", "-n", "1", "--name", sys.argv[1]]
+with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as cluster:
+    cluster.stdout.readline()
+    lab = dq.connect("local", name=sys.argv[1])
+    lab.map(abs, range(10), name="all").wait(timeout=30)
+    os.killpg(cluster.pid, signal.SIGKILL)
+lab.close()
+"""
+
+
+def test_lab_whose_cluster_was_just_killed_closes_in_silence() -> None:
+    """Its client tries to connect again in this instant, and Dask logs that it failed, as if it had not been closed."""
+    script = [sys.executable, "-c", KILLED, f"killed-{os.getpid()}"]
+    ended = forking.run(script, check=True, timeout=60, capture_output=True, text=True)
+
+    assert (ended.stdout, ended.stderr) == ("", "")
+
+
 HELD = """
 import os, signal, subprocess, sys, time
 import dqlab as dq

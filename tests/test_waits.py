@@ -58,8 +58,8 @@ from dqlab.runs.pool import ShardView
 from dqlab.runs.puts import PutResult
 from dqlab.runs.reading.merged import MergedResults
 from dqlab.runs.reading.results import Results
-from dqlab.testing.leaks import no_leaks
 from tests.kit.disks import asked, break_disk, unplugged
+from tests.kit.leaks import no_leaks
 
 
 @dataclass

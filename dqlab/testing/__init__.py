@@ -1,4 +1,4 @@
-"""Fixtures and helpers for tests of code that uses dqlab: time moved by hand, a small cluster, leak checks.
+"""Fixtures and helpers for tests of code that uses dqlab: time moved by hand, a small cluster.
 
 Name it as a plugin in your ``conftest.py`` to get its fixtures (it needs pytest)::
 
@@ -17,38 +17,25 @@ from dqlab.testing.clock import FakeClock
 from dqlab.testing.signals import Gate, Tally
 
 if TYPE_CHECKING:
-    from dqlab.testing.fixtures import dq_clock, dq_lab, dq_no_leaks, dq_queue
-    from dqlab.testing.leaks import Footprint, Leaked, no_leaks
+    from dqlab.testing.fixtures import dq_clock, dq_lab, dq_queue
 
 __all__ = [
     "FakeClock",
-    "Footprint",
     "Gate",
-    "Leaked",
     "Tally",
     "dq_clock",
     "dq_lab",
-    "dq_no_leaks",
     "dq_queue",
-    "no_leaks",
 ]
 
-_HOMES = {
-    "Footprint": "dqlab.testing.leaks",
-    "Leaked": "dqlab.testing.leaks",
-    "dq_clock": "dqlab.testing.fixtures",
-    "dq_lab": "dqlab.testing.fixtures",
-    "dq_no_leaks": "dqlab.testing.fixtures",
-    "dq_queue": "dqlab.testing.fixtures",
-    "no_leaks": "dqlab.testing.leaks",
-}
-"""Modules of names that are imported on first access, so that a process that is sent a `Gate` loads no pytest."""
+_FIXTURES = ("dq_clock", "dq_lab", "dq_queue")
+"""Imported on first access, so that a process that is sent a `Gate` loads no pytest."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _FIXTURES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    found = globals()[name] = getattr(import_module("dqlab.testing.fixtures"), name)
     return found
 
 

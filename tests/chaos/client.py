@@ -17,12 +17,12 @@ from typing import Any
 import dqlab as dq
 from dqlab.errors import CallTimeout, PutTimeout, RunStalled, SubmissionIncomplete
 from dqlab.runs.puts import PutResult
-from dqlab.testing import Footprint
 from tests.chaos import ends, truth
 from tests.chaos.functions import SINKS, Answer, Element, answer, elements, function, told, trait_of, work
 from tests.chaos.plan import Load
 from tests.chaos.refusals import refuse
 from tests.chaos.serving import serve
+from tests.kit.leaks import Footprint
 
 __all__ = ["Customer"]
 
