@@ -60,14 +60,14 @@ class Condition:
             reason = f"{getattr(error, 'msg', error)}. Write == to compare, and text in quotes"
             raise self._refused(f"is no Python expression: {reason}.") from None
         nodes = list(ast.walk(tree))
-        for each in nodes:
-            if isinstance(each, ast.Compare):
-                each.ops = [_EQUALS.get(type(op), op) for op in each.ops]
-        names = [each for each in nodes if isinstance(each, ast.Name)]
+        for node in nodes:
+            if isinstance(node, ast.Compare):
+                node.ops = [_EQUALS.get(type(op), op) for op in node.ops]
+        names = [node for node in nodes if isinstance(node, ast.Name)]
         # A builtin is known where it is called: in ``error == KeyError`` it is a text without its quotes.
-        called = {each.func.id for each in nodes if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
-        known = {each.id for each in names if isinstance(each.ctx, ast.Store)} | called & vars(builtins).keys()
-        self.names = list(dict.fromkeys(each.id for each in names if each.id not in known))
+        called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        known = {name.id for name in names if isinstance(name.ctx, ast.Store)} | called & vars(builtins).keys()
+        self.names = list(dict.fromkeys(name.id for name in names if name.id not in known))
         for name in self.names:
             if name not in fields.kinds:
                 said = f"Fields are {', '.join(fields.kinds)}; text goes in quotes: {name!r}."

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 from dqlab.checkup.checks import unusable
-from dqlab.checkup.facts import known
+from dqlab.checkup.facts import from_answer
 from dqlab.cluster.transport.internals import (
     OwnClient,
     dask_version_through,
@@ -39,7 +39,7 @@ from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
 from dqlab.keywords import meant, nearest
-from dqlab.lab import Lab, crew
+from dqlab.lab import Lab, describe_workers
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
 from dqlab.runs.run import Run
@@ -302,7 +302,8 @@ def _lab_to_map_on() -> Lab:
         return labs[0]
     lab = connect()
     _opened_by_map.add(lab)
-    said = f"dq.map opened a lab on this machine, with {crew(lab, lab.stats().workers)}; dashboard {lab.panel()}"
+    workers = describe_workers(lab, lab.stats().workers)
+    said = f"dq.map opened a lab on this machine, with {workers}; dashboard {lab.panel()}"
     (sys.stdout if in_jupyter() else sys.stderr).write(f"{said}. lab = dq.connect() is this lab.\n")
     return lab
 
@@ -717,4 +718,4 @@ async def _ask_worker(link: Link, store: Path, marker: str) -> tuple[str, Probe]
     said: dict[str, Any] | None = await scheduler.proxy(worker=hosts[0], msg=asked)
     if said is None:  # the worker has just joined and does not have our handlers yet
         return None
-    return hosts[0], known(Probe, said["stores"][0])
+    return hosts[0], from_answer(Probe, said["stores"][0])

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from dqlab.checkup.findings import Checkup
 
-__all__ = ["Lab", "QueueHeld", "crew", "left_undone"]
+__all__ = ["Lab", "QueueHeld", "describe_workers", "left_undone"]
 
 ANSWER = 40.0
 """Seconds that the scheduler may take to send an answer that it has."""
@@ -213,7 +213,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if resting := self._resting():
             names = few_of(resting, 5)
             steps = f"its store has {many(len(resting), 'queue')}, not open: {names}; lab.all_runs() lists their runs"
-        return f"{crew(self, workers)}, dashboard {self.dashboard}; {steps}"
+        return f"{describe_workers(self, workers)}, dashboard {self.dashboard}; {steps}"
 
     def _resting(self) -> list[str]:
         """Return the names of the queues in this lab's store if none is open, as they were a few seconds ago."""
@@ -787,7 +787,7 @@ def left_undone(run: Run, until: float) -> str | None:
         return None if run.at_end is not None else ""
 
 
-def crew(lab: Lab, workers: int) -> str:
+def describe_workers(lab: Lab, workers: int) -> str:
     """Return how many of a lab's workers run consumers, in words, or how many there are and how many host queues."""
     if lab.embedded:
         return many(workers - lab._reserved, "consumer process")

@@ -263,7 +263,7 @@ def _store(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
             "lab.gc()",
             free=free,
         )
-    ours = {(each.host, each.pid) for each in facts.processes}
+    ours = {(process.host, process.pid) for process in facts.processes}
     hung = {queue for worker in facts.workers if worker.silence for queue in facts.hosting(worker.address)}
     for shard in store.shards:
         name, holder = f"shard {shard.index} of queue {shard.queue}", shard.holder

@@ -14,12 +14,12 @@ from dqlab.stats import Attention, AttentionKind, Snapshot
 from dqlab.store.offline import SurveyedShard, survey
 from dqlab.store.probe import Probe, probe
 
-__all__ = ["Actor", "Facts", "Process", "Registered", "StoreFacts", "known", "look_at_store"]
+__all__ = ["Actor", "Facts", "Process", "Registered", "StoreFacts", "from_answer", "look_at_store"]
 
 T = TypeVar("T")
 
 
-def known(cls: type[T], answer: Mapping[str, Any], **more: Any) -> T:
+def from_answer(cls: type[T], answer: Mapping[str, Any], **more: Any) -> T:
     """Make a dataclass of the parts of a reply for which it has fields."""
     names = {each.name for each in fields(cast("Any", cls))}
     return cls(**{key: value for key, value in answer.items() if key in names} | more)

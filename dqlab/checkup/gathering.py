@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dqlab.checkup.facts import Actor, Facts, Process, Registered, StoreFacts, known, look_at_store
+from dqlab.checkup.facts import Actor, Facts, Process, Registered, StoreFacts, from_answer, look_at_store
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import daemon_thread, scheduler_rpc
 from dqlab.cluster.transport.link import Link
@@ -80,7 +80,7 @@ class Gathering:
 
     def _facts(self, **found: Any) -> Facts:
         took = self._clock.monotonic() - self._began
-        return Facts(self._of, known(Process, process_vitals()), at=self._at, took=took, **found)
+        return Facts(self._of, from_answer(Process, process_vitals()), at=self._at, took=took, **found)
 
     def _left(self) -> float:
         # Never 0: the last processes asked still get a chance, and the limit is exceeded by a twentieth of a second.
@@ -95,8 +95,8 @@ class Gathering:
         limit = self._limit * _FIRST
         try:
             answer, ahead = await self._timed(rpc.dq_overview, limit)
-            workers = [known(Process, worker, name=f"worker {worker['name']}") for worker in answer["workers"]]
-            return known(Process, answer | base, ahead=ahead), _registered(answer["registry"]), workers
+            workers = [from_answer(Process, worker, name=f"worker {worker['name']}") for worker in answer["workers"]]
+            return from_answer(Process, answer | base, ahead=ahead), _registered(answer["registry"]), workers
         except Exception as error:  # noqa: BLE001 - any error is what was found
             return Process(**base, silence=_silence(error, limit)), None, []
 
@@ -134,11 +134,11 @@ class Gathering:
         if answer is None:
             versions = await asyncio.wait_for(self._call(worker, "versions", packages=_NAMES), limit)
             return _foreign(base, versions, plugin=False)
-        return known(
+        return from_answer(
             Process,
             answer | base,
             ahead=ahead,
-            stores=tuple(known(Probe, seen) for seen in answer.get("stores", ())),
+            stores=tuple(from_answer(Probe, seen) for seen in answer.get("stores", ())),
         )
 
     async def _call(self, worker: Process, op: str, **arguments: Any) -> Any:
@@ -185,8 +185,10 @@ def _by_name(worker: Process) -> tuple[int, str]:
 
 
 def _registered(answer: dict[str, Any]) -> Registered:
-    actors = tuple(known(Actor, actor) for actor in answer["actors"])
-    return known(Registered, answer, hosts=tuple(answer["hosts"]), serving=tuple(answer["serving"]), actors=actors)
+    actors = tuple(from_answer(Actor, actor) for actor in answer["actors"])
+    return from_answer(
+        Registered, answer, hosts=tuple(answer["hosts"]), serving=tuple(answer["serving"]), actors=actors
+    )
 
 
 def _foreign(base: dict[str, Any], versions: dict[str, Any], **more: Any) -> Process:

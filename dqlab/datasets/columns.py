@@ -139,7 +139,7 @@ def _are_arrays(values: Sequence[Any]) -> bool:
     numpy = loaded("numpy")
     if numpy is None or set(map(type, values)) - {_NONE} != {numpy.ndarray}:
         return False
-    kinds = {(each.ndim, each.dtype) for each in values if each is not None}
+    kinds = {(value.ndim, value.dtype) for value in values if value is not None}
     ((dimensions, dtype), *others) = kinds
     numeric = dtype.kind in "biuf" and dtype.isnative and dtype.itemsize <= 8 and dtype != numpy.float16
     return not others and dimensions == 1 and numeric
@@ -153,7 +153,7 @@ def _is_safe(values: Sequence[Any]) -> bool:
             return False
         if kinds.isdisjoint(_NESTED):
             return True
-        nested = {id(each): each for each in values if isinstance(each, _NESTED)}
+        nested = {id(value): value for value in values if isinstance(value, _NESTED)}
         values = list(chain.from_iterable(_parts(each) for each in nested.values()))
     return False
 
@@ -206,10 +206,10 @@ def _is_exact(values: Sequence[Any], kind: Kind) -> bool:
     """Return whether Arrow converts values to this type unchanged, as their types show without comparing each."""
     types = set(map(type, values))
     if pa.types.is_list(kind):
-        there = [each for each in values if each is not None]
+        there = [value for value in values if value is not None]
         return types <= {list, tuple, _NONE} and _is_exact(list(chain.from_iterable(there)), kind.value_type)
     if pa.types.is_struct(kind):
-        there = [each for each in values if each is not None]
+        there = [value for value in values if value is not None]
         names = [field.name for field in kind]
         if not types <= {dict, _NONE} or not set(chain.from_iterable(there)) <= set(names):
             return False
@@ -228,7 +228,7 @@ def _same(came: Any, went: Any) -> bool:
     if isinstance(came, datetime.time) and isinstance(went, datetime.time) and went.tzinfo is not None:
         return False
     kinds = bool, decimal.Decimal
-    return all(isinstance(came, each) == isinstance(went, each) for each in kinds) and bool(came == went)
+    return all(isinstance(came, kind) == isinstance(went, kind) for kind in kinds) and bool(came == went)
 
 
 def _one_by_one(values: Sequence[Any], kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int]]:

@@ -37,7 +37,7 @@ def joined(frame: Any, results: Any, on: str, run: str) -> Any:
         raise BadOption(option="df", value=frame, problem="is not a pandas DataFrame; others have to_pandas().")
     in_index = on not in frame.columns
     if in_index and on not in frame.index.names and not (on == "key" and frame.index.nlevels == 1):
-        columns = ", ".join(one_line(each, 40) for each in frame.columns[:20])
+        columns = ", ".join(one_line(column, 40) for column in frame.columns[:20])
         raise BadOption(option="on", value=on, problem=f"is neither a column nor the index. Columns: {columns}.")
     if not in_index:
         keys = frame[on]

@@ -57,7 +57,7 @@ def _duration(text: str) -> datetime.timedelta:
     found = _DURATION.fullmatch(text)
     if found is None:
         raise ValueError(text)
-    days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
+    days, hours, minutes, seconds = (float(group or 0) for group in found.groups())
     return datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
@@ -280,7 +280,7 @@ class _Forms:
                 self.known[kind] = _fields_of(kind) or []
             types_of = dict(zip(getattr(kind, "__parameters__", ()), args, strict=False))
             fields = self.known[kind]
-            record = _Record(kind, fields, [self.of(_filled(each.said, types_of), each.told) for each in fields])
+            record = _Record(kind, fields, [self.of(_filled(field.said, types_of), field.told) for field in fields])
             self._made[said] = _Form(record.column, record.row, record.value, record.check)
         made = self._made[said]
         if made is not None:
@@ -298,7 +298,7 @@ def _filled(said: Any, types_of: Mapping[Any, Any]) -> Any:
     if isinstance(said, typing.TypeVar):
         return types_of.get(said, Any)
     variables = getattr(said, "__parameters__", ()) if typing.get_args(said) else ()
-    return said[tuple(types_of.get(each, Any) for each in variables)] if variables else said
+    return said[tuple(types_of.get(variable, Any) for variable in variables)] if variables else said
 
 
 def _scalar(kind: Any, told: Iterable[Any]) -> _Form:

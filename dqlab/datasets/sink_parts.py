@@ -708,18 +708,18 @@ class Reader:
         """Yield the bytes of each reference's row, as its share of the part."""
         if isinstance(self.sink, Files):
             sizes = self.sink.target.sizes()
-            yield from (sizes.get(file_of(each), 0) for each in references)
+            yield from (sizes.get(file_of(reference), 0) for reference in references)
             return
         shares: dict[bytes, float] = {}
-        for each in references:
-            several = each[0] in (_ROWS, _VALUES)
-            name = each[_SEVERAL.size if several else _HEAD.size :]
+        for reference in references:
+            several = reference[0] in (_ROWS, _VALUES)
+            name = reference[_SEVERAL.size if several else _HEAD.size :]
             if name not in shares:
                 try:
                     shares[name] = self._read(name.decode(), 1, "share")
                 except PartError:  # raised again when the rows are read
                     shares[name] = 0.0
-            yield shares[name] * (_SEVERAL.unpack_from(each)[2] if several else 1)
+            yield shares[name] * (_SEVERAL.unpack_from(reference)[2] if several else 1)
 
     def _read(self, part: str, rows: int, method: str, *args: Any) -> Any:
         """Return what a method of a part returns, or raise a `PartError` that names the part."""
@@ -781,7 +781,7 @@ def _in_order(parts: Sequence[Any], there: Any) -> Any:
     for array in parts:
         kind = kind if kind is None or isinstance(array, int) else joined(kind, array.type)
     recasts = [] if kind is None else [pa.nulls(a, kind) if isinstance(a, int) else recast(a, kind) for a in parts]
-    if recasts and all(each is not None for each in recasts):
+    if recasts and all(recast is not None for recast in recasts):
         return pa.concat_arrays(recasts).take(there)
     values = list(chain.from_iterable([None] * a if isinstance(a, int) else a.to_pylist() for a in parts))
     return [values[at] for at in there.to_pylist()]

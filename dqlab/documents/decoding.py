@@ -95,7 +95,7 @@ def _wide(data: bytes) -> str | None:
     if b"\0" not in head:  # of spaces and ends of lines
         return None
     signs = [len(head[at::4].translate(None, bytes(range(32)))) for at in range(4)]
-    return _WIDE.get("".join("_" if each * 8 > len(head) else "0" for each in signs))
+    return _WIDE.get("".join("_" if sign * 8 > len(head) else "0" for sign in signs))
 
 
 def decoded(data: bytes) -> tuple[str, str]:

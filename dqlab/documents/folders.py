@@ -386,7 +386,7 @@ def parse(text: str, storage: str = "", hidden: tuple[str, ...] = (".",)) -> tup
         if LocalFolder(local).exists() if local is not None else RemoteFolder(url, rest, storage).is_seen():
             below = f"{text}NAME/**" if text.endswith("://") else f"{text.rstrip('/')}/**"
             problem = f"that is a folder. Use {below!r} for all files in it."
-            raise BadOption(option="pattern", value=text, problem=problem)
+            raise BadOption(option="pattern", value=text, problem=problem, below=below)
         if local is None and tail:
             folder = RemoteFile(url[:path_at] + head, rest, storage, tail)
     return folder, Pattern(tail, hidden)

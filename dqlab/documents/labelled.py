@@ -65,7 +65,7 @@ def key_text(label: str | int) -> str:
 
 def key_texts(labels: Iterable[str | int | None]) -> list[str]:
     """Return labels as the keys of a settlement, "" for those that are missing."""
-    return [f"{_WHOLE}{each}" if type(each) is int else "" if each is None else key_text(each) for each in labels]
+    return [f"{_WHOLE}{label}" if type(label) is int else "" if label is None else key_text(label) for label in labels]
 
 
 def label_of(key: str) -> str | int:

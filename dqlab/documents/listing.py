@@ -648,7 +648,7 @@ class Documents(SuggestsAttributes):
         "none of 2 documents matches key == 'c'."
         """
         # The innermost reason comes last: it leaves nothing for the conditions around it.
-        reasons = [each.why_none() for each in self._conditions()] if self.repeats else []
+        reasons = [condition.why_none() for condition in self._conditions()] if self.repeats else []
         return next(filter(None, reversed(reasons)), "")
 
     def _innermost(self) -> Any:
@@ -763,7 +763,7 @@ def _storages(documents: Any) -> set[str]:
     first = documents[0] if type(documents) in (list, tuple) and documents else None
     if type(first) is not Document or not storage_of(first.where):
         return set()
-    return {storage_of(each.where) for each in documents if type(each) is Document}
+    return {storage_of(document.where) for document in documents if type(document) is Document}
 
 
 def parsed_natively(documents: Any) -> bool:

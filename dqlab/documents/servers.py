@@ -152,12 +152,12 @@ def _code(error: BaseException) -> object:
 
 def what_passes(error: BaseException) -> str:
     """Return in a word what an error says of a service that is away for now, such as "503", or "" for other errors."""
-    for each in causes(error):
-        status = _status(each)
+    for cause in causes(error):
+        status = _status(cause)
         if _passes(status):
             return str(status)
-        if isinstance(each, ConnectionError | TimeoutError | gaierror) or is_named(each, _AWAY):
-            return type(each).__name__.encode("ascii", "replace").decode()
+        if isinstance(cause, ConnectionError | TimeoutError | gaierror) or is_named(cause, _AWAY):
+            return type(cause).__name__.encode("ascii", "replace").decode()
     return ""
 
 
@@ -208,7 +208,7 @@ def _until(reset: str) -> float:
 
 def is_cut_off(error: BaseException) -> bool:
     """Return whether an error, or a cause of it, may pass: the server is busy, silent, or hung up."""
-    return any(_passes(_status(each)) or is_named(each, _CUT_OFF) for each in causes(error))
+    return any(_passes(_status(cause)) or is_named(cause, _CUT_OFF) for cause in causes(error))
 
 
 def is_named(error: BaseException, names: re.Pattern[str]) -> bool:

@@ -318,7 +318,7 @@ def _parsed_archives(archive: str, storage: str) -> tuple[Folder, Pattern]:
     try:
         return parse_file(archive) or parse(archive, storage)
     except BadOption as error:
-        if "folder" in str(error.problem):
+        if "below" in error.fields:  # the pattern is a folder
             problem = "that is a folder. Use Documents.from_glob for the files in it."
             raise BadOption(option="archive", value=archive, problem=problem) from None
         raise

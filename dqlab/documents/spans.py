@@ -132,7 +132,7 @@ class Listed:
 
     def digested(self, lo: int, hi: int, seal: Callable[[object], bytes]) -> list[bytes]:
         """Return what the digest of the input has for documents `lo` to `hi`."""
-        return [kept(f"{each.key}\0{each.version or each.where}\n") for each in self.documents[lo:hi]]
+        return [kept(f"{document.key}\0{document.version or document.where}\n") for document in self.documents[lo:hi]]
 
     def heavy(self, lo: int, hi: int) -> Iterable[Any]:
         """Return documents `lo` to `hi`."""

@@ -143,7 +143,7 @@ def naming(seal: Callable[[object], bytes], options: Sequence[str]) -> Callable[
     """Return `seal` with these options pickled by name only, since readers get them through `learn`."""
     if not options:
         return seal
-    names = frozenset(_name_of(each) for each in options)
+    names = frozenset(_name_of(option) for option in options)
 
     def sealed(value: object) -> bytes:
         _pickled.by_name = names
@@ -343,7 +343,7 @@ def redacted() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        texts = ["\n".join([str(each), *getattr(each, "__notes__", ())]) for each in causes(error)]
+        texts = ["\n".join([str(cause), *getattr(cause, "__notes__", ())]) for cause in causes(error)]
         if isinstance(error, DqlabError) or all(without_secrets(text) == text for text in texts):
             raise
         # The text of the error and of its first cause; `from None` below drops the chain, which contains the secrets.
@@ -676,7 +676,7 @@ _WRAPPERS = (FileNotFoundError, TimeoutError, ServerBusy, ServerSilent)
 
 def words_of_server(error: BaseException) -> str:
     """Return the text of a server's error, without secrets."""
-    found = next((each for each in causes(error) if type(each) not in _WRAPPERS), error)
+    found = next((cause for cause in causes(error) if type(cause) not in _WRAPPERS), error)
     return one_line(without_secrets(in_words(found)), 200)
 
 

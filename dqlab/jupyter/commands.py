@@ -36,7 +36,7 @@ from dqlab.jupyter.messages import (
 )
 from dqlab.jupyter.rehearsal_prompt import asked, hint, sample_for
 from dqlab.jupyter.rerun_prompt import Choice, offer
-from dqlab.lab import Lab, crew
+from dqlab.lab import Lab, describe_workers
 from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.live.listings import ShownDocuments
 from dqlab.log import LogOptions
@@ -86,7 +86,7 @@ def connect(line: Line, options: Namespace) -> Lab:
         kept = options.store or lab.store
         where = f", queues are kept in {kept}" if kept is not None else ""
         at = lab.session.link.address.removeprefix("tcp://")  # a notebook would turn that into a link to nowhere
-        line.say(f"{lab.name}: {crew(lab, lab.stats().workers)} at {at}{where}; dashboard {lab.panel()}")
+        line.say(f"{lab.name}: {describe_workers(lab, lab.stats().workers)} at {at}{where}; dashboard {lab.panel()}")
     return lab
 
 
@@ -570,7 +570,7 @@ def config(line: Line, options: Namespace) -> None:
     for setting in options.settings:
         name, equals, value = setting.partition("=")
         if not equals or name not in line.settings.names:
-            known = ", ".join(f"{each}=..." for each in line.settings.names)
+            known = ", ".join(f"{name}=..." for name in line.settings.names)
             raise UsageError(reason=f"%dq config does not understand {setting!r}. There are: {known}. Nothing changed.")
     for setting in options.settings:
         name, _, value = setting.partition("=")

@@ -36,8 +36,8 @@ class ComparisonView:
         else:
             lines = first_differences(found, self._printed)
             self._printed += len(lines)
-            for each in lines:
-                self._say(each)
+            for line in lines:
+                self._say(line)
 
     def end(self, found: Comparison, *, stays: bool) -> None:
         """Show the end, or make room for it where the cell shows it as its value."""

@@ -187,8 +187,8 @@ def _add_buttons(shown: _Shown, choice: Choice) -> None:
                     button.disabled = False
                 return
         shown.settle("\n".join([report, *doubts]))
-        for each in runs:
-            watch_in(shown.place, each, " ".join([report, *doubts]))
+        for run in runs:
+            watch_in(shown.place, run, " ".join([report, *doubts]))
 
     def press_or_ask(act: Callable[[], str], button: Any) -> None:
         lost = choice.lost_by(act)

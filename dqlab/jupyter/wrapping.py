@@ -51,4 +51,4 @@ def _lines(line: str, width: int) -> list[str]:
     parts = textwrap.wrap(  # long words stay whole: a part of one is no path, name or address any more
         glued, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-    return [each.replace(_GLUE, " ") for each in parts]
+    return [part.replace(_GLUE, " ") for part in parts]

@@ -266,13 +266,13 @@ def examples(
     """Return documents of a failure class, each with the Python that opens it."""
     rows = tuple(
         Example(
-            document=one_line(each.key, 120),
-            deliveries=numbers.many(each.deliveries, "delivery"),
-            version=_version(one_line(each.version, 12), code),
-            traceback=block(with_cells(each.traceback), 4000),
-            cell=cell(each),
+            document=one_line(letter.key, 120),
+            deliveries=numbers.many(letter.deliveries, "delivery"),
+            version=_version(one_line(letter.version, 12), code),
+            traceback=block(with_cells(letter.traceback), 4000),
+            cell=cell(letter),
         )
-        for each in letters
+        for letter in letters
     )
     return fingerprint, rows
 
@@ -380,11 +380,11 @@ def last_ends(stats: RunStats) -> str:
 def _marks(history: History, start: float, now: float) -> tuple[ChartMark, ...]:
     return tuple(
         ChartMark(
-            max(0.0, round(each.at - start, 1)), "" if each.cell is None else f"[{each.cell}]", one_line(each.text, 40)
+            max(0.0, round(mark.at - start, 1)), "" if mark.cell is None else f"[{mark.cell}]", one_line(mark.text, 40)
         )
-        for each in history.marks
+        for mark in history.marks
         # A mark just before the first value, such as the start, still belongs to the line.
-        if -history.step <= each.at - start <= now
+        if -history.step <= mark.at - start <= now
     )
 
 

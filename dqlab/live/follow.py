@@ -660,10 +660,10 @@ class LiveQueues(Live[QueuesView]):
         if self._lab is None:
             return _controlled(cast("QueuePool", self.source), press, one_line(self.source.name, 80))
         if command is Command.RETRY:
-            run = self._named(press.run, [] if self._snapshot is None else [each.name for each in self._snapshot.runs])
+            run = self._named(press.run, [] if self._snapshot is None else [run.name for run in self._snapshot.runs])
             again = self._lab.retry(run, fingerprint=press.target)
             return f"{many(again, 'document')} of {one_line(run, 80)} sent through again."
-        listed = [] if self._snapshot is None else [each.name for each in self._snapshot.queues]
+        listed = [] if self._snapshot is None else [queue.name for queue in self._snapshot.queues]
         queue = self._named(press.queue, listed)
         return _controlled(self._lab.controls(queue), press, one_line(queue, 80))
 

@@ -339,7 +339,7 @@ def _notice(snapshot: Snapshot, silence: Silence | None, over: str, trouble: str
 def _consumer_words(snapshot: Snapshot, noun: str) -> str:
     """Return how many consumers there are, by processes or workers."""
     # Each queue has a consumer in each process: the number of processes is what the user asked for.
-    consumers, on = snapshot.consumers_total, len({each.worker for each in snapshot.consumers})
+    consumers, on = snapshot.consumers_total, len({consumer.worker for consumer in snapshot.consumers})
     if not consumers or len(snapshot.consumers) < consumers:
         amount = many(consumers, "consumer") if consumers else "no consumers yet"
         return f"{many(snapshot.workers, 'worker')} · {amount}"

@@ -42,7 +42,7 @@ def names_here(source: object) -> NotebookNames:
     known: Mapping[str, Any] = dict(vars(sys.modules["__main__"])) if "__main__" in sys.modules else {}
     mine = {name: value for name, value in known.items() if not name.startswith("_")}
     runs = [name for name, value in mine.items() if value is source]
-    labs = [each for each in mine.items() if is_lab(each[1]) and not isinstance(each[1], type) and not each[1].closed]
+    labs = [item for item in mine.items() if is_lab(item[1]) and not isinstance(item[1], type) and not item[1].closed]
     cluster = cluster_of(source)
     # A lab of another cluster cannot attach this run.
     own = [name for name, lab in labs if not cluster or cluster_of(lab) == cluster]

@@ -402,9 +402,9 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
     if face is not Face.RUNNING or counts.waiting or not 0 < counts.leased <= NAMED or focus.snapshot is None:
         return NO_NOTICE
     held = [
-        each
-        for each in focus.snapshot.consumers
-        if each.queue == stats.queue and each.oldest_age is not None and each.run in ("", stats.name)
+        consumer
+        for consumer in focus.snapshot.consumers
+        if consumer.queue == stats.queue and consumer.oldest_age is not None and consumer.run in ("", stats.name)
     ]
     # With other numbers some consumers hold documents of other runs, and it is not known which ones.
     if len(held) != counts.leased:
@@ -431,7 +431,7 @@ def _stuck_among_others(face: Face, stats: RunStats, focus: Focus) -> Notice:
     if face is not Face.RUNNING or focus.snapshot is None:
         return NO_NOTICE
     lines = [each for each in focus.snapshot.attention if each.kind is AttentionKind.HELD]
-    stuck = {each.target for each in lines if (each.queue, each.run) == (stats.queue, stats.name)}
+    stuck = {line.target for line in lines if (line.queue, line.run) == (stats.queue, stats.name)}
     consumers = [each for each in focus.snapshot.consumers if each.queue == stats.queue and each.name in stuck]
     if not consumers:
         return NO_NOTICE

@@ -319,14 +319,14 @@ def documents_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
     )
     rows = tuple(
         (
-            Cell(one_line(each.key, 60)),
-            Cell(one_line(each.error, 40), Ink.BAD),
-            Cell(one_line(each.message, 80)),
-            Cell(one_line(each.at, 40)),
-            Cell(numbers.count(each.deliveries)),
-            Cell(one_line(each.version, 12)),
+            Cell(one_line(failure.key, 60)),
+            Cell(one_line(failure.error, 40), Ink.BAD),
+            Cell(one_line(failure.message, 80)),
+            Cell(one_line(failure.at, 40)),
+            Cell(numbers.count(failure.deliveries)),
+            Cell(one_line(failure.version, 12)),
         )
-        for each in islice(failures, limit)
+        for failure in islice(failures, limit)
     )
     return Table(columns, rows, notes=_rest(len(failures), len(rows), "dead document"))
 
@@ -345,20 +345,20 @@ def leases_table(leases: Any, limit: int = 2 * ROWS) -> Table:
     )
     rows = tuple(
         (
-            Cell(numbers.UNKNOWN if each.document is None else one_line(each.shown_document, 60)),
-            Cell(numbers.UNKNOWN if each.run is None else one_line(each.run, 60)),
-            Cell(one_line(each.consumer, 40)),
-            Cell(numbers.clock(each.since)),
-            Cell(numbers.span(each.running)),
-            Cell(numbers.span(max(0.0, each.ends_in))),
-            Cell(numbers.count(each.delivery)),
-            Cell(numbers.count(each.messages)),
+            Cell(numbers.UNKNOWN if lease.document is None else one_line(lease.shown_document, 60)),
+            Cell(numbers.UNKNOWN if lease.run is None else one_line(lease.run, 60)),
+            Cell(one_line(lease.consumer, 40)),
+            Cell(numbers.clock(lease.since)),
+            Cell(numbers.span(lease.running)),
+            Cell(numbers.span(max(0.0, lease.ends_in))),
+            Cell(numbers.count(lease.delivery)),
+            Cell(numbers.count(lease.messages)),
         )
-        for each in leases[:limit]
+        for lease in leases[:limit]
     )
     if not rows:
         return Table((), (), notes=(f"no consumer of queue {one_line(leases.queue, 60)} holds anything",))
-    messages = sum(each.messages for each in leases)
+    messages = sum(lease.messages for lease in leases)
     notes = [f"{many(messages, 'message')} held"] + ([f"and {len(leases) - limit} more"] if len(leases) > limit else [])
     worst = leases[0]
     holder = f"lab.queue({leases.queue!r})" if worst.run is None else f"lab.attach({worst.run!r})"

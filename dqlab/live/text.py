@@ -28,7 +28,7 @@ def render_text(parts: Iterable[Part], style: TextStyle = PLAIN) -> str:
 def _lines(part: Part, style: TextStyle) -> list[str]:
     match part:
         case Only(medium, parts):
-            return [line for each in parts for line in _lines(each, style)] if medium is Medium.TEXT else []
+            return [line for part in parts for line in _lines(part, style)] if medium is Medium.TEXT else []
         case Title():
             return [_title(part, style)]
         case Line(spans):

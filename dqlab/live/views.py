@@ -232,7 +232,7 @@ def plain(value: Any) -> Any:
         as_dict = getattr(value, "_asdict", None)
         return [plain(each) for each in value] if as_dict is None else plain(as_dict())
     if hasattr(value, "__dataclass_fields__"):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     return value
 
 
@@ -676,7 +676,7 @@ class QueuesView:
             "numbers": plain({"subtitle": self.subtitle, "live": self.live, "figures": self.figures}),
             "rows": {
                 "rows": [[plain(each) for each in row] for row in self.rows],
-                "toggles": [list(each) for each in self.toggles],
+                "toggles": [list(toggle) for toggle in self.toggles],
                 "more": self.more,
             },
             "sparks": {name: list(values) for name, values in self.sparks},

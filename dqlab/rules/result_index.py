@@ -109,7 +109,7 @@ class ResultIndex:
             block = self._held.get(at) if reuse else None
             if block is None:
                 numbers = self._in_order.irange(number, behind, inclusive=(True, False))
-                block = HeldStretches([part for each in numbers for part in self._at(each)])
+                block = HeldStretches([part for number in numbers for part in self._at(number)])
                 # Only full blocks: the last one still grows.
                 if reuse and behind <= self.end:
                     self._held[at] = block

@@ -163,8 +163,8 @@ def _names_of(option: str, given: Any) -> tuple[str, ...]:
     if not isinstance(several, Iterable):
         several = (None,)
     names: list[Any] = list(several)
-    names = [path_of(each) if isinstance(each, type) and issubclass(each, BaseException) else each for each in names]
-    if not all(isinstance(each, str) and each for each in names):
+    names = [path_of(name) if isinstance(name, type) and issubclass(name, BaseException) else name for name in names]
+    if not all(isinstance(name, str) and name for name in names):
         problem = "is not a class of exceptions, its name, or several of them, as on=(TimeoutError, 'RateLimitError')."
         raise BadOption(option=option, value=given, problem=problem)
     return tuple(dict.fromkeys(names))

@@ -168,10 +168,10 @@ class Rehearsal:
         if flow.adaptive is not None:  # how many calls a service takes is not seen in a few
             slots = flow.adaptive.max * len(progress.shards)
         calls = [rate.amount / rate.period for rate in flow.rates if rate.unit == CALLS]
-        a_second = min((len(progress.shards) * each for each in calls), default=math.inf)
+        a_second = min((len(progress.shards) * call for call in calls), default=math.inf)
         made = cls(run, drawn, tried, slots=slots, a_second=a_second, took=took)
         made._bound = "computing" if flow.adaptive is None else "what its service allows"
-        here = [each for each in run.snapshot().consumers if each.queue == run.queue]
+        here = [consumer for consumer in run.snapshot().consumers if consumer.queue == run.queue]
         made._peak = max((each.peak or 0 for each in here), default=0) or None
         made._setup = max((each.setup for each in here), default=0.0)
         return made

@@ -1525,7 +1525,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def _given(self, short: str) -> dict[str, str]:
         """Return the digests of what travels along with a code version."""
         codes = self._progress().record.codes
-        return next((given_parts(each.get("parts") or {}) for each in codes if each["short"] == short), {})
+        return next((given_parts(code.get("parts") or {}) for code in codes if code["short"] == short), {})
 
     def stats(self, *, timeout: float | None = None) -> RunStats:
         """Return the run's statistics at this instant, with exact counts.

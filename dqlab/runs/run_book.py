@@ -765,9 +765,9 @@ def _check_sink(run: str, there: dict[str, Any] | None, sink: Sink | None) -> No
 
 def _check_code(run: str, fn: Any, version: CodeVersion, codes: list[CodeRecord]) -> None:
     """Raise RunExists if a run has no version with this code, and warn if that cannot be compared."""
-    if any(each["hash"] == version.hash for each in codes):
+    if any(code["hash"] == version.hash for code in codes):
         return
-    earlier = [each["source"] for each in codes if not same_scheme(each["hash"], version.hash)]
+    earlier = [code["source"] for code in codes if not same_scheme(code["hash"], version.hash)]
     if version.source is None or version.source not in earlier:
         raise RunExists(run=run, difference=_difference(fn, version, codes[-1]), other_code=True)
     warn_of_scheme(run, version.name)

@@ -185,18 +185,18 @@ def _silent(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     if unanswered is not None:
         if unanswered >= thresholds.no_consumer:
             left = f"{numbers.many(queue.counts.left, 'message')} left"
-            names = numbers.few_of([f"{each.name} on worker {each.worker}" for each in facts.consumers])
+            names = numbers.few_of([f"{consumer.name} on worker {consumer.worker}" for consumer in facts.consumers])
             detail = f"{names} silent for {numbers.duration(unanswered)} · {left}"
             since = f"since {numbers.clock(facts.at - unanswered)}"
             yield _of(
                 facts, AttentionKind.NO_ANSWER, queue.name, f"has no consumer that answers {since}", detail, "doctor"
             )
         return
-    for each in facts.consumers:
-        if each.silent is not None and each.silent >= thresholds.no_consumer:
-            text = f"has not answered for {numbers.duration(each.silent)}"
-            detail = f"on worker {each.worker}"
-            yield _of(facts, AttentionKind.SILENT, each.name, text, detail, "doctor", target=each.name)
+    for consumer in facts.consumers:
+        if consumer.silent is not None and consumer.silent >= thresholds.no_consumer:
+            text = f"has not answered for {numbers.duration(consumer.silent)}"
+            detail = f"on worker {consumer.worker}"
+            yield _of(facts, AttentionKind.SILENT, consumer.name, text, detail, "doctor", target=consumer.name)
 
 
 def _store(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:

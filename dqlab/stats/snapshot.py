@@ -266,7 +266,7 @@ class Snapshot(SuggestsAttributes):
         """Share of all consumers' time spent in functions over the last minute, 0 to 1, running ones too."""
         if self.busy_share is None:
             return None
-        known = ((each.idle_share, each.busy_share) for each in self.consumers)
+        known = ((consumer.idle_share, consumer.busy_share) for consumer in self.consumers)
         # Calls that have not ended are reported only as ages: idle_share has them, busy_share has not.
         unreported = sum(1.0 - idle - busy for idle, busy in known if idle is not None and busy is not None)
         return min(1.0, self.busy_share + unreported / max(1, self.consumers_total, len(self.consumers)))
@@ -351,7 +351,7 @@ def _builder(hint: Any) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is UnionType:
         # The only unions here are `X | None`.
-        inner = _builder(next(each for each in arguments if each is not NoneType))
+        inner = _builder(next(argument for argument in arguments if argument is not NoneType))
         return lambda value: None if value is None else inner(value)
     if origin is tuple:
         inner = _builder(arguments[0])

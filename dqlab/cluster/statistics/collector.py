@@ -156,8 +156,8 @@ class Collector:
                 one.highs.came_over(now - since, wall + WAKES)
             for track in self.known.run_tracks.values():
                 track.interrupt()
-            for each in self.known.queue_tracks.values():
-                each.settled.interrupt()
+            for queue_track in self.known.queue_tracks.values():
+                queue_track.settled.interrupt()
             for consumer in self.known.consumer_tracks.values():
                 consumer.interrupt()
 
@@ -412,7 +412,7 @@ class Statistics:
 
 def thresholds(spoken: Mapping[str, Any]) -> Thresholds:
     """Return the thresholds of the option ``attention``, or raise BadOption."""
-    known = {each.name.replace("_", "-"): each.name for each in fields(Thresholds)}
+    known = {field.name.replace("_", "-"): field.name for field in fields(Thresholds)}
     values = {}
     for key, value in spoken.items():
         name = f"dqlab.attention.{key}"

@@ -116,8 +116,8 @@ def mark_slow(
     # A slow consumer is below `share` of the median pace (speed while it has work) and of the median shown speed. The
     # second condition keeps views plausible: after a rest all shown speeds are alike, whatever the paces were.
     speeds, known = (
-        [each.units_rate for each in consumers if each.units_rate],
-        [rate for each in paces if (rate := each.rate(now))],
+        [consumer.units_rate for consumer in consumers if consumer.units_rate],
+        [rate for pace in paces if (rate := pace.rate(now))],
     )
     middle = median(speeds) if speeds else None
     if middle is None or not known or len(consumers) < 3:
@@ -227,7 +227,7 @@ def merged_failures(parts: Sequence[Failures]) -> Failures:
     if len(parts) == 1:
         return parts[0]
     classes = merged_classes(each for part in parts for each in part.classes)
-    documents = [each for part in parts for each in part.documents]
+    documents = [document for part in parts for document in part.documents]
     return Failures(
         dead=sum(part.dead for part in parts),
         retrying=sum(part.retrying for part in parts),
@@ -261,7 +261,7 @@ def merged_storage(parts: Sequence[StorageStats]) -> StorageStats:
     kept = [part for part in parts if part.compact_above is not None]
     if len(kept) < 2:
         return kept[0] if kept else StorageStats()
-    compactions = sorted((each for part in kept for each in part.compactions), key=attrgetter("at"))
+    compactions = sorted((compaction for part in kept for compaction in part.compactions), key=attrgetter("at"))
     rates = [part.write_rate for part in kept if part.write_rate is not None]
     return StorageStats(
         live=sum(part.live for part in kept),

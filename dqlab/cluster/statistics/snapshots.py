@@ -75,7 +75,7 @@ class JoinedQueue:
         self._listed = self._lanes.listed(run)
         self._serving = list(known.serving.get(name, ()))
         self._failure = next((report.failure for report in self._shards.reports if report.failure), "")
-        self._trouble = self._failure or next((each.short for each in self._shards.reports if each.short), "")
+        self._trouble = self._failure or next((report.short for report in self._shards.reports if report.short), "")
         self._answering = known.answering(name)
         paces = [known.consumer_tracks[each].pace for each in self._serving]
         efforts = (known.track_of(name, run).effort for run in self._listed)
@@ -145,7 +145,7 @@ class JoinedQueue:
         silence = self._unanswered()
         if silence is None:
             return ""
-        names = numbers.few_of([f"{each.name} on worker {each.worker}" for each in self._consumers])
+        names = numbers.few_of([f"{consumer.name} on worker {consumer.worker}" for consumer in self._consumers])
         return f"no consumer answers since {numbers.clock(self._wall - silence)}: {names}"
 
     def _lately(self, queue: QueueStats) -> tuple[float | None, float | None, float | None]:
@@ -174,7 +174,7 @@ class JoinedQueue:
             for report, came in zip(reports, self._shards.came, strict=True)
         )
         # A shard cannot know whether there are consumers: any other state than RUNNING is decided there, the rest here.
-        state = next((each.state for each in reports if each.state != QueueState.RUNNING), QueueState.RUNNING)
+        state = next((report.state for report in reports if report.state != QueueState.RUNNING), QueueState.RUNNING)
         if state == QueueState.RUNNING:
             keeps_up = lag < KEEPS_UP and ins and not any(run.state is RunState.RUNNING for run in runs)
             state = self._state(counts, keeps_up=bool(keeps_up))
@@ -189,7 +189,7 @@ class JoinedQueue:
             if all(run.state is not RunState.WAITING for run in held):
                 why = f"{held[0].name} is paused" if len(held) == 1 else "its runs are paused"
         storage = [report.storage for report in reports if report.storage]
-        units = [each.units_rate for each in self._consumers if each.units_rate is not None]
+        units = [consumer.units_rate for consumer in self._consumers if consumer.units_rate is not None]
         return QueueStats(
             name=self._name,
             state=state,
@@ -321,7 +321,7 @@ class JoinedQueue:
         classes = classes_of(lanes)
         # A run that rests or is held has no current speed: the last minute would still show the one it had before.
         moves = not (stats.resting or stats.held)
-        stuck = any(each.stuck and each.run == record.name for each in self._consumers)
+        stuck = any(consumer.stuck and consumer.run == record.name for consumer in self._consumers)
         return replace(
             stats,
             rate=track.settled.rate(self._now) if moves else None,
@@ -337,7 +337,7 @@ class JoinedQueue:
     def _batches(self, run: str) -> BatchStats | None:
         """Return how full the batches of a run are, as its consumers report it."""
         reports = (report for report in self._known.consumers.values() if report.queue == self._name and report.batches)
-        found = [each[1:] for report in reports for each in report.batches if each[0] == run]
+        found = [batch[1:] for report in reports for batch in report.batches if batch[0] == run]
         if not found:
             return None
         sizes, calls, documents = zip(*found, strict=True)
@@ -373,7 +373,7 @@ class JoinedQueue:
             return []
         seconds, times = OUTLASTS
         limit = max(seconds, times * (run.mean_seconds or 0.0))
-        held = (each.oldest_age for each in self._consumers if each.run == run.name)
+        held = (consumer.oldest_age for consumer in self._consumers if consumer.run == run.name)
         return [age for age in held if age is not None and age > limit]
 
 
@@ -442,14 +442,14 @@ class Snapshots:
         needs = [need for need in needs if queue in ("", need.queue) and (not run or need.run in ("", run))]
         needs += find_leaving(leave, known.workers, within)
         runs = sorted(
-            (each for queue_facts in all_facts for each in queue_facts.runs),
+            (run for queue_facts in all_facts for run in queue_facts.runs),
             key=lambda run: (run.finished, -run.started),
         )
         runs = [*runs[:MAX_RUNS], *(each for each in runs[MAX_RUNS:] if (each.queue, each.name) == (queue, run))]
-        everyone = [each for facts in all_facts for each in facts.consumers]
-        consumers = [each for joined in chosen for each in joined.facts.consumers]
+        everyone = [consumer for facts in all_facts for consumer in facts.consumers]
+        consumers = [consumer for joined in chosen for consumer in joined.facts.consumers]
         consumers.sort(key=lambda each: (each.units_rate or 0.0, each.name))
-        states = [each.state for each in queues]
+        states = [queue.state for queue in queues]
         paged = any(each.unit == "pages" for each in runs if queue in ("", each.queue) and run in ("", each.name))
         return Snapshot(
             at=wall,
@@ -459,7 +459,7 @@ class Snapshots:
             of_queue=queue,
             of_run=run,
             units="pages" if paged else "documents",
-            busy_share=_mean(each.busy_share for each in consumers),
+            busy_share=_mean(consumer.busy_share for consumer in consumers),
             attention=tuple(needs[:alerts]),
             attention_total=len(needs),
             marks=tuple(known.marks_of(queue)[-MAX_MARKS:]),

@@ -152,9 +152,9 @@ class _Codec(NamedTuple):
 @cache  # resolving type hints takes much longer than packing a message
 def _codec(kind: Any) -> _Codec:
     hints = get_type_hints(kind)
-    found = [(each.name, _nested(hints[each.name])) for each in fields(kind)]
+    found = [(field.name, _nested(hints[field.name])) for field in fields(kind)]
     nested = [(name, each) for name, each in found if each is not None]
-    return _Codec([(each.name, each.default) for each in fields(kind)], nested)
+    return _Codec([(field.name, field.default) for field in fields(kind)], nested)
 
 
 def _nested(hint: Any) -> _Nested | None:

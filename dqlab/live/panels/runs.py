@@ -46,7 +46,7 @@ class RunsPanel:
         words = [f"speed: {over}" if over else "", f"and {count(beyond)} more: %dq runs" if beyond else ""]
         if scene.unlisted_runs is None:
             words.append(f"of the newest {count(len(scene.snapshot.runs))} runs of all queues")
-        return "".join(f"<span>{text(each)}</span>" for each in words if each)
+        return "".join(f"<span>{text(word)}</span>" for word in words if word)
 
     def draw(self, scene: Scene) -> None:
         """Update the rows."""
@@ -76,7 +76,7 @@ def _keys(row: RunRow, cells: tuple[Cell, ...]) -> tuple[float | str | None, ...
     """Return by what each column is sorted: figures by their values, and not by how they are spelt."""
     words = [cell.text for cell in cells]
     figures = (row.done, row.ends_at, row.dead + row.lost, row.rate, row.seconds)
-    return (*words[:2], *(-1.0 if each is None else float(each) for each in figures), *words[7:10], row.started)
+    return (*words[:2], *(-1.0 if figure is None else float(figure) for figure in figures), *words[7:10], row.started)
 
 
 def _rank(word: str, state: RunState) -> tuple[int, bool, str]:

@@ -141,8 +141,8 @@ def scene(snapshot: Snapshot, history: History, span: float, queue: str, run: st
 def span_of_run(snapshot: Snapshot, queue: str, run: str) -> float:
     """Return the seconds since a run began, or the first of several, in full minutes."""
     seen = snapshot.run(run) if run else _run_of(snapshot, queue)
-    runs = [seen] if seen is not None else [each for each in snapshot.runs if queue in ("", each.queue)]
-    begun = min((each.started for each in runs if each.started), default=snapshot.at)
+    runs = [seen] if seen is not None else [run for run in snapshot.runs if queue in ("", run.queue)]
+    begun = min((run.started for run in runs if run.started), default=snapshot.at)
     # In full minutes the axis keeps its scale, and readings of the same span are shared.
     return min(max(math.ceil((snapshot.at - begun) / 60.0) * 60.0, SHORTEST), LONGEST)
 

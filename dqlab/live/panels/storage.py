@@ -72,6 +72,6 @@ class StoragePanel:
         show(self._figure.y_range, end=nice(max(float((live + garbage).max(initial=0.0)), storage.total, 1000.0)))
         fill(
             self.marks,
-            x=times(scene, [each.at for each in storage.compactions]),
+            x=times(scene, [compaction.at for compaction in storage.compactions]),
             word=[f"\N{MINUS SIGN}{size(each.freed)} in {duration(each.seconds)}" for each in storage.compactions],
         )

@@ -41,7 +41,7 @@ class ThroughputPanel:
         if not snapshot.consumers:
             return "no consumer"
         unit, median = f"{snapshot.units}/s", f"median {rate(snapshot.median_units_rate)}"
-        slow = next((each for each in snapshot.consumers if each.slow), None)
+        slow = next((consumer for consumer in snapshot.consumers if consumer.slow), None)
         if slow is None:
             words = [f"{median} {unit}"] if snapshot.median_units_rate is not None else []
             troubles = snapshot.consumer_troubles or ("none slow" if words else "")
@@ -59,7 +59,7 @@ class ThroughputPanel:
     def draw(self, scene: Scene) -> None:
         """Update lines and rows."""
         history, snapshot = scene.history, scene.snapshot
-        troubled = {each.name for each in snapshot.consumers if each.trouble}
+        troubled = {consumer.name for consumer in snapshot.consumers if consumer.trouble}
         # Of several queues a line is named "queue/consumer".
         slow = [name.rpartition("/")[2] in troubled for name in history.consumers]
         instants = times(scene, history.times)

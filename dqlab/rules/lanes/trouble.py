@@ -128,8 +128,8 @@ class DeadIndex:
     def count(self, fingerprints: Collection[str]) -> int:
         """Return how many are of one of these classes."""
         return sum(
-            self._filed.bisect_right(_begin(each) | ID_MASK) - self._filed.bisect_left(_begin(each))
-            for each in set(fingerprints)
+            self._filed.bisect_right(_begin(fingerprint) | ID_MASK) - self._filed.bisect_left(_begin(fingerprint))
+            for fingerprint in set(fingerprints)
         )
 
     def ids(self, fingerprints: Collection[str], after: int) -> Iterator[int]:

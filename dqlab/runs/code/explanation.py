@@ -70,7 +70,7 @@ class Explanation:
     def __repr__(self) -> str:
         sent = f"sent as {size_text(self.size)}" if self.size is not None else f"cannot be sent: {self.problem}"
         lines = [self.version.explain(), sent]
-        lines += [f"  {each}" for each in self.version.parts if each.startswith(("code of", "class", "module"))]
+        lines += [f"  {part}" for part in self.version.parts if part.startswith(("code of", "class", "module"))]
         for value in self.values:
             size = size_text(value.size) if value.size is not None else "-"
             lines.append(f"  {value.name}: {value.kind}, {size}, compared by {value.compared}")

@@ -153,13 +153,13 @@ class Comparison:
     @cached_property
     def counts(self) -> dict[Became, int]:
         """How many documents became what; they add up to those of `pairs`."""
-        found = Counter(each.became for each in self.pairs)
+        found = Counter(pair.became for pair in self.pairs)
         return {became: found[became] for became in Became}
 
     @property
     def changed(self) -> tuple[Compared, ...]:
         """The documents of the sample that would look otherwise: changed, newly failing, newly working."""
-        return tuple(each for each in self.pairs if each.is_changed)
+        return tuple(pair for pair in self.pairs if pair.is_changed)
 
     @cached_property
     def share(self) -> Interval:
@@ -179,7 +179,7 @@ class Comparison:
         """
         if not self.noise:
             return None
-        mine = [each.is_changed for each in self.pairs if not each.failed]
+        mine = [pair.is_changed for pair in self.pairs if not pair.failed]
         again = [each.is_changed for each in self.noise]
         return chance(sum(mine), len(mine), sum(again), len(again)) <= 1 - LEVEL
 
@@ -211,8 +211,8 @@ class Comparison:
         import_whole("pandas")
         columns = ["became", "before", "after", "error", "seconds_before", "seconds_after", "attempts"]
         columns += ["score_before", "score_after"] if self._scored else []
-        rows = [{name: _plain(getattr(each, name)) for name in columns} for each in self.pairs]
-        frame: pd.DataFrame = frame_of(rows, index_of([each.key for each in self.pairs]), columns)
+        rows = [{name: _plain(getattr(pair, name)) for name in columns} for pair in self.pairs]
+        frame: pd.DataFrame = frame_of(rows, index_of([pair.key for pair in self.pairs]), columns)
         return frame
 
     def __str__(self) -> str:
@@ -222,14 +222,14 @@ class Comparison:
 
     def checked(self) -> Comparison:
         """Return it, or raise `RunError` if its counts do not add up to the sample."""
-        if len(self.pairs) != self.sample or len({each.ordinal for each in self.pairs}) != self.sample:
+        if len(self.pairs) != self.sample or len({pair.ordinal for pair in self.pairs}) != self.sample:
             reason = f"{many(self.sample, 'document')} were compared and {len(self.pairs):,} have an outcome. Nothing "
             raise RunError(run=self.run, reason=f"{reason}was changed; compare again.")
         return self
 
     def _ratio(self, least: float) -> float | None:
         """Return the ratio of the seconds if those of the slower code are at least `least` for each document."""
-        took = [(each.seconds_before, each.seconds_after) for each in self.pairs if each.became in _DONE]
+        took = [(pair.seconds_before, pair.seconds_after) for pair in self.pairs if pair.became in _DONE]
         took = [(old, new) for old, new in took if not math.isnan(old + new)]
         before, after = sum(old for old, _ in took), sum(new for _, new in took)
         return after / before if before and max(before, after) >= least * len(took) else None
@@ -250,7 +250,7 @@ class Comparison:
             for became, words in _WORDS.items()
             if counts[became] or became in (Became.EQUAL, Became.CHANGED)
         ]
-        again = sum(each.attempts > 1 for each in self.pairs)
+        again = sum(pair.attempts > 1 for pair in self.pairs)
         parts += [f"{again:,} at a second attempt or later"] if again else []
         if (ratio := self._ratio(LONG)) is not None and not 1 / ALIKE < ratio < ALIKE:
             times = max(ratio, 1 / ratio)
@@ -272,7 +272,7 @@ class Comparison:
 
     def _mark_words(self) -> str:
         """Say how many of the results that a user marked would change."""
-        changed = {right: [each.is_changed for each in self.pairs if each.marked is right] for right in (False, True)}
+        changed = {right: [pair.is_changed for pair in self.pairs if pair.marked is right] for right in (False, True)}
         return ", ".join(
             f"of {len(those):,} marked {'right' if right else 'wrong'} {sum(those):,} would change"
             for right, those in changed.items()
@@ -281,7 +281,7 @@ class Comparison:
 
     @property
     def _scored(self) -> list[tuple[float, float]]:
-        scores = [(each.score_before, each.score_after) for each in self.pairs]
+        scores = [(pair.score_before, pair.score_after) for pair in self.pairs]
         return [(old, new) for old, new in scores if not math.isnan(old + new)]
 
     def _score_words(self) -> str:
@@ -306,14 +306,14 @@ def _tail(k: int, n: int) -> float:
 def _share(pairs: Sequence[Compared], settled: int, dead: int) -> Interval:
     """Estimate the share of documents that would change."""
     strata = []
-    marked = sum(each.marked is not None for each in pairs)
+    marked = sum(pair.marked is not None for pair in pairs)
     for of, failed, whole in ((settled - marked, False, False), (dead, True, False), (marked, False, True)):
         groups: dict[Hashable, list[int]] = {}
-        for each in pairs:
-            if (each.failed, each.marked is not None) == (failed, whole) and each.became is not Became.NONE:
-                found = groups.setdefault(each.group, [0, 0])
+        for pair in pairs:
+            if (pair.failed, pair.marked is not None) == (failed, whole) and pair.became is not Became.NONE:
+                found = groups.setdefault(pair.group, [0, 0])
                 found[0] += 1
-                found[1] += each.is_changed
+                found[1] += pair.is_changed
         strata.append(Seen(of, tuple((n, hits) for n, hits in groups.values())))
     return share_of(strata)
 

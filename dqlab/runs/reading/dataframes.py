@@ -167,7 +167,7 @@ class FrameRows:
         import numpy as np
         import pandas as pd
 
-        if all(isinstance(each, np.ndarray) for each in self._keys):
+        if all(isinstance(key, np.ndarray) for key in self._keys):
             index = pd.Index(np.concatenate([*self._keys, np.array([], np.int64)]), name="key")
         else:
             index = index_of(list(chain.from_iterable(map(_listed, self._keys))))
@@ -204,9 +204,9 @@ def _joined(parts: Sequence[Any], index: Any) -> Any:
     import numpy as np
     import pandas as pd
 
-    if all(isinstance(each, np.ndarray) and each.dtype == parts[0].dtype for each in parts):
+    if all(isinstance(part, np.ndarray) and part.dtype == parts[0].dtype for part in parts):
         return np.concatenate(parts)
-    if all(isinstance(each, pd.Series) for each in parts):
+    if all(isinstance(part, pd.Series) for part in parts):
         return pd.concat(parts, ignore_index=True).array
     return series_of(list(chain.from_iterable(map(_listed, parts))), index)
 

@@ -111,7 +111,7 @@ def _beside(run: Run, key: str, ordinal: int | None) -> Logs | None:
 def _running(run: Run, key: str, position: str, age: float | None = None) -> Logs | None:
     """Return what a document that runs now has printed so far, or None if no consumer says that it runs it."""
     link = run.handle.link
-    for consumer in [each.name for each in run.snapshot().consumers if each.queue == run.queue]:
+    for consumer in [consumer.name for consumer in run.snapshot().consumers if consumer.queue == run.queue]:
         ref = Ref(f"consumer/{run.queue}/{consumer.removeprefix('c')}", link.client, direct=link.direct)
         for name in dict.fromkeys((key, f"#{position}")):
             try:

@@ -634,23 +634,23 @@ class Results(Values, StaysHere, SuggestsAttributes):
         if self.code == code:
             return self._ranges
         found = Ranges()
-        for each in self._settlements():
-            if each.made and each.made.code == code:
-                for piece in each.pieces:
+        for settlement in self._settlements():
+            if settlement.made and settlement.made.code == code:
+                for piece in settlement.pieces:
                     found.add(piece.ordinal, piece.ordinal + piece.n)
         return [span for lo, hi in self._ranges for span in found.within(lo, hi)]
 
     def identities(self) -> Iterator[tuple[int, list[str] | None, list[str], str]]:
         """Yield (position, keys, versions, code) of neighbours, "" for what was not recorded, and open no value."""
         covered = Ranges(self._ranges)
-        for each in self._settlements():
-            versions, at = [""] * each.count, 0
-            if each.made is not None:
-                found = each.made.versions(0, each.count)
+        for settlement in self._settlements():
+            versions, at = [""] * settlement.count, 0
+            if settlement.made is not None:
+                found = settlement.made.versions(0, settlement.count)
                 versions = list(chain.from_iterable(repeat(version, n) for version, n in found))
-            code = (each.made.code if each.made is not None else "") or self.code or ""
-            keys = each.keys()
-            for _, first, n in each.pieces:
+            code = (settlement.made.code if settlement.made is not None else "") or self.code or ""
+            keys = settlement.keys()
+            for _, first, n in settlement.pieces:
                 for lo, hi in covered.within(first, first + n):
                     a, b = at + lo - first, at + hi - first
                     yield self._position(lo), keys and keys[a:b], versions[a:b], code

@@ -37,7 +37,7 @@ class TypedCodes:
 
     def knows(self, stretches: Iterable[OpenedStretch]) -> bool:
         """Return whether all code versions that made some results are known."""
-        return all(each.lineage is None or each.lineage.code in self._records for each in stretches)
+        return all(stretch.lineage is None or stretch.lineage.code in self._records for stretch in stretches)
 
     def objects(self, stretch: OpenedStretch) -> OpenedStretch:
         """Return results with objects in place of rows."""

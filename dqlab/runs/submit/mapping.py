@@ -296,11 +296,11 @@ class Submitter:
 
     def _apart(self, spans: Iterable[Any]) -> Iterator[Any]:
         """Yield spans where all their elements are new, else their elements."""
-        for each in spans:
-            if isinstance(each, SPANS) and not self._takes_spans:
-                yield from each
+        for span in spans:
+            if isinstance(span, SPANS) and not self._takes_spans:
+                yield from span
             else:
-                yield each
+                yield span
 
     @property
     def _takes_spans(self) -> bool:
