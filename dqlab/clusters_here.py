@@ -38,10 +38,8 @@ from dqlab.proof import loopback
 __all__ = [
     "LOCAL",
     "Announcement",
-    "NameInUse",
     "NoLocalCluster",
     "Registration",
-    "SeveralLocalClusters",
     "address_of",
     "announce",
     "announced",
@@ -91,21 +89,6 @@ class NoLocalCluster(ConnectFailed):
     )
 
 
-class SeveralLocalClusters(UsageError):
-    """More than one cluster of `dqlab up` runs, or of scripts and notebooks, and none was named."""
-
-    text = "{count} clusters {of}run here: {names}. None was chosen. Name one: {way}"
-
-
-class NameInUse(UsageError):
-    """A cluster of that name runs already."""
-
-    text = (
-        "cluster {name!r} of `dqlab up` runs already, in process {pid} at {address}, {store}. Nothing was started. "
-        "Give this one another name, `dqlab up --name {suggestion}`, or end the other with Ctrl-C or `kill {pid}`."
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
     """Fields of every file."""
@@ -123,7 +106,7 @@ class _Written:
     schema: int = SCHEMA
 
     @property
-    def here(self) -> bool:
+    def is_here(self) -> bool:
         """Whether it was written on this machine, since machines often share a home directory."""
         return self.host == socket.gethostname()
 
@@ -213,7 +196,7 @@ class Announcement(_Written):
     @property
     def ended(self) -> bool:
         """Whether it was embedded in a process of this machine that has ended."""
-        return self.embedded and self.here and not self.runs
+        return self.embedded and self.is_here and not self.runs
 
     @property
     def kept(self) -> float:
@@ -377,7 +360,7 @@ def registrations() -> Path:
 
 
 def register(found: Registration) -> Path:
-    """Write a cluster's file, readable only by its user, or raise `NameInUse` where one of that name runs here."""
+    """Write a cluster's file, readable only by its user, or raise `UsageError` where one of that name runs here."""
     directory = registrations()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_free(found.name)
@@ -393,15 +376,15 @@ def register(found: Registration) -> Path:
 
 
 def _check_leftover(path: Path, name: str) -> None:
-    """Raise `NameInUse` unless a file that this version cannot read was written by a process that has ended."""
+    """Raise `UsageError` unless a file that this version cannot read was written by a process that has ended."""
     try:  # only the fields that every version has written
         about = json.loads(path.read_bytes()[:LARGEST])
         writer = _Written(**{field: about[field] for field in ("name", "scheduler", "store", "pid", "host", "started")})
-        over, pid, address = not (writer.here and writer.runs), writer.pid, writer.scheduler
+        over, pid, address = not (writer.is_here and writer.runs), writer.pid, writer.scheduler
     except (OSError, ValueError, TypeError, LookupError):
         over, pid, address = time.time() - path.stat().st_mtime >= UNFINISHED, 0, "an unknown address"
     if not over:
-        raise NameInUse(name=name, pid=pid, address=address, store=f"as {path} records", suggestion=f"{name}-2")
+        raise _in_use(name, pid, address, f"as {path} records", f"{name}-2")
 
 
 def unregister(path: Path, found: Registration) -> None:
@@ -415,7 +398,7 @@ def look() -> tuple[list[Registration], list[Registration]]:
     alive, gone = [], []
     for path in sorted(registrations().glob("*.json")):
         found = _read(path, Registration)
-        if found is None or not found.here:
+        if found is None or not found.is_here:
             continue
         if found.runs:
             alive.append(found)
@@ -426,16 +409,16 @@ def look() -> tuple[list[Registration], list[Registration]]:
 
 
 def check_free(name: str) -> None:
-    """Raise `NameInUse` if a cluster of that name runs on this machine."""
+    """Raise `UsageError` if a cluster of that name runs on this machine."""
     alive, _ = look()
     for found in alive:
         if found.name == name:
             suggestion = next(f"{name}-{n}" for n in range(2, 1000) if f"{name}-{n}" not in {at.name for at in alive})
-            raise NameInUse(name=name, pid=found.pid, address=found.scheduler, store=found.keeps, suggestion=suggestion)
+            raise _in_use(name, found.pid, found.scheduler, found.keeps, suggestion)
 
 
 def find(name: str | None) -> Registration:
-    """Return the cluster of that name, or the only one, or raise `NoLocalCluster` or `SeveralLocalClusters`."""
+    """Return the cluster of that name, or the only one, or raise `NoLocalCluster` or `UsageError` where several run."""
     alive, gone = look()
     chosen = [found for found in alive if name in (None, found.name)]
     if len(chosen) == 1:
@@ -444,7 +427,9 @@ def find(name: str | None) -> Registration:
         names = ", ".join(f"{found.name!r} ({found.keeps})" for found in chosen)
         first = chosen[0].name
         way = f"dq.connect('local', name={first!r}), or %dq connect local --name {first}"
-        raise SeveralLocalClusters(count=len(chosen), of="of `dqlab up` ", names=names, way=way)
+        raise UsageError(
+            reason=f"{len(chosen)} clusters of `dqlab up` run here: {names}. None was chosen. Name one: {way}"
+        )
     said = "".join(f" Running: {found.name!r}, {found.keeps}." for found in alive)
     said += "".join(
         f" Process {found.pid} of cluster {found.name!r}, {found.keeps}, has ended; its file was removed."
@@ -465,7 +450,7 @@ def find_any(name: str | None) -> _Written:
     try:
         return find(name)
     except NoLocalCluster:
-        running = [one for one in _of_others() if one.embedded and one.here and not one.ended]
+        running = [one for one in _of_others() if one.embedded and one.is_here and not one.ended]
         chosen = [one for one in running if name in (None, one.id, one.name)]
         if len(chosen) == 1:
             return chosen[0]
@@ -473,7 +458,7 @@ def find_any(name: str | None) -> _Written:
             raise
     names = ", ".join(f"{one.id} ({one.name}, process {one.pid})" for one in running)
     way = f"--name {running[0].id}"
-    raise SeveralLocalClusters(count=len(running), of="", names=names, way=way) from None
+    raise UsageError(reason=f"{len(running)} clusters run here: {names}. None was chosen. Name one: {way}") from None
 
 
 # --- inside ---------------------------------------------------------------------------------
@@ -607,3 +592,11 @@ def _locked(place: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _in_use(name: str, pid: int, address: str, store: str, suggestion: str) -> UsageError:
+    return UsageError(
+        reason=f"cluster {name!r} of `dqlab up` runs already, in process {pid} at {address}, {store}. Nothing was "
+        f"started. Give this one another name, `dqlab up --name {suggestion}`, or end the other with Ctrl-C or `kill "
+        f"{pid}`."
+    )

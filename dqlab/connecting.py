@@ -58,7 +58,6 @@ T = TypeVar("T")
 __all__ = [
     "RESERVED",
     "StoreHeld",
-    "StoreUnusable",
     "check_store_here",
     "connect",
     "embedded_lab",
@@ -105,10 +104,6 @@ class StoreHeld(ConnectFailed):
         "{way}. Nothing was started here: a second cluster could not open them. That cluster ends "
         "with its process; to have the queues on one of your own, close the lab there first."
     )
-
-
-class StoreUnusable(BadOption):
-    """No queue can be kept in a directory of this machine."""
 
 
 _open: dict[Any, Lab] = {}
@@ -161,18 +156,16 @@ def connect(
     ConnectFailed
         No scheduler answers there. `NoLocalCluster`: no cluster of `dqlab up` runs. `StoreHeld`: another process
         of this machine has `store` open on a cluster of its own; the error has the line that connects to it.
-    SeveralLocalClusters
+    UsageError
         "local", and more than one runs.
     VersionMismatch
         The cluster runs another dqlab. `DaskTooOld`: its scheduler or a worker runs a Dask older than dqlab needs.
     JobsPending, JobsDied, SubmitFailed, UsageError
         A cluster on a batch system has no worker yet, or cannot have one; see `dqlab.hpc`.
-    StoreUnusable
-        This machine cannot keep queues in `store`: it cannot create the directory or write to it, or its file system
-        has no locks. A `BadOption`.
     BadOption
-        `target` is none of these, options contradict each other, also those of the configuration; or the cluster's
-        workers cannot keep queues in `store`, or see another directory there.
+        `target` is none of these, options contradict each other, also those of the configuration; or
+        queues cannot be kept in `store`: this machine or the workers cannot write there, its file system has no locks,
+        or the workers see another directory.
     """
     if target is not None and n is not None:
         raise BadOption(option="n", value=n, problem="is only for a cluster that connect() starts; leave target out.")
@@ -220,7 +213,7 @@ def _connect(
             lab = None
         if lab is None:
             keeper = keeper_of(directory) if target is None and path is None and directory is not None else None
-            if keeper is not None and keeper.embedded and keeper.here:
+            if keeper is not None and keeper.embedded and keeper.is_here:
                 raise StoreHeld(way=way_to(keeper), store=str(directory), address=keeper.scheduler)
             if keeper is not None:  # it may have ended: that cannot be known here
                 said = f"{way_to(keeper)}. Here they cannot be opened while they are open there."
@@ -645,7 +638,7 @@ def _undisturbed(make: Callable[[], T], undo: Callable[[T], None], hurry: Callab
 
 
 def check_store_here(store: Path) -> None:
-    """Raise `StoreUnusable` where a cluster here could not keep queues in a directory, and change nothing in it."""
+    """Raise `BadOption` where a cluster here could not keep queues in a directory, and change nothing in it."""
     seen = probe(store)
     if seen.error:
         reason, steps = f"cannot be looked at: {seen.error}", "Look at its disk and its mount, or name another one"
@@ -665,7 +658,7 @@ def check_store_here(store: Path) -> None:
         steps = "Name a directory on another file system; on Lustre have it mounted with `-o flock`"
     else:
         return
-    raise StoreUnusable(option="store", value=str(store), problem=f"{reason}. Nothing was started. {steps}.")
+    raise BadOption(option="store", value=str(store), problem=f"{reason}. Nothing was started. {steps}.")
 
 
 def _refusal(directory: Path) -> OSError | None:

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import dqlab as dq
-from dqlab.connecting import StoreUnusable, check_store_here, opened
+from dqlab.connecting import check_store_here, opened
 from dqlab.errors import BadOption, ConnectFailed
 from tests.kit.waiting import until
 
@@ -107,7 +107,7 @@ def test_store_in_which_this_machine_makes_no_file_is_refused_before_anything_st
     """It connected at once, and the first queue failed, in words about the disk of a log."""
     children = psutil.Process().children(recursive=True)
 
-    with pytest.raises(StoreUnusable, match=r"/proc.*no file can be made there \(.*Nothing was started.*store='runs/'"):
+    with pytest.raises(BadOption, match=r"/proc.*no file can be made there \(.*Nothing was started.*store='runs/'"):
         dq.connect(n=1, store=store)
 
     assert psutil.Process().children(recursive=True) == children
@@ -117,14 +117,15 @@ WITHOUT_RIGHTS = """
 import os, sys
 from pathlib import Path
 
-from dqlab.connecting import StoreUnusable, check_store_here
+from dqlab.connecting import check_store_here
+from dqlab.errors import BadOption
 
 if os.geteuid() == 0:
     os.seteuid(65534)
 for store in sys.argv[1:]:
     try:
         check_store_here(Path(store))
-    except StoreUnusable as refused:
+    except BadOption as refused:
         print(refused)
 """
 

@@ -9,22 +9,13 @@ from dqlab.datasets.plain import EXACT
 from dqlab.datasets.yielded import PART
 from dqlab.errors import BadOption, DqlabWarning, UsageError
 from dqlab.imports import import_whole
+from dqlab.numbers import many
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
 
-__all__ = ["NoKeyMatches", "joined"]
+__all__ = ["joined"]
 
 SUFFIX = "_result"
-
-
-class NoKeyMatches(UsageError):
-    """No row of the table has the key of a result, so nothing would be joined."""
-
-    text = (
-        "none of the {rows:row} has a key of run {run!r} in {on!r}: that column has keys like {theirs}, the results "
-        "have keys like {ours}. "
-        "Nothing was joined. Name the column with the documents' keys in on=, and give it their type.{hint}"
-    )
 
 
 def joined(frame: Any, results: Any, on: str, run: str) -> Any:
@@ -49,7 +40,11 @@ def joined(frame: Any, results: Any, on: str, run: str) -> Any:
         theirs, ours = keys.tolist()[0], results.index.tolist()[0]
         as_text = isinstance(ours, str) != isinstance(theirs, str) and str(theirs) == str(ours)
         hint = f" Here: frame[{on!r}].astype({'str' if isinstance(ours, str) else 'int'!r})." if as_text else ""
-        raise NoKeyMatches(run=run, rows=len(frame), on=on, theirs=repr(theirs), ours=repr(ours), hint=hint)
+        raise UsageError(
+            reason=f"none of the {many(len(frame), 'row')} has a key of run {run!r} in {on!r}: that column has keys "
+            f"like {theirs!r}, the results have keys like {ours!r}. Nothing was joined. Name the column with the "
+            f"documents' keys in on=, and give it their type.{hint}"
+        )
     if not results.index.is_unique and PART not in results.columns:
         again = results.index[results.index.duplicated()][0]
         said = f"run {run!r}: key {again!r} belongs to more than one document; the rows that have it come as often."

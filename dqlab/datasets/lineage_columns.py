@@ -23,7 +23,6 @@ UNKNOWN = -(2**63)
 """An unknown time; the value of numpy's NaT."""
 _NAN = float("nan")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class Lineage:

@@ -24,7 +24,7 @@ from dqlab.errors import RunError
 from dqlab.numbers import many
 from dqlab.texts import shown, valid
 
-__all__ = ["Published", "RunChanged", "publish"]
+__all__ = ["Published", "publish"]
 
 SCHEMA = 1
 """Version of the manifest's layout."""
@@ -48,16 +48,6 @@ _FAILURES = pa.schema(
         ("_at", pa.timestamp("us", tz="UTC")),
     ]
 )
-
-
-class RunChanged(RunError):
-    """A run changed while it was published, so that rows, failures and counts would not match."""
-
-    text = (
-        "run {run!r} changed while it was published: {rows:row} and {dead:failure} were read, and it now has "
-        "{acked:,} and {failed:,}. Nothing stands under the final name. Wait until it is no longer retried, then "
-        "publish it again."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +98,12 @@ def publish(
         counts = about["counts"]
         results = table.count() if PART in shape.schema.names else rows  # a document may have several rows
         if (counts["acked"], counts["dead"]) != (results, dead):
-            raise RunChanged(run=run.name, rows=rows, dead=dead, acked=counts["acked"], failed=counts["dead"])
+            raise RunError(
+                run=run.name,
+                reason=f"it changed while it was published: {many(rows, 'row')} and {many(dead, 'failure')} were read, "
+                f"and it now has {counts['acked']:,} and {counts['dead']:,}. Nothing stands under the final name. Wait "
+                "until it is no longer retried, then publish it again.",
+            )
         _write_manifest(folder, run, shape, rows, dead, about)
         nbytes = sum(file.stat().st_size for file in folder.iterdir())
         put_in_place(folder, target, run, lambda: check_free(target, run, beside=MANIFEST))

@@ -170,7 +170,7 @@ class Shape:
             self.seen = min(SAMPLE, self.seen + len(part)) if widen else self.seen
             start = stop
 
-    def whole(self, rows: Rows) -> Any:
+    def record_batch(self, rows: Rows) -> Any:
         """Return rows as one record batch with a column for each of their keys, up to `MOST_COLUMNS`."""
         return self._batch(rows, widen=True, grow=True)
 

@@ -321,7 +321,7 @@ class _PartWriter:
         lineage |= {name: _known(lineage[name]) for name in ("_version", "_code")}
         unnamed = labels.count(None)
         keys = None if unnamed == len(rows) else [_key_of(row) for row in rows] if unnamed else labels
-        batch = shape.whole(Rows(ordinals, keys, values, lineage=lineage))
+        batch = shape.record_batch(Rows(ordinals, keys, values, lineage=lineage))
         texts = {name for raw, name in shape.names.items() if type(raw) not in _KEYS}
         about = {
             "format": _FORMAT,

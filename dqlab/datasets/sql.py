@@ -22,7 +22,7 @@ from dqlab.numbers import few_of
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
 
-__all__ = ["QueryError", "SourceUnknown", "query"]
+__all__ = ["QueryError", "query"]
 
 _ALL = re.compile(r"(?<!\()\*")
 """Matches ``*`` for all columns, but not ``count(*)``."""
@@ -33,16 +33,6 @@ _SHOWN = 12
 """Columns of a table that an error lists."""
 _KEY_ALONE = "key"
 """Second name of the column ``_key`` in SQL, so that results and source join by ``using (key)``."""
-
-
-class SourceUnknown(UsageError):
-    """A query names the table `source`, but the input of the run is not available here."""
-
-    text = (
-        "the query names the table source, and the input of run {run!r} cannot be read here: {why}. Nothing was read. "
-        "Map the same documents under the run's name in this process, or join with a table of your own: "
-        "run.join(frame, on='key')."
-    )
 
 
 class QueryError(UsageError):
@@ -128,7 +118,11 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
     tables = {"results": results}
     if _SOURCE.search(sql):
         if isinstance(source, str):
-            raise SourceUnknown(run=results.name, why=source)
+            raise UsageError(
+                reason=f"the query names the table source, and the input of run {results.name!r} cannot be read here: "
+                f"{source}. Nothing was read. Map the same documents under the run's name in this process, or join "
+                "with a table of your own: run.join(frame, on='key')."
+            )
         tables["source"] = source
     streams = {name: _Stream(table) for name, table in tables.items()}
     with duckdb.connect() as connection:
@@ -161,8 +155,9 @@ def _warn_of_keys(run: str, keys: list[Any]) -> None:
     again = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     if len(again):
         said = (
-            f"run {run!r}: key {again[0].as_py()!r} belongs to more than one document, so rows that the query joins by "
-            "it come once for each of them. Join by the position in the input, which never repeats: using (_ordinal)."
+            f"run {run!r}: key {again[0].as_py()!r} belongs to more than one document, so rows that the query joins "
+            "by it come once for each of them. Join by the position in the input, which never repeats: using "
+            "(_ordinal)."
         )
         warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 

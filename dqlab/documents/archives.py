@@ -65,7 +65,7 @@ __all__ = [
     "open_member",
     "read_member",
     "unpacked",
-    "whole",
+    "unpacked_data",
 ]
 
 ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
@@ -115,7 +115,7 @@ def unpacked(reference: Reference, stream: BinaryIO) -> BinaryIO:
     return cast(BinaryIO, io.BufferedReader(Damageable(decompressor(stream, kind), reference.key, below=stream)))
 
 
-def whole(reference: Reference, data: bytes) -> bytes:
+def unpacked_data(reference: Reference, data: bytes) -> bytes:
     """Return what `unpacked` reads of these bytes."""
     if kind_of(data) not in ENDINGS.values() and compression_of(reference) is None:
         return data

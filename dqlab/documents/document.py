@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TextIO, cast, overload
 from dqlab.config import nbytes, option
 from dqlab.documents import lines, parquet, pdf
 from dqlab.documents.ahead import ReadAhead, taken
-from dqlab.documents.archives import find_member, open_member, read_member, unpacked, whole
+from dqlab.documents.archives import find_member, open_member, read_member, unpacked, unpacked_data
 from dqlab.documents.decoding import (
     binary_kind,
     decode_html,
@@ -373,7 +373,7 @@ class Document(SuggestsAttributes):
         if isinstance(self.part, Row | Line | Inline):
             return _line_of(self, "doc.bytes()")
         data = _read_raw(self)
-        return whole(self, data) if decompress else data
+        return unpacked_data(self, data) if decompress else data
 
     async def abytes(self, *, decompress: bool = False) -> builtins.bytes:
         """Return the contents while other coroutines run; parameters and errors as for `bytes`.
@@ -391,7 +391,7 @@ class Document(SuggestsAttributes):
         data = await _read_remote(self)
         if data is None:
             return await asyncio.to_thread(self.bytes, decompress=decompress)
-        return await asyncio.to_thread(whole, self, data) if decompress else data
+        return await asyncio.to_thread(unpacked_data, self, data) if decompress else data
 
     def refreshed(self) -> Document:
         """Return the document with its current version and size.

@@ -43,8 +43,6 @@ __all__ = ["ParquetRows", "Records", "csv_form"]
 
 KEYS_AT_ONCE = 4000
 """Keys that are read at once, some full frames of them."""
-_NAMED = 8
-"""Columns that a message names."""
 
 
 class ParquetRows:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from dqlab import numbers
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.errors import DqlabError, in_words
+from dqlab.failures.failure import NO_ERROR
 from dqlab.live.palette import Ink
 from dqlab.live.run_rows import LAST_MINUTE, RunRow, put_off_words, runs_in_order, speeds_over
 from dqlab.numbers import count, many
@@ -296,8 +297,8 @@ def _classes_table(name: str, total: int, classes: tuple[ClassStats, ...], lette
     if len(classes) > 1:
         worst = one_line(classes[0].error, 40)
         lines.append(f"%dq retry {run} --where \"error == '{worst}'\"")
-    if any(entry.error == "NoAnswer" and "consumer died" in entry.message for entry in classes):
-        lines.append('lab.map(fn, docs, executor="process")    # where fn ends its process, as os._exit and crashes do')
+    if any(entry.error == NO_ERROR for entry in classes):
+        lines.append('lab.map(fn, docs, executor="process")    # where fn ends or blocks its process, as crashes do')
     return Table(columns, rows, notes=tuple(notes), lines=tuple(lines))
 
 

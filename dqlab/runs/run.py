@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from dqlab.datasets.publishing import Published
     from dqlab.datasets.table import RunTable
 
-__all__ = ["RowsNotDeleted", "RowsStay", "Run"]
+__all__ = ["RowsStay", "Run"]
 
 MIN_PAST = 60.0
 """Seconds that the charts of a young run cover at least."""
@@ -101,16 +101,6 @@ ENDED_EARLY = (SubmissionIncomplete, PutError)
 
 class RowsStay(DqlabWarning):
     """A run with a sink was dropped, and the files that it has written stay."""
-
-
-class RowsNotDeleted(RunError):
-    """A run was not dropped, since the files that it has written cannot be deleted."""
-
-    text = (
-        "the rows of run {run!r} in {sink} could not be deleted: {reason}. The run is cancelled and was not dropped; "
-        "some of its rows may be gone. Call run.drop(data=True) again once the cause is removed, or run.drop(), which "
-        "leaves them there."
-    )
 
 
 @dataclass(eq=False, repr=False)
@@ -561,7 +551,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         RunExists
             Other documents were mapped under the run's name, and this variable refers to them: nothing was dropped.
             ``lab.attach(name).drop()`` drops the existing run.
-        RowsNotDeleted
+        RunError
             With `data`: the files could not be deleted, for example because this store is a copy of the one that
             they belong to. The run was not dropped, so you can call this again.
         """
@@ -579,7 +569,12 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             try:
                 let_go(sink, self.id.hex(), self._files() if isinstance(sink, Files) else ())
             except OSError as error:
-                raise RowsNotDeleted(run=self.name, sink=str(sink), reason=in_words(error)) from error
+                raise RunError(
+                    run=self.name,
+                    reason=f"its rows in {sink} could not be deleted: {in_words(error)}. The run is cancelled and was "
+                    "not dropped; some of its rows may be gone. Call run.drop(data=True) again once the cause is "
+                    "removed, or run.drop(), which leaves them there.",
+                ) from error
         self.handle.link.sync(self.handle.order(Drop(self.id)))
         self.on_drop(self)
         if sink is not None and not data:
@@ -1284,7 +1279,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         ------
         ExtraMissing
             DuckDB, pyarrow or pandas is not installed (the extras ``tables`` and ``lab`` have them).
-        SourceUnknown
+        UsageError
             The query names `source`, and this process cannot read the input.
         QueryError
             The query is not SQL, or names a missing table or column.
@@ -1324,7 +1319,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
         Raises
         ------
-        NoKeyMatches
+        UsageError
             No row has the key of a result.
         """
         return RunTables(self).join(df, on, errors, timeout)
@@ -1385,7 +1380,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             The target has other contents.
         TargetUnwritable
             The target cannot be written.
-        RunChanged
+        RunError
             The run was retried meanwhile.
 
         Warns

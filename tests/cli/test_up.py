@@ -23,10 +23,8 @@ from dqlab.cli.command import main
 from dqlab.clusters_here import (
     SCHEMA,
     Announcement,
-    NameInUse,
     NoLocalCluster,
     Registration,
-    SeveralLocalClusters,
     announced,
     directory,
     find,
@@ -34,7 +32,7 @@ from dqlab.clusters_here import (
     registrations,
     unregister,
 )
-from dqlab.errors import BadOption, ConnectFailed
+from dqlab.errors import BadOption, ConnectFailed, UsageError
 from tests.kit import forking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -256,7 +254,7 @@ def test_an_unreadable_file_does_not_keep_its_name_forever(state: Path) -> None:
     """Half-written at a crash, or by another version; one that is being written is left alone."""
     path = register(registration("night"))
     path.write_text("{")
-    with pytest.raises(NameInUse, match="night-2"):
+    with pytest.raises(UsageError, match="night-2"):
         register(registration("night"))
 
     os.utime(path, (1, 1))
@@ -271,7 +269,7 @@ def test_a_running_cluster_of_another_version_keeps_its_name(state: Path, ended:
     theirs = json.loads(path.read_text()) | {"schema": SCHEMA + 1}
     path.write_text(json.dumps(theirs))
     os.utime(path, (1, 1))
-    with pytest.raises(NameInUse, match=rf"'night'.*process {os.getpid()}.*--name night-2"):
+    with pytest.raises(UsageError, match=rf"'night'.*process {os.getpid()}.*--name night-2"):
         register(registration("night"))
     assert json.loads(path.read_text()) == theirs
 
@@ -297,12 +295,12 @@ def test_of_several_clusters_one_has_to_be_named() -> None:
             found = registration(name)
             files.callback(unregister, register(found), found)
 
-        with pytest.raises(SeveralLocalClusters, match=r"'day' \(store /no/store\), 'night'.*name='day'"):
+        with pytest.raises(UsageError, match=r"'day' \(store /no/store\), 'night'.*name='day'"):
             dq.connect("local")
         assert find("night").name == "night"
         with pytest.raises(NoLocalCluster, match=r"named 'noon'.*Running: 'day', store /no/store"):
             find("noon")
-        with pytest.raises(NameInUse, match="--name night-2"):
+        with pytest.raises(UsageError, match="--name night-2"):
             register(registration("night"))
 
 

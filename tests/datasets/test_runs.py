@@ -16,11 +16,8 @@ import pytest
 
 import dqlab as dq
 from dqlab.datasets.files import TargetTaken
-from dqlab.datasets.joining import NoKeyMatches
 from dqlab.datasets.lineage import ROW_LINEAGE
-from dqlab.datasets.publishing import RunChanged
-from dqlab.datasets.sql import SourceUnknown
-from dqlab.errors import BadOption, ColumnNotFound, DqlabWarning, ResultUnreadable, RunFailed
+from dqlab.errors import BadOption, ColumnNotFound, DqlabWarning, ResultUnreadable, RunError, RunFailed, UsageError
 from dqlab.live.display import text_of
 from dqlab.testing import Gate
 from tests.kit.cells import of_a_cell
@@ -240,7 +237,7 @@ def test_a_query_joins_results_with_the_input(queue: dq.QueuePool, tmp_path: Pat
 
 def test_the_input_of_a_query_must_be_here(queue: dq.QueuePool, lab: dq.Lab) -> None:
     run = queue.map(count, iter(range(3)), name=f"once-{queue.name}").wait(timeout=30)
-    with pytest.raises(SourceUnknown, match="range_iterator, which can be read only once"):
+    with pytest.raises(UsageError, match="range_iterator, which can be read only once"):
         run.query("select * from source")
 
     assert run.query("select count(*) as n from results").n.tolist() == [3]
@@ -268,7 +265,7 @@ def test_a_join_without_a_single_match_is_refused(queue: dq.QueuePool) -> None:
     """It would be a table of NaN, and look like results that are missing."""
     run = queue.map(count, range(3))
 
-    with pytest.raises(NoKeyMatches, match=r"has keys like '0', the results have keys like 0.*astype\('int'\)"):
+    with pytest.raises(UsageError, match=r"has keys like '0', the results have keys like 0.*astype\('int'\)"):
         run.join(pd.DataFrame({"key": ["0", "1"]}), timeout=30)
     with pytest.raises(BadOption, match=r"neither a column nor the index\. Columns: a"):
         run.join(pd.DataFrame({"a": [1]}), on="file")
@@ -359,7 +356,7 @@ def test_a_run_that_changes_while_it_is_published_is_refused(
         return before()
 
     monkeypatch.setattr(run, "failures", retried)
-    with pytest.raises(RunChanged, match="2 rows and 1 failure were read, and it now has 3 and 1"):
+    with pytest.raises(RunError, match="2 rows and 1 failure were read, and it now has 3 and 1"):
         run.publish(tmp_path / "dataset")
 
     assert list(tmp_path.iterdir()) == []

@@ -14,9 +14,9 @@ import pytest
 
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.rows import SAMPLE
-from dqlab.datasets.sql import QueryError, SourceUnknown, query
+from dqlab.datasets.sql import QueryError, query
 from dqlab.datasets.table import RunTable
-from dqlab.errors import BadOption, ColumnNotFound, DqlabWarning, ExtraMissing
+from dqlab.errors import BadOption, ColumnNotFound, DqlabWarning, ExtraMissing, UsageError
 from tests.datasets.pages import Pages
 
 pytestmark = pytest.mark.lowest
@@ -300,7 +300,7 @@ def test_a_key_of_the_user_is_the_key_of_a_query() -> None:
 
 
 def test_a_query_over_an_input_that_is_not_here_is_refused() -> None:
-    with pytest.raises(SourceUnknown, match="another process mapped them"):
+    with pytest.raises(UsageError, match="another process mapped them"):
         query(table_of([1]), "select * from source", "another process mapped them")
 
 

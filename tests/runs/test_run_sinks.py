@@ -23,11 +23,10 @@ from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.sink_parts import PartMissing, Reader, open_parts
 from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, SinkTaken
-from dqlab.errors import ExtraMissing, RunExists
+from dqlab.errors import ExtraMissing, RunError, RunExists
 from dqlab.live.tables import rows_table
 from dqlab.numbers import size
 from dqlab.runs.failures import DeadLetter
-from dqlab.runs.run import RowsNotDeleted
 from dqlab.testing import Gate
 from tests.kit.cells import of_a_cell
 from tests.kit.sampled import mostly_slow
@@ -274,7 +273,7 @@ def test_a_run_whose_rows_cannot_be_deleted_is_still_there_to_be_dropped(
 
     with monkeypatch.context() as patch:
         patch.setattr(Target, "delete", refuse)
-        with pytest.raises(RowsNotDeleted, match=r"Read-only file system.*drop\(data=True\) again") as caught:
+        with pytest.raises(RunError, match=r"Read-only file system.*drop\(data=True\) again") as caught:
             run.drop(data=True)
     assert str(tmp_path / "out") in str(caught.value)
     assert list(run.results()) == [square(n) for n in range(50)]
@@ -355,7 +354,7 @@ def test_a_lab_on_a_copy_of_a_store_leaves_the_folders_of_the_original_alone(
     with closing(opened("copy")) as pool:
         run = pool.map(square, range(9), name=queue_name)
         assert list(run.results(timeout=30)) == [square(n) for n in range(9)]
-        with pytest.raises(RowsNotDeleted, match=r"belongs to the queue in .*/store/.*, not to .*/copy/"):
+        with pytest.raises(RunError, match=r"belongs to the queue in .*/store/.*, not to .*/copy/"):
             run.drop(data=True)
     assert sorted(path.name for path in (tmp_path / "rows").iterdir()) == files
     with closing(opened("store")) as pool:

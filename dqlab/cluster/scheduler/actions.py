@@ -24,13 +24,13 @@ from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.verbs import ORDERS, VERBS, purged_state
 from dqlab.cluster.transport.wire import Packed
-from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
+from dqlab.errors import ActorGone, BadOption, CallTimeout, QueueNotFound, RunNotFound, UsageError
 from dqlab.keywords import meant
 from dqlab.numbers import duration, many, minute
 from dqlab.stats.attention import GOES_ON
 from dqlab.stats.queues import short_name
 
-__all__ = ["Action", "Actions", "NothingToScale"]
+__all__ = ["Action", "Actions"]
 
 BY = "JupyterLab"
 MOST_CONSUMERS = 10_000
@@ -122,15 +122,6 @@ def _is_count(value: object, most: int = 1 << 53) -> bool:
 # --- carrying out ---------------------------------------------------------------------------
 
 
-class NothingToScale(DqlabError):
-    """A queue has no consumers of its own to scale."""
-
-    text = (
-        "queue {queue!r} has no consumers of its own: its consumers belong to a ConsumerPool, or it never had any. "
-        "Nothing was changed. Call scale() of that pool, or map something on the queue."
-    )
-
-
 class Actions:
     """Carries out actions on the queues of one scheduler."""
 
@@ -192,7 +183,10 @@ class Actions:
 
     async def _scale(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
         if await self._consumer_sets.scale(queue.name, None if action.n == "auto" else action.n) is None:
-            raise NothingToScale(queue=queue.name)
+            raise UsageError(
+                reason=f"queue {queue.name!r} has no consumers of its own: its consumers belong to a ConsumerPool, or "
+                "it never had any. Nothing was changed. Call scale() of that pool, or map something on the queue."
+            )
         self._mark(f"scale {action.n}", queue)
         amount = "one consumer on each worker" if action.n == "auto" else many(action.n, "consumer")
         return None, f"{_subject(action)} has {amount} from now on."

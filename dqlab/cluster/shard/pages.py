@@ -64,7 +64,7 @@ async def rider_behind(
     for stretch in results.behind(cursor):
         if searched >= SEARCHED and stretch.number >= cursor:
             return False, b"", cursor
-        settlement = await opened.whole(stretch)
+        settlement = await opened.settlement_of(stretch)
         place, cursor, searched = settlement.place_of(key), stretch.number + 1, searched + 1
         if place is not None and stretch.at <= place < stretch.at + stretch.piece.n:
             return True, _entry(settlement, name, place), None
@@ -77,7 +77,7 @@ async def slowest_behind(
     """Return (seconds, ordinal, key, consumer) of the slowest results behind a cursor, and where to go on or None."""
     opened, searched, found = _Opened(read), 0, list[tuple[float, int, str | None, str]]()
     for stretch in results.behind(cursor):
-        settlement, (_, ordinal, count) = await opened.whole(stretch), stretch.piece
+        settlement, (_, ordinal, count) = await opened.settlement_of(stretch), stretch.piece
         cursor, searched = stretch.number + 1, searched + 1
         if settlement.made is not None:
             seconds = settlement.made.seconds(stretch.at, stretch.at + count)
@@ -104,13 +104,13 @@ class _Opened:
 
     async def cut(self, stretch: Stretch, piece: Piece, at: int, *, bare: bool = False) -> bytes | memoryview:
         """Return a piece of a settlement as a settlement of its own."""
-        settlement = await self.whole(stretch)
+        settlement = await self.settlement_of(stretch)
         if bare:
             return settlement.cut(piece, at, bare=True)
         whole = piece.n == settlement.count and not settlement.riders  # who reads results does not ask for riders
         return settlement.blob if whole else settlement.cut(piece, at)
 
-    async def whole(self, stretch: Stretch) -> Settlement:
+    async def settlement_of(self, stretch: Stretch) -> Settlement:
         """Return the settlement that contains a stretch."""
         place = stretch.place
         settlement = self._settlements.pop(place, None)

@@ -65,7 +65,7 @@ def changes(fn: Callable[..., Any], reached: Iterable[Any]) -> list[Changed]:
     functions = {id(inner): inner for each in (fn, *reached) if type(inner := innermost(each)) is FunctionType}
     for function in list(functions.values())[:_MOST]:
         tree = _tree(function, sources) if function.__globals__.get("__name__") in _MAIN else None
-        for changed in _Look(function, tree).found() if tree is not None else ():
+        for changed in _Look(function, tree).changes() if tree is not None else ():
             found.setdefault(changed.name, changed)
     return list(found.values())
 
@@ -78,7 +78,7 @@ class _Look:
         self._closure = captured(function)
         self._local = set(_local(function.__code__))
 
-    def found(self) -> Iterator[Changed]:
+    def changes(self) -> Iterator[Changed]:
         """Yield the changes that are no cache of the process."""
         kept = set(_tested(self._tree))
         name = self._function.__qualname__.rpartition("<locals>.")[2]

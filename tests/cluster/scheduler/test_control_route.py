@@ -265,7 +265,7 @@ def test_queue_is_scaled(route: Route, queue: dq.QueuePool) -> None:
         route.act("scale", queue, n=n)
         assert len(queue.handle.link.sync(consumers("dq_consumers", set_id=queue.name))) == expected
     with closing(route.lab.queue(f"{queue.name}-unserved")) as other:
-        assert route.refused(action="scale", queue=other.name, n=2) == (409, "NothingToScale")
+        assert route.refused(action="scale", queue=other.name, n=2) == (409, "UsageError")
 
 
 def test_run_is_cancelled(route: Route, paused: dq.QueuePool) -> None:
