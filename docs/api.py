@@ -105,7 +105,7 @@ GROUPS = [
     Group(
         "Services",
         "How many calls run at once or in a time, what they may cost, and what is paid once.",
-        [("dq", [dq.Adaptive, dq.Limit, dq.Budget, dq.spend, dq.once, dq.later_from])],
+        [("dq", [dq.Adaptive, dq.Limit, dq.Budget, dq.spend, dq.once, dq.later_from, dq.per_consumer])],
     ),
     Group(
         "Batch systems",

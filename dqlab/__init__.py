@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dqlab.cluster.consumer.message import Message
     from dqlab.cluster.consumer.running.asking import later_from
     from dqlab.cluster.consumer.running.execution import cancelled
+    from dqlab.cluster.consumer.running.own_objects import per_consumer
     from dqlab.cluster.consumer.running.paid_once import once
     from dqlab.cluster.consumer.running.spending import spend
     from dqlab.cluster.consumer.running.steps import track
@@ -71,6 +72,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "cancelled",
     "later_from",
     "once",
+    "per_consumer",
     "spend",
     "explain",
     "track",
@@ -121,6 +123,7 @@ _HOMES = {
     "connect": "dqlab.connecting",
     "map": "dqlab.connecting",
     "once": "dqlab.cluster.consumer.running.paid_once",
+    "per_consumer": "dqlab.cluster.consumer.running.own_objects",
     "same": "dqlab.runs.compare.equality",
     "same_words": "dqlab.runs.compare.equality",
     "spend": "dqlab.cluster.consumer.running.spending",

@@ -345,6 +345,7 @@ FUNCTIONS = {
     "later_from": "reads an answer",
     "map": "`Lab.map` of an open lab, or of one that `connect` opens",
     "once": "calls a function in its own process",
+    "per_consumer": "calls a function in its own process",
     "spend": "notes an amount in its own process",
     "track": "counts in its own process",
 }

@@ -105,6 +105,15 @@ class Purse:
         self.spent += cost
         self.costs.add([cost])
 
+    def lose(self, n: int) -> None:
+        """Note that `n` calls may have cost what nobody says."""
+        self.unknown += n * (self.reserved or 0.0)
+
+    def follow(self, before: Purse) -> None:
+        """Go on from another budget of the same unit."""
+        if self.budget.unit == before.budget.unit:
+            self.costs, self.unknown = before.costs, before.unknown
+
     @property
     def reserved(self) -> float | None:
         """What the next call may cost, or None where nothing says it."""

@@ -12,8 +12,8 @@ import math
 from random import Random
 from typing import NamedTuple
 
-from dqlab.errors import FrameCorrupt
-from dqlab.failures.failure import Failure
+from dqlab.errors import FrameCorrupt, MemoryLimit, MessageTimeout, ProcessDied
+from dqlab.failures.failure import Failure, path_of
 from dqlab.failures.records import asked_wait, fingerprint_of, keep, passing_of
 from dqlab.frame import Outcome, Piece, Settlement
 from dqlab.rules.batches import Batch
@@ -28,6 +28,8 @@ __all__ = ["MOST_UNCOUNTED", "ONLY", "Failed", "Settled", "Settling", "end_lease
 MOST_UNCOUNTED = 6
 """Losses of a suspect with its consumer that do not count, as others ran there; each further one does."""
 
+_CUT_OFF = frozenset(map(path_of, (MemoryLimit, MessageTimeout, ProcessDied)))
+"""Failures of calls that could not say at their end what they have cost."""
 _OUTCOMES = tuple(Outcome)
 ONLY = b" only"
 """The end of a delay that is about its message alone."""
@@ -345,6 +347,9 @@ class Settling:
         passing = passing_of(entry) if outcome is Outcome.FAIL else ""
         if not passing:  # the function's own mistake: what it calls is there
             self._answered += 1
+            purse = None if lane.flow is None else lane.flow.purse
+            if purse is not None and not _CUT_OFF.isdisjoint(_kinds_in(entry).split()):
+                purse.lose(1)
             return False
         return lane.flowing().failed(passing, now)
 

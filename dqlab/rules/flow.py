@@ -147,10 +147,15 @@ class Rate:
     def _size(self, now: float) -> None:
         self._tokens, self._at = self.tokens(now), max(now, self._at)
         # Calls that timers missed are made up for, but only a few, and these are taken off the rate: a full bucket and
-        # a period's refill together are what the limit allows.
+        # a period's refill together are what the limit allows. Of whole calls, as those at both ends of a period are in
+        # no window together, that is one more, but for what calls may be late.
         amount, period = self.limit.amount, self.limit.period
-        self._most = (self.costs.high or 0.0) + amount * min(LATENESS_SHARE, LATENESS / period)
-        self._speed = max(amount - self._most, amount / 2) / period
+        late = amount * min(LATENESS_SHARE, LATENESS / period)
+        self._most = (self.costs.high or 0.0) + late
+        spare = 1 - min(1.0, late) if self.limit.unit == CALLS else 0.0
+        self._speed = (
+            max(math.floor(amount) + spare - self._most if spare else amount - self._most, amount / 2) / period
+        )
 
     def tune(self, limit: RateLimit, now: float) -> None:
         """Let so much through from now on."""
@@ -410,7 +415,7 @@ class Flow:
     def lose(self, n: int) -> None:
         """Note that `n` calls may have been made that end without an outcome."""
         if self.purse is not None:
-            self.purse.unknown += n * (self.purse.reserved or 0.0)
+            self.purse.lose(n)
 
     def binds(self, now: float, leased: int) -> str:
         """Return in words what holds it back now, or "" where it would let another message through."""

@@ -117,7 +117,7 @@ class Shard:
         lane = self.lane(run)
         wanted = Ranges(lane.ids_of(lo, hi))
         for lease in self.leases.of_run(lane.run) if wanted else ():
-            revoke(lease, wanted, self.leases, self.effects)
+            revoke(lane, lease, wanted, self.leases, self.effects)
         lane.lapse(lo, hi)
 
     def delay(self, id: int, seconds: float) -> None:
@@ -426,6 +426,8 @@ class Shard:
         lane.flow = Flow(terms, rates, proven=lane.counts[State.ACKED] > 0)
         if before is not None and before.terms.adaptive == terms.adaptive:
             lane.flow.level = before.level  # what was found out stays
+        if before is not None and before.purse is not None and lane.flow.purse is not None:
+            lane.flow.purse.follow(before.purse)
         self._count_waiting(lane)
 
     def seal_lane(self, run: bytes, total: int) -> None:
@@ -451,7 +453,7 @@ class Shard:
         if lane is None:
             return
         for lease in self.leases.of_run(run):
-            revoke(lease, Ranges(_EVERYTHING), self.leases, self.effects)
+            revoke(lane, lease, Ranges(_EVERYTHING), self.leases, self.effects)
         for batch in lane.batches:
             self.journal.freed(batch)
         self.fairness.forget(run)

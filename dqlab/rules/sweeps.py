@@ -23,14 +23,16 @@ class Revoked(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
 
 
-def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Revoked]) -> None:
-    """Remove ids from a lease, if it holds any of them, and leave a `Revoked` for its consumer."""
+def revoke(lane: Lane, lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Revoked]) -> None:
+    """Remove ids from a lease of a lane, if it holds any of them, and leave a `Revoked` for its consumer."""
     taken = tuple(hit for lo, hi in wanted for hit in lease.remaining.overlap(lo, hi))
     if not taken:
         return
     for lo, hi in taken:
         lease.remaining.discard(lo, hi)
     effects.append(Revoked(lease.consumer, lease.id, taken))
+    if lane.flow is not None:
+        lane.flow.lose(sum(hi - lo for lo, hi in taken))
     if not lease.remaining:
         leases.close(lease)
 
@@ -50,7 +52,7 @@ def let_go(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: 
             continue
         # Before `revoke`, which removes them from the lease and may close it.
         held = [hit for lo, hi in wanted for hit in lease.remaining.overlap(lo, hi)]
-        revoke(lease, wanted, leases, effects)
+        revoke(lane, lease, wanted, leases, effects)
         for lo, hi in held:
             taken += hi - lo
             for batch, a, b in lane.batches.covering(lo, hi):
@@ -72,7 +74,7 @@ def _end(lane: Lane, wanted: Ranges, leases: Leases, effects: deque[Revoked], ne
     """Move living messages, and with `dead` the dead ones, to a final state."""
     # Leases first: none may hold a message that has ended.
     for lease in leases.of_run(lane.run):
-        revoke(lease, wanted, leases, effects)
+        revoke(lane, lease, wanted, leases, effects)
     ended = 0
     for lo, hi in wanted:
         for batch, a, b, state in lane.stretches(lo, hi):

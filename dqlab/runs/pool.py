@@ -636,6 +636,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         worker_class: type | None = None,
         sync_mode: bool = True,
         batch_size: int | None = None,
+        unique: object = None,
     ) -> PutResult:
         """Put many calls at once; if one cannot be put, none is.
 
@@ -645,12 +646,18 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             Each ``(fn, *args)``, or ``(fn, args, kwargs)`` with a tuple and a dict.
         timeout, worker_class, sync_mode, batch_size
             Options of the ancestor; they change nothing.
+        unique : None
+            Refused: a key stands for one message, so put each with ``put(Message(fn, ...), unique=...)``.
 
         Raises
         ------
         BadOption
-            An element is not a call, or its function cannot be called with its arguments. Nothing was submitted.
+            An element is not a call, its function cannot be called with its arguments, or `unique` is given. Nothing
+            was submitted.
         """
+        if unique is not None:
+            problem = "stands for one message: put each call with put(dq.Message(fn, ...), unique=...)."
+            raise BadOption(option="unique", value=unique, problem=problem)
         return self._calls(calls)
 
     def put(

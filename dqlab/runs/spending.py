@@ -33,7 +33,7 @@ class Spend:
     reserved: float
     """What calls in flight may cost, in the unit of the budget."""
     unknown: float
-    """What calls may have cost that ended without an outcome, at most: their consumer died, or they were taken away."""
+    """What calls may have cost, at most, that were cancelled, or whose consumer or process died."""
     in_all: dict[str, tuple[float, float, float]]
     """What all documents will have spent, by unit: as likely more as less, between the ends of a band of 80 %."""
     lasts: float | None

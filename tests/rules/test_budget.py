@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.errors import BadOption
+from dqlab.errors import BadOption, ProcessDied
+from dqlab.failures.failure import Failure
 from dqlab.frame import Outcome, Piece, Settlement
 from dqlab.rules.budget import SPENT, Budget, Purse
 from dqlab.rules.flow import FlowTerms
@@ -90,13 +92,38 @@ def test_what_a_dead_consumer_was_to_spend_is_free_again() -> None:
     assert sum(desk.call(1, 1.0) for _ in range(20)) == 10
 
 
-def test_calls_that_ended_without_an_outcome_may_have_cost_what_they_were_to() -> None:
-    """Up to that much is unknown, and nothing of it is called spent."""
+def _dies(desk: Paying) -> None:
+    desk.shard.release("dies")
+
+
+def _is_cancelled(desk: Paying) -> None:
+    desk.shard.cancel(RUN)
+
+
+def _loses_its_process(desk: Paying) -> None:
+    for lease in desk.shard.leases.of_consumer("dies"):
+        ids = desk.ids(lease)
+        died = Failure.from_exception(ProcessDied(how="was killed"), when=1.7e9, seconds=0.5).to_bytes()
+        blob = Settlement.encode(
+            [Piece(id, 0, 1) for id in ids],
+            bytes([FAIL] * len(ids)),
+            [died] * len(ids),
+            run=RUN,
+            epoch=1,
+            lease=lease.id,
+        )
+        desk.ledger.settle(Settlement.decode(blob))
+
+
+@pytest.mark.parametrize("end", [_dies, _is_cancelled, _loses_its_process])
+def test_calls_that_could_not_say_their_cost_may_have_cost_what_was_put_aside(end: Callable[[Paying], None]) -> None:
+    """Up to that much is unknown, nothing of it is called spent, and a larger budget forgets none of it."""
     desk = Paying(500, Budget(10, "eur", reserve=0.1))
     desk.call(3, 0.1)
     desk.lease(4, consumer="dies")
     held = desk.ledger.book(RUN).spending(0.0)
-    desk.shard.release("dies")
+    end(desk)
+    desk.ledger.order("flow", RUN, {"flow": FlowTerms(budget=Budget(20, "eur", reserve=0.1)).record()})
     left = desk.ledger.book(RUN).spending(0.0)
 
     assert held is not None

@@ -444,6 +444,19 @@ def test_eight_consumers_use_a_limit_and_no_minute_has_more_whoever_dies(desk: A
     assert len(began) >= 0.98 * 500 * 120 / 60
 
 
+def test_a_limit_of_less_than_a_call_in_a_leases_time_costs_no_delivery(desk: Any) -> None:
+    """Messages wait for it in the queue and not with a consumer, and the shard wakes in time."""
+    queue, began = desk(3, FlowTerms(rates=(RateLimit(1, 86_400.0),))), list[float]()
+    while (lease := queue.shard.lease("c", 9)) is not None:
+        began.append(queue.clock.monotonic())
+        queue.ack(lease)
+        queue.clock.advance((queue.shard.next_deadline() or began[-1]) - began[-1])
+
+    assert len(began) == 3
+    assert 86_400 <= began[-1] - began[-2] < 86_400 * 1.02
+    assert queue.shard.leases_lost == 0
+
+
 @pytest.mark.parametrize("jump", [-86_400.0, -1.0, 86_400.0])
 def test_a_clock_that_jumps_lets_no_more_through_than_a_burst(jump: float) -> None:
     """And backwards, it lets through what it would have."""

@@ -116,6 +116,19 @@ def test_what_was_paid_before_a_process_died_is_known(lab: dq.Lab, model: Model,
     assert run.stats().pace == "4 of 9 eur spent"
 
 
+def test_a_run_that_is_dropped_frees_its_answers(lab: dq.Lab, model: Model) -> None:
+    """They belong to its documents: a run of the same name asks again."""
+    ask = model.ask()
+
+    def wrong(question: str) -> Any:
+        raise RuntimeError(dq.once(ask, question))
+
+    for _ in range(2):
+        lab.map(wrong, ["q"], name="dropped", retry=1).wait(timeout=60).drop()
+
+    assert model.asked == ["q", "q"]
+
+
 def test_a_refusal_between_two_calls_costs_only_the_second(lab: dq.Lab, model: Model, tmp_path: Path) -> None:
     """A refusal is no failure, and leaves no record of one."""
     ask, directory = model.ask(), tmp_path

@@ -68,4 +68,6 @@ def test_keys_and_delays_survive_the_end_of_their_queue(client: Client, queue_na
 def test_a_put_that_nothing_can_stand_for_is_refused(queue: dq.QueuePool, given: dict[str, Any]) -> None:
     with pytest.raises(BadOption, match=next(iter(given))):
         queue.put(1, **given)
+    with pytest.raises(BadOption, match=r"unique.*put each call with put"):
+        queue.batch_submit([(abs, -1)], unique="a")
     assert sum(queue.counts().values()) == 0
