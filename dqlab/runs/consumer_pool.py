@@ -288,7 +288,7 @@ class ConsumerPool:
         """
         check_errors(errors)
         found: dict[int, Any] = {}
-        for shard in range(len(self._handle.refs)):
+        for shard in range(self._handle.shards):
             cursor = 0
             while True:
                 answer, parts = self._link.sync(self._handle.ask(shard, calls.StreamCall(NO_ID, cursor, wait=0.0)))

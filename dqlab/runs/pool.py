@@ -210,7 +210,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         warn_of_kept(self, {name: value for name, value in given.items() if value is not None})
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else many(len(self.handle.refs), "shard")
+        state = "closed" if self._closed else many(self.handle.shards, "shard")
         return f"<QueuePool {self.name!r}: {state}, maxsize {self.options['maxsize']}>"
 
     def _store_in(self, dirpath: str | os.PathLike[str] | None) -> tuple[Path, str] | None:
@@ -810,7 +810,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     # --- its shards, one by one, under the ancestor's names ---------------------------------------
 
     def __len__(self) -> int:
-        return len(self.handle.refs)
+        return self.handle.shards
 
     def __getitem__(self, index: int) -> ShardView:
         return ShardView(self.handle, range(len(self))[index])

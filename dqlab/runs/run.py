@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import islice, product
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dqlab.cluster.transport import calls, queue_calls
@@ -1501,10 +1501,9 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             raise BadOption(option="version", value=version, problem=f"run {self.name!r} has had {known}.")
         code = chosen[0]
         blobs = dict.fromkeys(each["blob"] for each in chosen if each["short"] == code["short"])
-        for blob, shard in product(blobs, range(self.handle.shards)):  # of one code, also with other limits
-            answer, parts = self.handle.link.sync(self.handle.ask(shard, calls.FunctionCall(blob)))
-            if answer.known:
-                function: Callable[..., Any] = open_here(opened_blob(bytes(parts[0])))
+        for blob in blobs:  # of one code, also with other limits
+            if (packed := self.handle.link.sync(queue_calls.kept_function(self.handle, blob))) is not None:
+                function: Callable[..., Any] = open_here(opened_blob(packed))
                 return function
         raise RunError(
             run=self.name,

@@ -28,7 +28,7 @@ def waiting() -> threading.Event:
 @pytest.fixture
 def handle(waiting: threading.Event) -> Any:
     """A queue of one shard to which nothing is sent: frames are taken by hand."""
-    return SimpleNamespace(name="q", refs=[None], link=SimpleNamespace(check_scheduler=waiting.set))
+    return SimpleNamespace(name="q", shards=1, link=SimpleNamespace(check_scheduler=waiting.set))
 
 
 def make(kind: Any, handle: Any, *first: Any, **options: Any) -> Any:
@@ -154,12 +154,12 @@ def test_a_frame_begins_where_a_row_group_does_and_says_so(handle: Any, at_once:
 
 def test_each_shard_learns_where_a_row_group_begins(handle: Any) -> None:
     """A shard that is not told puts the group behind the one before it, which another process may run."""
-    handle.refs = [None] * 3
+    handle.shards = 3
     sender = run_sender(handle, [])
     for group in range(3):
         for at in range(5 * sender.frame_messages):
             sender.append(Document(f"{group}:{at}", "", "/a", part=Row(group, at)), f"{group}".encode())
-    frames: list[list[UnsentFrame]] = [[] for _ in handle.refs]
+    frames: list[list[UnsentFrame]] = [[] for _ in range(handle.shards)]
     while sender.buffer:
         sender.shard = sender.choose()
         frames[sender.shard].append(sender.gather())

@@ -301,13 +301,8 @@ class _SchedulerCalls(QueueCalls):
     def __init__(self, name: str, state: ClusterState, actors: Actors) -> None:
         self.name, self._rpc, self._actors = name, state.scheduler.rpc, actors
         queue = state.queues[name]
-        self._count = queue.shards
+        self.shards = queue.shards
         self.promise = TRANSIENT if queue.store is None else str(queue.store.get("sync", TRANSIENT))
-
-    @property
-    def shards(self) -> int:
-        """How many shards it has."""
-        return self._count
 
     async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
         """Call one shard like `call_actor`."""

@@ -31,13 +31,9 @@ class Handle(QueueCalls):
         self.link.store = store
         self.opening = opening
         """Which queue of this name it is; "" for a durable one, which goes on when it is opened again."""
+        self.shards = shards
         names = (f"queue/{name}/{index}" for index in range(shards))
         self.refs = [Ref(shard, link.client, direct=link.direct, opening=opening) for shard in names]
-
-    @property
-    def shards(self) -> int:
-        """How many shards it has."""
-        return len(self.refs)
 
     def of_run(self, name: str) -> Self:
         """Return a copy of the handle for a run of the queue, which errors then name."""

@@ -31,6 +31,7 @@ __all__ = [
     "cancel",
     "compact",
     "dead_counts",
+    "kept_function",
     "newest_code",
     "progress_of",
     "retry",
@@ -42,13 +43,9 @@ class QueueCalls(ABC):
     """Calls that clients and the scheduler can make to a queue's shards."""
 
     name: str
+    shards: int
     promise: str
     """What a confirmed message survives. "transient": the end of workers; the others as in `LogOptions.sync`."""
-
-    @property
-    @abstractmethod
-    def shards(self) -> int:
-        """How many shards it has."""
 
     @abstractmethod
     async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
@@ -90,14 +87,21 @@ async def cancel(queue: QueueCalls, run: bytes) -> int:
     return await queue.order(Cancel(run))
 
 
+async def kept_function(queue: QueueCalls, blob: bytes) -> bytes | None:
+    """Return a packed function, or None where no shard has it."""
+    for shard in range(queue.shards):  # any of them: a recreated shard may lack the function
+        answer, parts = await queue.ask(shard, calls.FunctionCall(blob))
+        if answer.known:
+            return bytes(parts[0])
+    return None
+
+
 async def newest_code(queue: QueueCalls, run: bytes) -> Code:
     """Return a run's newest code version, or raise RunError where no shard has its function."""
     record = (await progress_of(queue, run)).record
     code = record.codes[-1]
-    for shard in range(queue.shards):  # any of them: a recreated shard may lack the function
-        answer, parts = await queue.ask(shard, calls.FunctionCall(code["blob"]))
-        if answer.known:
-            return Code(code["blob"], bytes(parts[0]), code)
+    if (blob := await kept_function(queue, code["blob"])) is not None:
+        return Code(code["blob"], blob, code)
     raise RunError(
         run=record.lane.name,
         reason=f"its newest code, {code['name']!r} (version {code['short']}), is no longer kept anywhere: it was lost "

@@ -684,7 +684,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
     async def _of_one(self, ordinal: int) -> list[bytes | memoryview]:
         asked = calls.PageCall(self._run, ordinal, ordinal + 1)
-        answers = await asyncio.gather(*(self._handle.ask(at, asked) for at in range(len(self._handle.refs))))
+        answers = await asyncio.gather(*(self._handle.ask(at, asked) for at in range(self._handle.shards)))
         return [part for _, parts in answers for part in parts]
 
     def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
@@ -819,7 +819,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         """Request the results at positions [at, stop), and return encoded settlements."""
         # Not decoded here: this runs on the event loop, which also serves every other call.
         page = calls.PageCall(self._run, self.ordinal(at), self.ordinal(stop - 1) + 1, bare)
-        answers = await asyncio.gather(*(self._handle.ask(at, page) for at in range(len(self._handle.refs))))
+        answers = await asyncio.gather(*(self._handle.ask(at, page) for at in range(self._handle.shards)))
         return [part for _, parts in answers for part in parts]
 
 
@@ -1043,9 +1043,9 @@ class Streams:
     ) -> None:
         self._handle, self._run, self._reader = handle, run, reader
         self._codes, self._typed = codes, TypedCodes()
-        self._cursors = [0] * len(handle.refs)
-        self._done = [False] * len(handle.refs)
-        self._more = [True] * len(handle.refs)
+        self._cursors = [0] * handle.shards
+        self._done = [False] * handle.shards
+        self._more = [True] * handle.shards
         self._unreadable: OpenedStretch | None = None
 
     @property

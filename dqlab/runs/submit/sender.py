@@ -189,14 +189,14 @@ class Sender:
         self._pump: asyncio.Task[None] | None = None
         self._flying: set[asyncio.Task[None]] = set()
         self._next_shard = self.shard = 0
-        self._next_sequence = [0] * len(handle.refs)
-        self._opened = [opening is None] * len(handle.refs)
+        self._next_sequence = [0] * handle.shards
+        self._opened = [opening is None] * handle.shards
         """For each shard, whether it has the run's lane."""
-        self._functions: list[set[bytes]] = [set() for _ in handle.refs]
+        self._functions: list[set[bytes]] = [set() for _ in range(handle.shards)]
         """For each shard, the functions that it has."""
-        self._numbered: list[set[UnsentFrame]] = [set() for _ in handle.refs]
+        self._numbered: list[set[UnsentFrame]] = [set() for _ in range(handle.shards)]
         """For each shard, frames that are neither confirmed nor refused."""
-        self.here = [0] * len(handle.refs)
+        self.here = [0] * handle.shards
         """For each shard, how many messages of the run it has confirmed."""
         self.failure: BaseException | None = None
         self._unread: Ticket | None = None
@@ -330,7 +330,7 @@ class Sender:
     def choose(self) -> int:
         """Return the shard for the next frame, each in turn."""
         shard = self._next_shard
-        self._next_shard = (shard + 1) % len(self.handle.refs)
+        self._next_shard = (shard + 1) % self.handle.shards
         return shard
 
     def _number(self, batch: UnsentFrame, shard: int) -> UnsentFrame:
@@ -564,7 +564,7 @@ class PutSender(Sender):
         super()._refused(batch, error)
         # The queue may have the frame: another frame with its number would be dropped as a repetition.
         if isinstance(error, PutTimeout | PutFailed):
-            self.producer, self._next_sequence = uuid.uuid4().bytes, [0] * len(self.handle.refs)
+            self.producer, self._next_sequence = uuid.uuid4().bytes, [0] * self.handle.shards
         if isinstance(error, PutTimeout | QueueFull | DiskFull):
             seconds = error.seconds if isinstance(error, PutTimeout) else ROOM_WAIT
             # Messages that were handed over before that frame was sent have waited as long, for the same.
@@ -591,7 +591,7 @@ class LoneSender(PutSender):
 
     def choose(self) -> int:
         """Return the shard of its key."""
-        return self._key[0] % len(self.handle.refs)
+        return self._key[0] % self.handle.shards
 
     def _encode(self, parcel: list[UnsentFrame]) -> tuple[calls.PutCall, Sequence[bytes]]:
         put, parts = super()._encode(parcel)
@@ -627,7 +627,7 @@ class RunSender(Sender):
         """Documents appended, documents in frames, and documents appended before the last border."""
         self._borders: deque[int] = deque()
         """For each group that is to begin a frame, the number of documents appended before it."""
-        self._begun, self._begun_in = 0, [0] * len(handle.refs)
+        self._begun, self._begun_in = 0, [0] * handle.shards
         """How many groups have begun a frame, in all and when each shard got its last frame."""
         self.held, self.through = Ranges(), 0
         """Ordinals that the queue has confirmed, and the first one that it has not."""
