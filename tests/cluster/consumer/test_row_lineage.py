@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.cluster.consumer.running.chunk import FAR_APART, Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.lineage import FAR_APART
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.lineage_columns import Gathered

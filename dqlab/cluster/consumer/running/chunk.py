@@ -12,14 +12,15 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, repeat
-from operator import itemgetter, sub
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import msgpack
 
 from dqlab.cluster.consumer.running import output
 from dqlab.cluster.consumer.running.beside import Beside, kept_for_the_next, spent_beside
+from dqlab.cluster.consumer.running.lineage import Lineage
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Columns, Done, Outcomes
 from dqlab.documents import Document, key_texts
 from dqlab.documents.ahead import ReadAhead
@@ -27,7 +28,7 @@ from dqlab.documents.document import reading_ahead
 from dqlab.documents.spans import opened
 from dqlab.errors import FrameCorrupt, Reject
 from dqlab.failures.failure import Failure
-from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
+from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.printed import Ring
 from dqlab.rules.budget import SPENT
 from dqlab.rules.lanes.trouble import ONCE
@@ -42,9 +43,6 @@ SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
 _POSITION = itemgetter(0)
 _MADE_BYTES = 3
 """Bytes of each message in the part of a settlement that describes how results were made."""
-_NAN = float("nan")
-FAR_APART = 0.2
-"""Seconds between the first and the last result of a settlement above which each result gets its own time."""
 _HELD_BYTES = 1 << 20
 """Bytes of confirmed outcomes above which a chunk releases them before it ends."""
 RIDERS: dict[str, Callable[[Chunk, Columns], Mapping[int, bytes]]] = {
@@ -83,7 +81,7 @@ class Lease:
     """Answers that earlier deliveries have kept, by id."""
 
 
-class Chunk(Beside):
+class Chunk(Lineage, Beside):
     """Messages of one lease, all of one run and one function."""
 
     waits = False
@@ -104,8 +102,6 @@ class Chunk(Beside):
         self.frames = frames
         self.apart: set[tuple[bytes, int]] | None = None
         """Set if it runs in a process of the slot only because it is a suspect: where to note that it raised there."""
-        self.code = ""
-        """Short code version, as the results name it."""
         self.columns: Mapping[str, Any] | None = None
         """Columns that the code version declares for its results."""
         self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
@@ -114,16 +110,11 @@ class Chunk(Beside):
         self._positions = tuple(range(self.count))
         # The thread that runs a message writes these before the outcome is in `done`.
         self.began, self.ended = 0.0, [0.0] * self.count
-        """When the first message began, and when each one ended, by position, 0 where that is unknown; seconds of
-        `time.perf_counter`."""
-        self.took: dict[int, float] = {}
-        """Seconds that a message took, by position, where messages run together or in a process."""
-        self.versions: dict[int, str] = {}
-        """Versions of documents, by position."""
+        self.took, self.versions = {}, {}
         self.output, self.spent = {}, {}
         self.once = {at: msgpack.unpackb(answers) for at, answers in self._by_position(lease.once).items()}
         self._made_bytes = 0 if self.run == NO_ID else _MADE_BYTES
-        self._attempts = self._by_position(lease.attempts) if lease.attempts else {}
+        self.attempts = self._by_position(lease.attempts)
         self.todo: deque[int] = deque(self._positions)
         self.done = Outcomes()
         # Positions, not ids. Change it in place and only add: see `cancel`; `Slot._place` and `give_up` count on it.
@@ -271,38 +262,9 @@ class Chunk(Beside):
             return [self.ordinal_at(index) for index in indexes]
         return list(map(self.pieces[0].ordinal.__add__, indexes))
 
-    def ended_at(self, indexes: Sequence[int]) -> list[float]:
-        """Return when the messages at some positions ended, as in `ended`."""
-        return list(map(self.ended.__getitem__, indexes))
-
-    def seconds_at(self, indexes: Sequence[int]) -> list[float]:
-        """Return how many seconds the messages at some ascending positions took, NaN where that is unknown."""
-        if self.took or not self.began:
-            return [self.took.get(index, _NAN) for index in indexes]
-        # Messages that run one after another have one time each: a message begins when the one before it ends.
-        ended, first, last = self.ended, indexes[0], indexes[-1]
-        before = ended[first - 1] if first else self.began
-        if last - first + 1 == len(indexes) and before:
-            ends = ended[first : last + 1]
-            return list(map(sub, ends, [before, *ends[:-1]]))
-        return [ended[index] - self._before(index) for index in indexes]
-
-    def _before(self, index: int) -> float:
-        """Return when the last message before a position ended, or when the first one began."""
-        return next((end for end in reversed(self.ended[:index]) if end), self.began)
-
-    def attempts_at(self, indexes: Sequence[int]) -> list[int]:
-        """Return the delivery numbers of the messages at some positions."""
-        return [self._attempts.get(index, 1) for index in indexes] if self._attempts else [1] * len(indexes)
-
     def _by_position(self, found: Mapping[int, T]) -> dict[int, T]:
         ids = (id for piece in self.pieces if found for id in range(piece.first, piece.first + piece.n))
         return {index: found[id] for index, id in enumerate(ids) if id in found}
-
-    def _versions_at(self, indexes: Sequence[int]) -> list[str] | None:
-        """Return the versions of the documents at some positions, or None where no document has one."""
-        # Look up each position instead of walking the dict: the slot's thread adds to it meanwhile.
-        return list(map(self.versions.get, indexes, repeat(""))) if self.versions else None
 
     def _weight_at(self, index: int) -> int:
         at = bisect_right(self._starts, index) - 1
@@ -453,7 +415,7 @@ class Chunk(Beside):
         keyed = done.keys.count(None) < len(done.keys)
         texts = sum(len(key) for key in done.keys if type(key) is str) if keyed else 0
         if self.versions:
-            texts += sum(map(len, self._versions_at(done.positions) or ()))
+            texts += sum(map(len, self.versions_at(done.positions) or ()))
         if self.output:
             texts += sum(len(self.output.get(position, ())) for position in done.positions)
         return sum(map(len, done.payloads)) + texts + self._made_bytes * len(done.payloads)
@@ -474,7 +436,7 @@ class Chunk(Beside):
         acked = done.outcomes.count(Outcome.ACK)
         # Single calls are in no table, so they need neither lineage nor riders; what a failed call has cost counts.
         recorded = acked and self.run != NO_ID
-        made = self._making(done) if recorded else None
+        made = self.making(done) if recorded else None
         indexes, n = done.positions, len(done.positions)
         if tuple(indexes) != self._positions[indexes[0] : indexes[0] + n]:
             done = Columns.of(sorted(zip(*done, strict=True), key=_POSITION))
@@ -491,21 +453,6 @@ class Chunk(Beside):
             made=made,
             riders=riders,
         )
-
-    def _making(self, done: Columns) -> Making:
-        """Return how the results among some outcomes were made, by ascending position."""
-        indexes = sorted(done.positions)
-        seconds = self.seconds_at(indexes)
-        attempts = self.attempts_at(indexes) if self._attempts else None
-        versions = self._versions_at(indexes)
-        now, ages = time.perf_counter(), None
-        acked = done.outcomes.index(Outcome.ACK), len(indexes) - 1 - done.outcomes[::-1].index(Outcome.ACK)
-        first, last = (self.ended[done.positions[place]] or now for place in acked)
-        if last - first > FAR_APART:
-            ages = [last - (self.ended[index] or last) for index in indexes]
-            first = last
-        at = time.time() - now + (first + last) / 2
-        return Making(self.lease.consumer, self.code, at, seconds, ages, attempts, versions)
 
     def _pieces(self, indexes: tuple[int, ...]) -> list[Piece]:
         """Join neighbouring positions of one frame into pieces, or raise FrameCorrupt if they do not ascend."""

@@ -69,7 +69,7 @@ def opened_rows(chunk: Chunk, done: Columns, origin: Origin) -> Opened:
         chunk.seconds_at(indexes),
         chunk.attempts_at(indexes),
         [chunk.lease.consumer] * n,
-        [since + (ended or now) for ended in chunk.ended_at(indexes)],
+        [since + (chunk.ended[index] or now) for index in indexes],
     )
     return Opened(done, places, SinkRows(columns, [] if chunk.columns is None else [chunk.columns]))
 
