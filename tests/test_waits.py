@@ -454,6 +454,7 @@ CONDITIONS = {
     "results full": Condition(
         limit=LIMIT,
         waits=(ResultsFull,),
+        cannot={"Documents.probe": "the result of its one document may fit where no result of the others does"},
         elsewhere={"Lab.close": CLOSES},
         instead={"Run.as_completed": lambda s: list(s.run.as_completed())},
     ),
