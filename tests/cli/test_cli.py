@@ -76,14 +76,6 @@ def test_notebook_of_this_directory_comes_first(tmp_path: Path) -> None:
     assert quickstart(tmp_path) == mine
 
 
-def test_demo_of_a_missing_notebook_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A wrong path is the user's to mend: a sentence, not a traceback."""
-    status = main(["demo", str(tmp_path / "none.ipynb")])
-
-    assert status == 1
-    assert "none.ipynb" in capsys.readouterr().err
-
-
 def test_demo_plays_the_quickstart_in_a_directory_that_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """It keeps its queues beside itself, where somebody may have it open."""
     pytest.importorskip("nbclient", reason="the extra `lab` is not installed")
@@ -171,15 +163,6 @@ def test_folder_that_lab_is_told_gets_the_copy(launched: list[str], tmp_path: Pa
     assert not (tmp_path / "quickstart.ipynb").exists()
 
 
-def test_folder_that_is_missing_is_named_by_lab(launched: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A wrong path is a sentence, and no server starts elsewhere."""
-    status = main(["lab", "--notebook-dir=missing"])
-
-    assert status == 1
-    assert "missing" in capsys.readouterr().err
-    assert launched == []
-
-
 def test_lab_opens_the_folder_that_is_named(launched: list[str], tmp_path: Path) -> None:
     """The quickstart was copied to where one was, and Jupyter ended with its usage."""
     (tmp_path / "there").mkdir()
@@ -189,18 +172,6 @@ def test_lab_opens_the_folder_that_is_named(launched: list[str], tmp_path: Path)
     assert launched[0] == str(tmp_path / "there" / "quickstart.ipynb")
     assert launched[-2:] == ["--notebook-dir=there", "--no-browser"]
     assert not (tmp_path / "quickstart.ipynb").exists()
-
-
-def test_lab_names_the_folder_that_is_not_there(
-    launched: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It read "[Errno 2] No such file or directory: .../quickstart.ipynb", with no word of the option."""
-    assert main(["lab", "nowhere", "--no-browser"]) == 1
-
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"{tmp_path / 'nowhere'} is not a folder. It takes an existing folder" in said
-    assert "Nothing was started." in said
-    assert launched == list(tmp_path.iterdir()) == []
 
 
 def test_lab_on_a_file_says_that_it_takes_a_folder(

@@ -9,7 +9,6 @@ import nbformat
 import pytest
 
 from dqlab.cli import demo
-from dqlab.cli.demo import lines_of
 
 pytestmark = pytest.mark.cluster
 
@@ -118,18 +117,3 @@ def test_demo_leaves_out_the_run_that_is_there_to_be_watched(
     assert status == 0
     assert "[1/1] Step 1" in lines
     assert lines[-1].startswith("demo: 3 documents")
-
-
-def test_line_drawn_over_itself_is_printed_once() -> None:
-    """A progress bar of a hundred redraws is one line in a log: the last."""
-    drawn = nbformat.v4.new_output("stream", text="10 %\r20 %\r30 %\nended\n")
-
-    assert list(lines_of([drawn])) == ["30 %", "ended"]
-
-
-def test_long_output_is_cut_and_says_by_how_much() -> None:
-    """A table of a thousand rows would bury every other line; an object without a text says nothing."""
-    long = nbformat.v4.new_output("display_data", data={"text/plain": "\n".join(map(str, range(20)))})
-    bare = nbformat.v4.new_output("execute_result", data={"text/plain": "<x.Y object at 0x7f>"})
-
-    assert list(lines_of([bare, long])) == [*map(str, range(12)), "... 8 more lines"]

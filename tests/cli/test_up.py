@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -196,17 +195,6 @@ def test_options_that_cannot_be_are_refused_before_anything_starts(
     assert not state.exists() or not list(state.iterdir())
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # tornado leaves it open where it cannot bind
-def test_a_port_that_is_taken_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
-    """Dask's own words are in it; nothing is left running."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert main(["up", "-n", "1", "--port", str(port)]) == 1
-
-    gc.collect()  # here, and not in the test that runs when it is collected
-    assert "could not be started: OSError: [Errno 98] Address already in use" in capfd.readouterr().err
-
-
 # --- files -----------------------------------------------------------------------------------
 
 
@@ -226,12 +214,6 @@ def test_a_file_whose_process_is_gone_is_told_of_and_removed(state: Path, ended:
 
     assert "`dqlab up --name night --store /data/runs`" in str(it.value)
     assert not list(state.iterdir())
-
-
-def test_a_process_that_was_given_the_number_of_an_ended_one_is_not_taken_for_it() -> None:
-    """After a restart of the machine numbers begin again."""
-    assert registration("a").runs
-    assert not registration("a", started=psutil.Process().create_time() - 3600).runs
 
 
 def test_a_file_of_another_machine_is_passed_over(state: Path, ended: int) -> None:
@@ -317,10 +299,3 @@ def test_another_store_than_that_of_the_cluster_is_refused(store: str | None) ->
 
     with pytest.raises(BadOption, match=r"/data/mine.*'night'.*(store /data/runs|without a store)"):
         dq.connect("local", store="/data/mine")
-
-
-def test_a_cluster_that_does_not_answer_is_named() -> None:
-    register(registration("hung"))
-
-    with pytest.raises(ConnectFailed, match=rf"tcp://127.0.0.1:9.*`dqlab up` has in process {os.getpid()}"):
-        dq.connect("local", timeout=0.3)

@@ -115,31 +115,6 @@ def test_suspect_that_waits_too_long_for_another_one_runs_beside_it_and_its_deat
     assert asyncio.run(scenario()) == [True, False]
 
 
-def test_suspect_that_is_cancelled_while_it_waits_lets_its_slot_go_on() -> None:
-    gate, seen = threading.Event(), list[Any]()
-
-    def work(x: Any) -> Any:
-        seen.append(x)
-        assert x != "first" or gate.wait(20)
-        return x
-
-    async def scenario() -> list[Any]:
-        async with two_slots(work) as here:
-            _put_suspects(here, "first", "second")
-            await until(lambda: seen)
-            await until(lambda: here.counts()[State.LEASED] == 2)
-            _, waiting = here.actor.shard.leases.values()
-            here.actor.ledger.let_go(waiting.run, list(waiting.remaining), "given up")
-            here.actor._dispatch()
-            await here.put(["later"])
-            await until(lambda: "later" in seen)
-            gate.set()
-            await here.until(State.ACKED, 2)
-            return seen
-
-    assert asyncio.run(scenario()) == ["first", "later"]
-
-
 @pytest.mark.parametrize("what", ["refused", "late"])
 def test_suspect_whose_shard_does_not_note_it_holds_up_no_other(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Late: it runs, and its death does not count. Refused: its lease has ended, and another may have it."""

@@ -108,14 +108,6 @@ def test_what_is_near_or_large_or_one_of_many_in_its_file_is_not_read_ahead(docu
     assert not slot.ahead._fetches
 
 
-def test_what_is_left_unread_goes_when_nothing_comes_behind_it() -> None:
-    slot = Slot([far(n) for n in range(3)])
-    slot.begin()
-    slot.left = []
-    slot.ahead.rest()
-    assert not slot.ahead._fetches
-
-
 def test_what_was_read_for_one_run_is_never_given_to_another() -> None:
     """Its files may have changed in between, and without an etag nothing tells so."""
     slot = Slot([far(n) for n in range(5)])

@@ -137,18 +137,6 @@ def test_reference_is_small_and_its_key_is_read_without_code(tmp_path: Path, for
     assert sealed_key(pickle.dumps(document, 5)) == name
 
 
-def test_several_archives_put_their_path_before_the_key(tmp_path: Path) -> None:
-    (tmp_path / "x/y").mkdir(parents=True)
-    pack(tmp_path / "x/one.zip", ["a.html"])
-    pack(tmp_path / "x/y/two.tar.gz", ["a.html", "b.html"])
-    documents = Documents.from_archive(f"{tmp_path}/x/**/*.*", "*.html")
-
-    assert [document.key for document in documents] == ["one.zip/a.html", "y/two.tar.gz/a.html", "y/two.tar.gz/b.html"]
-    assert [document.bytes() for document in documents] == list(map(contents, ["a.html", "a.html", "b.html"]))
-    assert len(documents) == 3
-    assert documents[2].key == "y/two.tar.gz/b.html"
-
-
 @pytest.mark.parametrize("form", ["zip", "tar", "tar.gz"])
 def test_archive_behind_a_url_is_read_there(tmp_path: Path, form: str) -> None:
     path = pack(tmp_path / f"dump.{form}", names_for(form))
@@ -413,30 +401,6 @@ def test_replaced_archive_gives_changed_documents_never_wrong_bytes(tmp_path: Pa
     assert [document.refreshed().text() for document in documents[:2]] == ["now a.txt", "now b.txt"]
     with pytest.raises(DocumentChanged):
         documents[2].refreshed()
-
-
-def test_zip_packed_again_with_the_same_members_is_the_same_input(tmp_path: Path) -> None:
-    """Their checksums say so, whenever and in which order it was packed; an unfinished run goes on."""
-    path = pack(tmp_path / "dump.zip", ["a.txt", "b.txt"])
-    before = list(Documents.from_archive(path))
-    pack(path, ["c.txt", "b.txt", "a.txt"])
-    os.utime(path, ns=(5, 5))
-
-    assert [document.bytes() for document in before] == [contents("a.txt"), contents("b.txt")]
-    assert list(Documents.from_archive(path, "[ab].txt")) == before[::-1]
-
-
-def test_archive_that_is_gone_is_the_systems_own_error(tmp_path: Path) -> None:
-    path = pack(tmp_path / "dump.zip", ["a.txt"])
-    listing = Documents.from_archive(path)
-    (document,) = listing
-    assert document.bytes()
-    path.unlink()
-
-    with pytest.raises(FileNotFoundError):
-        document.bytes()
-    with pytest.raises(InputNotFound, match=r"no archive '.*dump\.zip'.*Check the path"):
-        list(listing)
 
 
 def test_wrong_arguments_are_refused_at_once(tmp_path: Path) -> None:

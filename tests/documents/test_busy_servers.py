@@ -14,12 +14,10 @@ from typing import ClassVar
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.consumer.running.execution import Origin, failed
 from dqlab.documents.servers import LONGEST_WAIT, ServerBusy
 from dqlab.documents.storage import reconnect
 from dqlab.errors import FileUnreadable, InputUnreadable
-from dqlab.failures.failure import Failure, retryable
-from dqlab.frame import Outcome
+from dqlab.failures.failure import retryable
 from tests.documents.test_cut_off import FILES
 from tests.kit.http_server import serving
 
@@ -171,14 +169,3 @@ def test_the_wait_of_a_busy_server_is_a_number_or_a_date(
         dq.Document("a.txt", "", f"{server}/a.txt").bytes()
 
     assert caught.value.after == pytest.approx(seconds, abs=30 if seconds == 3600 else 0)
-
-
-def test_a_wait_reaches_the_record_of_the_failure_which_is_retried() -> None:
-    """Such documents were dead at their first delivery, whatever `retry=` said."""
-    busy = ServerBusy("busy")
-    busy.after = 7.5
-    _, outcome, record, _ = failed(0, busy, Origin("c", "w", 0), "v1", None, 0.1)
-
-    assert outcome is Outcome.FAIL
-    assert Failure.from_bytes(record).after == 7.5
-    assert Failure.from_bytes(bytes(record).replace(b',"after":7.5', b"")).after == 0.0, "as in older logs"

@@ -122,30 +122,6 @@ def test_object_that_changes_after_it_was_listed_is_a_failure_of_that_document_a
     assert queue.map(lambda doc: doc.refreshed().text(), [listed[1]]).results()[0] == "new words"
 
 
-def test_coroutine_that_reads_a_changed_object_fails_as_a_plain_read_does(
-    bucket: tuple[Any, str], options: dict[str, Any]
-) -> None:
-    system, name = bucket
-    for path in ("a", "b"):
-        system.pipe_file(f"{name}/{path}.txt", b"old words")
-    a, b = dq.Documents.from_glob(f"s3://{name}/*.txt", storage_options=options)
-    system.pipe_file(f"{name}/b.txt", b"new words")
-
-    assert asyncio.run(a.abytes()) == a.bytes() == b"old words"
-    with pytest.raises(DocumentChanged):
-        asyncio.run(b.abytes())
-    assert asyncio.run(b.refreshed().abytes()) == b"new words"
-
-
-def test_versions_of_ones_own_are_not_compared(bucket: tuple[Any, str], options: dict[str, Any]) -> None:
-    system, name = bucket
-    system.pipe_file(f"{name}/a.txt", b"words")
-    [listed] = dq.Documents.from_glob(f"s3://{name}/*.txt", storage_options=options)
-
-    for version in ("", "2024-01", "v2"):
-        assert dq.Document("a.txt", version, listed.where, listed.size).text() == "words"
-
-
 def test_secret_that_workers_lack_is_named_and_never_shown(
     lab: dq.Lab, queue: dq.QueuePool, bucket: tuple[Any, str], options: dict[str, Any]
 ) -> None:

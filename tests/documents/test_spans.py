@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from dqlab.documents.document import Document, place_within, sealed_document, sealed_key
 from dqlab.documents.parts import Line, Member, Row
 from dqlab.documents.spans import SPANS, Listed, Numbers, Rows, Span, grouped, opened, spans_of
-from dqlab.frame import Numbered
 from dqlab.runs.submit.digest import Digest
 
 seal = pickle.dumps
@@ -159,10 +158,3 @@ def test_a_listing_is_grouped_in_its_order_and_what_came_before_an_error_comes_f
     assert found == given_documents
     assert max(sizes) <= 1000
     assert sizes[-3:] == [1, 1, 3]
-
-
-def test_other_messages_that_differ_in_a_number_are_opened_one_by_one() -> None:
-    assert opened(Numbered(b"no pickle ", b"", 0, 3)) is None
-    text = seal("abcd")
-    at = text.index(b"abcd")
-    assert opened(Numbered(text[:at], text[at + 4 :], 0x61616161, 3)) is None

@@ -99,8 +99,3 @@ def test_what_a_store_has_is_named_before_a_queue_is_opened(
     stored.run("%dq status")
     assert "and not open: others; %dq runs lists" in capsys.readouterr().out
     lab.attach("kept")
-
-
-def test_gc_without_a_durable_queue_says_how_to_have_one(connected: Any, capsys: Any) -> None:
-    connected.run("%dq gc")
-    assert "--store" in capsys.readouterr().out

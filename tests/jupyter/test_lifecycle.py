@@ -109,15 +109,6 @@ def test_runs_of_a_store_are_there_after_closing_and_connecting_again(
     notebook.run("%dq close")
 
 
-def test_connecting_to_a_local_cluster_that_does_not_run_says_how_to_start_one(
-    notebook: Any, monkeypatch: Any, tmp_path: Any
-) -> None:
-    """In one line: there is nothing to debug."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-
-    assert "`dqlab up --name night --store runs/`" in str(notebook.fails("%dq connect local --name night"))
-
-
 class Shown:
     """What a session and the sentences of lines ask of a run."""
 

@@ -39,13 +39,6 @@ def test_cell_that_raises_names_the_line_that_the_user_sees(connected: Any, caps
     assert "----> 4 1 / 0" in plain(capsys.readouterr().out)
 
 
-def test_mistake_in_the_syntax_is_named_with_the_line_that_the_user_sees(connected: Any, capsys: Any) -> None:
-    """As everywhere else in the notebook."""
-    connected.fails("%%dq submit --over range(3)\nx = 1\ndef f(x: return x")
-
-    assert ", line 3" in capsys.readouterr().out
-
-
 def test_cell_may_await_as_any_other_cell_of_a_kernel(connected: Any) -> None:
     """A kernel runs cells on a loop, on which the cell inside this one could not wait for anything."""
     cell = (
@@ -96,11 +89,3 @@ def test_cell_travels_inside_the_pickle_of_its_function(connected: Any) -> None:
     assert linecache.getline(filename, 3) == "    return x\n"
     assert linecache.cache[filename] == here
     assert pickle.loads(cloudpickle.dumps(same))(4) == 4
-
-
-@pytest.mark.parametrize("name", ["dqlab.jupyter.source _opened", "dqlab.rules.retry Later"])
-def test_names_that_functions_have_in_logs_stay_where_they_are(name: str) -> None:
-    """A queue on disk is opened by a later version, and its functions name these modules."""
-    sealed = b"c" + name.replace(" ", "\n").encode() + b"\n."
-
-    assert pickle.loads(sealed).__module__ == name.split()[0]

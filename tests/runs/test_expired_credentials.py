@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import random
 import re
-import tarfile
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 from types import MappingProxyType
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import dqlab as dq
@@ -179,71 +172,6 @@ def test_a_run_pauses_itself_when_credentials_expire_and_goes_on_when_resumed(
     assert run.counts["dead"] == 0
 
 
-TEXTS = {f"{at:02}": random.Random(at).randbytes(4_000).hex() for at in range(COUNT)}
-"""Longer than what is read at once of a file, and than any compression makes short."""
-AT_ONCE = OPTIONS | {"block_size": 1_000}
-
-
-def rows(storage: Storage) -> dq.Documents:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"id": list(TEXTS), "text": list(TEXTS.values())}), sink, row_group_size=1)
-    place = storage.hold("rows.parquet", sink.getvalue())
-    return dq.Documents.from_parquet(place, key="id", storage_options=AT_ONCE)
-
-
-def lines(storage: Storage) -> dq.Documents:
-    written = "".join(f"{json.dumps({'id': key, 'text': text})}\n" for key, text in TEXTS.items())
-    return dq.Documents.from_jsonl(storage.hold("l.jsonl", written.encode()), key="id", storage_options=AT_ONCE)
-
-
-def members(storage: Storage) -> dq.Documents:
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w") as archive:
-        for key, text in TEXTS.items():
-            archive.writestr(key, text)
-    return dq.Documents.from_archive(storage.hold("d.zip", sink.getvalue()), storage_options=AT_ONCE)
-
-
-def compressed_members(storage: Storage) -> dq.Documents:
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
-        for key, text in TEXTS.items():
-            info = tarfile.TarInfo(key)
-            info.size = len(text)
-            archive.addfile(info, io.BytesIO(text.encode()))
-    return dq.Documents.from_archive(storage.hold("d.tar.gz", sink.getvalue()), storage_options=AT_ONCE)
-
-
-PARTS: dict[str, tuple[Callable[[Storage], dq.Documents], Callable[[Any], Any], str]] = {
-    "rows of Parquet": (rows, lambda doc: doc["text"], "thread"),
-    "records of JSON lines": (lines, lambda doc: doc["text"], "thread"),
-    "members of a zip": (members, text, "thread"),
-    "members of a tar.gz": (compressed_members, text, "thread"),
-    "rows of Parquet, in a process": (rows, lambda doc: doc["text"], "process"),
-    "members of a zip, in a process": (members, text, "process"),
-}
-
-
-@pytest.mark.parametrize("kind", mostly_slow(PARTS, "rows of Parquet", "members of a zip, in a process"))
-def test_a_run_over_parts_of_one_file_pauses_itself_too(queue: dq.QueuePool, storage: Storage, kind: str) -> None:
-    """The file is open when they expire, and half of it is read; nothing is taken for damaged."""
-    make, fn, executor = PARTS[kind]
-    listed = list(make(storage))
-    assert len(queue.map(fn, listed[:4], name="warm", executor=executor).results()) == 4  # some read none of it
-    storage.expire(after=20)
-
-    run = queue.map(fn, listed, name="parts", executor=executor, stop_if=None)
-    until(lambda: run.stats().state is RunState.STOPPED, 60)
-
-    stats = run.stats()
-    assert "its documents cannot be read" in stats.why
-    assert "401" in stats.why
-    assert stats.counts.acked < COUNT  # those that were read may be on their way back
-    storage.renew("second")
-    assert dict(resumed(run).results().items()) == TEXTS
-    assert run.counts["dead"] == 0
-
-
 def test_a_process_that_was_started_with_the_credentials_of_before_fails_nothing(
     queue: dq.QueuePool, storage: Storage
 ) -> None:
@@ -312,16 +240,3 @@ def test_an_error_of_the_function_itself_is_its_own(queue: dq.QueuePool, storage
     run.until_over(60)
 
     assert run.counts["dead"] == COUNT
-
-
-def test_a_run_that_paused_itself_for_its_documents_can_be_cancelled(queue: dq.QueuePool, storage: Storage) -> None:
-    assert queue.map(text, storage.documents("a.txt", "b.txt", "c.txt", "d.txt"), name="warm").results()
-    storage.expire(after=10)
-    run = queue.map(text, storage.documents(), name="given-up", retry=dq.Retry(0))
-    until(lambda: run.stats().state is RunState.STOPPED, 60)
-
-    run.cancel()
-    run.until_over(30)
-
-    assert run.counts["cancelled"] > 0
-    assert list(queue.map(lambda n: n, range(5), name="other").results()) == list(range(5))

@@ -13,7 +13,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.errors import ActorGone, CallsFailed, ResultsMissing
+from dqlab.errors import ResultsMissing
 from dqlab.frame import NO_ID
 
 
@@ -93,37 +93,6 @@ def test_result_that_was_freed_is_not_reported_as_failed(lab: dq.Lab, queue_name
     pool.close()
 
 
-def half(x: int) -> float:
-    return 1 / x
-
-
-def test_a_call_that_failed_is_reported_though_results_beside_it_were_freed(lab: dq.Lab, queue_name: str) -> None:
-    """The error named calls that succeeded, "so nothing needs fixing"."""
-    pool = lab.queue(queue_name, retry=False)
-    mixed = pool.batch_submit([(half, 1), (half, 0), (half, 2)])
-    deadline = time.monotonic() + 20.0
-    while (pool.counts()["acked"], pool.counts()["dead"]) != (2, 1):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-    assert pool.forget() == 2
-    with pytest.raises(CallsFailed, match=r"1 of 3 .*ZeroDivisionError"):
-        mixed.results(timeout=30)
-    with pytest.raises(ResultsMissing, match="2 of 3 results"):
-        mixed.results(timeout=30, errors="return")
-    pool.close()
-
-
-def test_a_function_that_was_forgotten_comes_along_with_the_next_call(lab: dq.Lab, queue_name: str) -> None:
-    """The client believes that the queue has it; ten other functions later that is no longer so."""
-    pool = lab.queue(queue_name)
-    functions = [eval(f"lambda x: x + {number}") for number in range(12)]
-    for _ in range(2):
-        for number, function in enumerate(functions):
-            assert pool.submit(function, 1).results(timeout=30) == [1 + number]
-    pool.close()
-
-
 def test_a_call_whose_result_is_not_wanted_costs_no_other_of_its_settlement(lab: dq.Lab, queue_name: str) -> None:
     """Two calls that came one after the other are settled together, and what one of them returned was thrown away."""
     pool = lab.queue(queue_name)
@@ -148,25 +117,6 @@ def opened_again(lab: dq.Lab, name: str) -> Iterator[dq.QueuePool]:
     with Client(lab.client.scheduler.address, set_as_default=False) as client:
         dq.QueuePool(client, name=name).close(force=True)
         yield dq.QueuePool(client, name=name, served=True)
-
-
-def test_calls_of_a_queue_that_was_closed_are_gone_and_have_no_results_of_others(
-    lab: dq.Lab, queue: dq.QueuePool
-) -> None:
-    """Ids begin again in a queue of the same name, and another client's values came back as one's own."""
-    mine = queue.batch_submit([(double, 1), (double, 2)])
-    assert mine.results(timeout=30) == [2, 4]
-    with opened_again(lab, queue.name) as theirs:
-        others = theirs.batch_submit([(double, 10), (double, 20)])
-        assert others.results(timeout=30) == [20, 40]
-        assert others.ids == mine.ids
-
-        for errors in ("raise", "return"):
-            with pytest.raises(ActorGone, match="its queue was closed"):
-                mine.results(timeout=30, errors=errors)
-        with pytest.raises(ActorGone, match="its queue was closed"):
-            queue.submit(double, 30).results(timeout=30)
-        assert others.results(timeout=30) == [20, 40]
 
 
 def test_results_of_a_queue_that_was_closed_are_forgotten_without_those_of_others(

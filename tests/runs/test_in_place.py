@@ -82,11 +82,3 @@ def test_dead_letters_stand_in_their_places_when_lost_documents_were_sent_again(
 
     for lo, hi in [(0, 30), (5, 12), (8, 11), (0, 10), (10, 30)]:
         assert sorted(each.ordinal for each in there.between(lo, hi)) == list(range(lo, hi))
-
-
-def test_of_dead_letters_that_were_sent_again_meanwhile_the_others_are_given() -> None:
-    """Who reads a page must not get its neighbours in their place."""
-    letters = SentAgain()
-    letters.ids = [2, 3, 7, 20, 29]
-
-    assert [letter.id for letter in letters.named([1, 3, 4, 20, 25])] == [3, 20]

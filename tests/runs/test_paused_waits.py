@@ -17,7 +17,6 @@ import dqlab as dq
 from dqlab.cluster.transport.ref import Ref
 from dqlab.errors import CallTimeout, DqlabWarning, PutTimeout, WaitTimeout
 from dqlab.runs import waiting
-from dqlab.runs.run_wait import RunWait
 from dqlab.testing import Gate
 from tests.kit.sampled import mostly_slow
 
@@ -124,17 +123,6 @@ def test_a_wait_without_a_limit_warns_once_of_the_pause_of_the_run(queue: dq.Que
     assert "run.resume()" in said
 
 
-def test_single_calls_of_a_paused_queue_name_the_pause(queue: dq.QueuePool, soon: None) -> None:
-    queue.pause()
-    put = queue.batch_submit([(same, 1)])
-
-    with pytest.raises(WaitTimeout, match=r"is paused: lab\.queue\(.*\)\.resume\(\) continues it"):
-        put.results(timeout=ENOUGH)
-    [said] = said_while(put.results, queue.resume, waiting.__file__)
-
-    assert f"lab.queue({queue.name!r}).resume()" in said
-
-
 @pytest.fixture
 def silence(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """No shard answers while it is set."""
@@ -168,24 +156,6 @@ def test_a_wait_without_a_limit_warns_once_that_no_worker_answers(
     [said] = said_while(lambda: WAITS[wait](run), answer)
 
     assert f"run {run.name!r} makes no progress" in said
-    assert f"No worker process answers for queue {queue.name!r}" in said
-
-
-def test_results_that_are_all_there_warn_once_that_no_worker_answers(
-    queue: dq.QueuePool, silence: threading.Event, soon: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last question, which results are kept where, is asked of every shard, and one may have left just now."""
-    run = queue.map(same, range(9)).wait(timeout=30)
-    settled = RunWait.settled
-
-    def then_silence(*arguments: Any) -> Any:
-        found = settled(*arguments)
-        silence.set()
-        return found
-
-    monkeypatch.setattr(RunWait, "settled", then_silence)
-    [said] = said_while(run.results, silence.clear)
-
     assert f"No worker process answers for queue {queue.name!r}" in said
 
 

@@ -79,28 +79,6 @@ def test_all_results_come_before_the_input_that_broke(wide: dq.QueuePool, submit
     assert isinstance(error, SubmissionIncomplete)
 
 
-def test_documents_under_way_when_the_input_breaks_come_too(queue: dq.QueuePool, tmp_path: Path) -> None:
-    """What was submitted goes on, so more does come."""
-    gate = Gate(tmp_path)
-
-    def held(x: int) -> int:
-        if x >= 20:
-            gate.wait()
-        return x
-
-    run = queue.map(held, broken(40))
-    assert run.submitter is not None
-    assert run.submitter.join(30)
-    stream = run.as_completed(timeout=20)
-    first = [next(stream)[0]]
-    gate.open()
-
-    keys, error = read(stream)
-
-    assert sorted(first + keys) == list(range(40))
-    assert isinstance(error, SubmissionIncomplete)
-
-
 def test_an_input_that_broke_is_reported_while_the_run_is_paused(queue: dq.QueuePool) -> None:
     """Nothing more comes by itself then."""
     queue.pause()

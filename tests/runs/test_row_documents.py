@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 import dqlab as dq
 from dqlab.errors import RunExists, SubmissionIncomplete
 from tests.kit import forking
-from tests.kit.cells import of_a_cell
 from tests.kit.sampled import mostly_slow
 from tests.runs.submit.test_cut_off import soon  # noqa: F401 - a fixture
 
@@ -136,24 +134,6 @@ def test_a_submission_that_was_killed_goes_on_where_it_was(
     pool.close(force=True)
 
 
-def only_even(document: dq.Document) -> dict[str, Any]:
-    if int(document.key) % 100 == 7:
-        raise ValueError("odd one")
-    return words(document)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_that_failed_are_named_and_retried(queue: dq.QueuePool, kind: str, tmp_path: Path) -> None:
-    run = queue.map(only_even, documents(kind, tmp_path), name=f"words-{queue.name}", retry=dq.Retry(0))
-    run.results(timeout=60, errors="skip")
-    keys = [1_007 + 100 * at for at in range(6)]
-
-    assert [letter.key for letter in run.failures()] == (list(map(str, keys)) if kind == "csv" else keys)
-    assert [letter.document["text"] for letter in run.failures()] == frame()["text"][7::100].tolist()
-    assert run.retry(fn=words) == 6
-    assert joined(run.results(timeout=60), kind)["words"].tolist() == expected()
-
-
 def test_a_bad_line_fails_alone_and_a_changed_file_fails_its_rows(queue: dq.QueuePool, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"id": "a", "text": "x y"}\n{"id": "b", "tex\n{"id": "c", "text": "x"}\n')
@@ -173,47 +153,12 @@ def test_a_bad_line_fails_alone_and_a_changed_file_fails_its_rows(queue: dq.Queu
     assert len(run.failures()) == 10
 
 
-@of_a_cell
-def die(document: dq.Document) -> int:
-    if document.key == 1_003:
-        os.abort()
-    return len(document["text"])
-
-
-def test_a_row_that_kills_its_process_is_named_by_its_number(queue: dq.QueuePool, tmp_path: Path) -> None:
-    """Whole numbers are keys in a process of its own, too."""
-    run = queue.map(die, documents("parquet", tmp_path, 10), executor="process", retry=dq.Retry(0))
-    results = run.results(timeout=120, errors="skip")
-
-    assert list(results.keys()) == [key for key in range(1_000, 1_010) if key != 1_003]
-    assert [letter.key for letter in run.failures()] == [1_003]
-
-
 def test_a_large_row_fails_by_name_and_the_others_go_on(queue: dq.QueuePool) -> None:
     table = pd.DataFrame({"id": ["a", "b"], "text": ["x", "x " * (1 << 20)]})
     run = queue.map(words, dq.Documents.from_frame(table, key="id"))
 
     assert dict(run.results(timeout=60, errors="skip").items()) == {"a": {"words": 1}}
     assert [(letter.key, letter.error) for letter in run.failures()] == [("b", "DocumentError")]
-
-
-async def later(document: dq.Document) -> int:
-    return len(document["text"])
-
-
-def test_coroutines_get_rows_too(queue: dq.QueuePool, tmp_path: Path) -> None:
-    run = queue.map(later, documents("parquet", tmp_path, 50))
-
-    assert dict(run.results(timeout=60).items()) == dict(zip(frame(50)["id"], frame(50)["text"].str.len(), strict=True))
-
-
-def test_results_written_as_parquet_join_by_key(queue: dq.QueuePool, tmp_path: Path) -> None:
-    run = queue.map(words, documents("parquet", tmp_path))
-    run.results(timeout=60).to_frame().to_parquet(tmp_path / "out.parquet")
-
-    out = pq.read_table(tmp_path / "out.parquet").to_pandas()
-    assert out.index.tolist() == frame()["id"].tolist()
-    assert out["words"].tolist() == expected()
 
 
 def longer(row: Any) -> Any:

@@ -183,24 +183,3 @@ def test_a_document_runs_here_under_the_debugger_at_the_line_that_fails(
     said = capsys.readouterr().out
     assert "-> raise ValueError(n)" in said
     assert "41" in said
-
-
-def batched(numbers: list[int]) -> list[int]:
-    for _ in dq.track(numbers):
-        time.sleep(0.03)
-    print("a batch of", len(numbers))
-    if 3 in numbers:
-        raise ValueError("three")
-    return numbers
-
-
-@EXECUTORS
-def test_what_a_batch_printed_is_kept_with_each_of_its_documents_that_failed(
-    queue: dq.QueuePool, executor: Any
-) -> None:
-    run = queue.map(batched, range(8), batch=4, retry=ONCE, executor=executor)
-    run.until_over()
-
-    (letter,) = run.failures()
-    assert (letter.key, letter.logs.splitlines()[-1]) == (3, "a batch of 1")
-    assert run.logs(7) == ""

@@ -97,13 +97,3 @@ def test_a_start_survives_the_end_of_its_queue(client: Client, queue_name: str, 
 def test_a_start_that_is_no_time_to_come_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(BadOption, match=next(iter(given))):
         share_of(**{"weight": 1, "priority": 0, "delay": None, "at": None, **given})
-
-
-def test_a_time_of_day_is_the_next_one() -> None:
-    now = datetime.now().astimezone()
-    for hours in (-1, 1):
-        at = (now + timedelta(hours=hours)).replace(second=0, microsecond=0)
-        share = share_of(1, 0, None, f"{at:%H:%M}")
-        assert share is not None
-        assert 0 < share.starts - now.timestamp() < 24.5 * 3600
-        assert f"{datetime.fromtimestamp(share.starts, UTC).astimezone():%H:%M}" == f"{at:%H:%M}"

@@ -13,7 +13,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.errors import AllFailed, BadOption, RunFailed
+from dqlab.errors import AllFailed, BadOption
 from tests.kit.waiting import until
 
 DOCUMENTS = 800
@@ -105,15 +105,6 @@ def test_the_mended_function_runs_on_all_of_it(queue: dq.QueuePool) -> None:
     assert list(run.results(timeout=30)) == [2 * x for x in range(DOCUMENTS)]
 
 
-def test_a_retry_alone_goes_on_with_the_new_code(queue: dq.QueuePool) -> None:
-    """`on_existing="retry-failed"` and the button do that: the code of the rest is what failed."""
-    run = halted(queue)
-
-    run.retry(fn=mended)
-
-    assert list(run.results(timeout=30)) == [2 * x for x in range(DOCUMENTS)]
-
-
 def test_resume_goes_on_regardless(queue: dq.QueuePool) -> None:
     """To the end, without another pause."""
     run = halted(queue).resume()
@@ -121,14 +112,6 @@ def test_resume_goes_on_regardless(queue: dq.QueuePool) -> None:
     run.wait(timeout=60)
 
     assert run.counts["dead"] == DOCUMENTS
-
-
-def test_fewer_documents_than_that_end_as_a_failed_run(queue: dq.QueuePool) -> None:
-    """Nothing is to be saved there, and no results are to be had."""
-    with pytest.raises(RunFailed, match=r"99 of 99 documents .* See run\.failures\(\)") as raised:
-        queue.map(broken, range(99), retry=dq.Retry(0)).results(timeout=30)
-
-    assert "skip" not in str(raised.value)
 
 
 def test_a_run_that_has_failed_to_its_end_is_done_and_never_paused(queue: dq.QueuePool) -> None:

@@ -107,18 +107,6 @@ def test_stream_gives_all_others_before_it_raises(queue: dq.QueuePool) -> None:
     assert sorted(seen) == [i for i in range(50) if i % 10 != 3]  # type: ignore[type-var]
 
 
-def test_single_calls_return_it_in_its_place(queue: dq.QueuePool) -> None:
-    """The ancestor's calls have no run that could be asked."""
-    put = queue.batch_submit([(mostly, i) for i in range(5)])
-
-    with pytest.raises(ResultUnreadable, match=f"message {put.ids[3]} cannot be unpickled"):
-        put.results(timeout=30)
-    *some, error, last = put.results(timeout=30, errors="return")
-    assert (some, last) == ([0, 1, 2], 4)
-    assert isinstance(error, ResultUnreadable)
-    assert error.key == put.ids[3]
-
-
 def test_consumer_pool_returns_it_in_its_place(client: Client) -> None:
     """Its results are one mapping, which one value must not keep from anybody."""
     with closing(dq.QueuePool(client)) as pool:

@@ -126,40 +126,6 @@ def test_what_is_announced_is_read_once_it_was_asked_for(slot: Slot, read: list[
     assert taken(found) is None, "it is there once"
 
 
-def test_a_document_that_is_no_longer_announced_is_let_go(slot: Slot, read: list[str]) -> None:
-    """Its message was given back; another consumer has it, and reads it itself."""
-    slot.give(0)
-    slot.begin()
-    slot.end()
-    slot.announce([2, 3])
-    slot.give(1)
-    slot.begin()
-    until(lambda: len(read) == 2)
-    slot.end()
-    slot.announce([5])
-    slot.give(4)
-    slot.begin()
-
-    assert taken(document(2)) is None
-    assert taken(document(3)) is None
-    until(lambda: "5.txt" in read)
-
-
-def test_a_message_that_was_taken_back_leaves_nothing_behind(slot: Slot, read: list[str]) -> None:
-    slot.give(0)
-    slot.begin()
-    slot.end()
-    slot.announce([2, 3])
-    slot.give(1)
-    slot.take_back()
-    slot.announce([6])
-    slot.give(5)
-
-    assert slot.begin().key == "5.txt"
-    until(lambda: read == ["6.txt"])
-    assert taken(document(2)) is None
-
-
 def test_nothing_of_one_run_is_given_to_another(slot: Slot, read: list[str]) -> None:
     """Both may have the same function and the same documents: what is read for the later one is what is there then."""
     slot.give(0)

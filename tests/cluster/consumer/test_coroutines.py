@@ -170,22 +170,6 @@ def test_next_chunk_begins_when_the_first_of_the_one_before_ends() -> None:
     assert asyncio.run(scenario()) == (2, True, False, 2)
 
 
-def test_chunk_that_was_given_back_before_it_began_ends() -> None:
-    """No slot waits for messages that another consumer has."""
-
-    async def scenario() -> list[Any]:
-        async def work(x: int) -> int:
-            return x
-
-        flight = Flight(chunk_of(5), Work(work))
-        assert flight.chunk.give_back(5) is not None
-        Coroutines(2, ORIGIN).add(flight)
-        await asyncio.wait_for(asyncio.wrap_future(flight.ended), 5)
-        return list(flight.chunk.done)
-
-    assert asyncio.run(scenario()) == []
-
-
 def test_cancelled_message_is_returned_and_not_run() -> None:
     """The order came while it waited for its turn."""
     ran: list[int] = []
@@ -250,27 +234,6 @@ def test_a_chunk_names_the_coroutine_that_has_run_longest_and_none_when_all_have
 
 
 # --- on a slot ------------------------------------------------------------------------------
-
-
-def test_coroutine_may_wait_for_one_of_a_later_lease() -> None:
-    """Leases of one message each: the second place is refilled as long as the first is taken."""
-
-    async def scenario() -> list[Any]:
-        later = asyncio.Event()
-
-        async def work(x: int) -> int:
-            if x == 0:
-                await later.wait()
-            elif x == 7:
-                later.set()
-            return x
-
-        async with bench(work, batch=1) as here:
-            await here.put(list(range(9)))
-            await here.until(State.ACKED, 9)
-            return await here.values()
-
-    assert asyncio.run(scenario()) == list(range(9))
 
 
 def test_one_slow_coroutine_costs_no_throughput() -> None:

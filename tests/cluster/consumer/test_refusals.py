@@ -176,16 +176,6 @@ def test_a_storage_that_has_given_nothing_fails_unless_its_run_is_paused(monkeyp
     played(monkeypatch, scenario)
 
 
-def test_a_document_with_a_label_waits_for_credentials_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`lab.map(fn, {"first": doc})` failed each of them."""
-
-    async def scenario(bench: Bench) -> None:
-        note_read(GOOD)
-        assert await bench.decided(bench.chunk(labelled=True)) == [Outcome.RETURN] * 3
-
-    played(monkeypatch, scenario)
-
-
 def test_a_document_that_is_refused_alone_fails_with_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(bench: Bench) -> None:
         note_read(GOOD)
@@ -217,20 +207,6 @@ def test_local_files_and_other_errors_are_not_asked_about(monkeypatch: pytest.Mo
         assert await bench.decided(bench.chunk(where=["/data", "file:///data", "s3"])) == [Outcome.FAIL] * 3
         assert await bench.decided(bench.chunk(wrong)) == [Outcome.FAIL] * 3
         assert bench.tried == []
-
-    played(monkeypatch, scenario)
-
-
-def test_what_cannot_be_decided_fails_with_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Undecided it would be held until its lease ends, and delivered again for ever."""
-
-    def broken(*_: object) -> str:
-        raise RuntimeError("not decided")
-
-    async def scenario(bench: Bench) -> None:
-        note_read(GOOD)
-        monkeypatch.setattr(module, "root_of", broken)
-        assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
 
     played(monkeypatch, scenario)
 

@@ -29,7 +29,6 @@ from dqlab.frame import Frame, Kind, Outcome
 from dqlab.testing import Gate, Tally
 from tests.kit import forking
 from tests.kit.descriptors import none_left_open
-from tests.kit.pdfs import make_pdf
 from tests.kit.waiting import is_alive, until
 
 pytestmark = pytest.mark.cluster
@@ -264,30 +263,6 @@ def test_document_that_crashes_is_named_by_its_key(slot: SlotProcess) -> None:
     assert failures(chunk)[5].key == "né/5.pdf"
 
 
-def test_page_that_crashes_is_named(slot: SlotProcess, tmp_path: Path) -> None:
-    """A PDF of 1,370 pages crashed: somebody has to know which of them to leave out."""
-    path = tmp_path / "a.pdf"
-    path.write_bytes(make_pdf("one", "two", "three"))
-    document = Document("a.pdf", "", str(path))
-
-    def parse(document: Document) -> None:
-        for page in document.pages():
-            page._pdf.on_page(page.number, lambda _, n=page.number: os.kill(os.getpid(), 9) if n == 2 else None)
-
-    def between(document: Document) -> None:
-        for page in document.pages():
-            page.text()
-        os.kill(os.getpid(), 9)
-
-    [inside] = failures(run(slot, parse, [document])).values()
-    [behind] = failures(run(slot, between, [document])).values()
-
-    assert "(SIGKILL)" in inside.message
-    assert "at page 2 of 'a.pdf'" in inside.message
-    assert inside.key == "a.pdf"
-    assert "at page" not in behind.message
-
-
 def test_what_cannot_be_opened_fails_one_message(slot: SlotProcess) -> None:
     class Unopenable:
         def __reduce__(self) -> Any:
@@ -297,20 +272,6 @@ def test_what_cannot_be_opened_fails_one_message(slot: SlotProcess) -> None:
 
     assert results(chunk) == {0: 1, 2: 3}
     assert failures(chunk)[1].error == "ValueError"
-
-
-def test_function_that_crashes_when_it_is_opened_fails_its_messages(slot: SlotProcess) -> None:
-    class Crashing:
-        def __reduce__(self) -> Any:
-            return os._exit, (7,)
-
-        def __call__(self, x: int) -> int:
-            return x
-
-    chunk = run(slot, Crashing(), range(2))
-
-    assert sorted(failures(chunk)) == [0, 1]
-    assert results(run(slot, abs, [-1])) == {0: 1}
 
 
 def test_process_that_cannot_start_fails_messages_in_the_end(

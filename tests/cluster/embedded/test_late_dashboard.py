@@ -98,19 +98,6 @@ def test_pages_that_are_added_come_with_the_dashboard_and_go_again(*, before: bo
     asyncio.run(main())
 
 
-def test_pages_that_were_removed_before_the_dashboard_came_never_come() -> None:
-    """A client that has left wants no page."""
-
-    async def main() -> None:
-        async with scheduler() as started:
-            undo = started.late_dashboard.add(lambda: pytest.fail("served"))
-            undo()
-
-            assert (await get(started, "/status")).code == 200
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("path", ["//example.org/x", "/\\example.org/x", "///example.org"])
 def test_no_first_request_is_sent_to_another_host(path: str) -> None:
     """A link to a dashboard must not lead elsewhere."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from dqlab.cluster.scheduler.clients import Claims
-from dqlab.runs.claiming import Claim
 
 pytestmark = pytest.mark.lowest
 
@@ -77,35 +73,3 @@ def test_who_is_gone_for_good_claims_nothing_any_more() -> None:
         return before, await claims.claim("x", "b", "3")
 
     assert asyncio.run(scenario()) == (False, True)
-
-
-class Interrupted:
-    """A link that Ctrl-C interrupts while the scheduler is asked, and which goes on after that."""
-
-    client = SimpleNamespace(id="a")
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, Any]] = []
-
-    async def scheduler(self, op: str, **arguments: Any) -> None:
-        self.asked.append((op, arguments["token"]))
-
-    def sync(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run(work)
-        if len(self.asked) == 1:
-            raise KeyboardInterrupt
-
-    def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        asyncio.run(work)
-        done = Future[None]()
-        done.set_result(None)
-        return done
-
-
-def test_a_claim_whose_answer_was_not_waited_for_is_taken_back() -> None:
-    link = Interrupted()
-    with pytest.raises(KeyboardInterrupt):
-        Claim(link, "x").take()  # type: ignore[arg-type]
-
-    [(_, token), taken_back] = link.asked
-    assert taken_back == ("dq_disclaim", token)

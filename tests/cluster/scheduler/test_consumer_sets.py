@@ -85,35 +85,6 @@ def test_set_without_a_consumer_that_can_be_made_raises_and_is_made_when_the_wor
     asyncio.run(scenario())
 
 
-def test_scaled_set_beside_a_stopped_worker_keeps_what_it_has() -> None:
-    async def scenario() -> None:
-        here = Cluster()
-        await here.sets.serve("pages", b"", {}, 1)
-        here.stopped = {"tcp://b"}
-        assert len(await here.sets.scale("pages", None) or ()) == 1
-        here.stopped.clear()
-        await here.rest()
-        assert len(await here.sets.consumers("pages")) == 2
-
-    asyncio.run(scenario())
-
-
-def test_set_scaled_many_times_beside_a_stopped_worker_waits_once_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each try keeps the set busy for as long as a call may take: loops that add up would hold it for good."""
-    monkeypatch.setattr(consumer_sets, "STOPPED_WAIT", 3600.0)
-
-    async def scenario() -> None:
-        here = Cluster()
-        here.stopped = {"tcp://b"}
-        await here.sets.serve("pages", b"", {})
-        for _ in range(5):
-            await here.sets.scale("pages", None)
-        (waiting,) = here.tasks
-        waiting.cancel()
-
-    asyncio.run(scenario())
-
-
 @pytest.mark.parametrize("n", [None, 2])
 def test_set_that_is_made_while_workers_are_being_replaced_gets_its_consumers_when_none_has_come(n: int | None) -> None:
     """No worker comes where there is no nanny: it had none for good, and one of a fixed number was refused."""

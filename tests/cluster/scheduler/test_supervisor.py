@@ -116,26 +116,6 @@ def test_a_shard_whose_worker_is_restarted_is_made_once_that_worker_is_gone() ->
     assert asyncio.run(scenario()) == ([], ["b"])
 
 
-def test_a_worker_that_dies_as_soon_as_it_has_the_shard_is_replaced_too() -> None:
-    async def scenario() -> tuple[list[str], str, list[str]]:
-        registry = Noting(fine)
-        supervisor = registry.supervisor()
-
-        async def dies(entry: Entry, address: str) -> None:
-            if address == "b":
-                del registry.scheduler.workers["b"]
-                supervisor.worker_left(address)
-                registry.join("c")
-
-        registry._make = dies
-        registry.join("b")
-        supervisor.worker_left(registry.entry.address)
-        await asyncio.wait_for(registry.task, 5)
-        return registry.made, registry.entry.address, registry.told
-
-    assert asyncio.run(scenario()) == (["b", "c"], "c", ["q"])
-
-
 def test_a_shard_whose_host_comes_back_while_it_is_made_elsewhere_comes_home() -> None:
     """It would stay beside users' functions until the host of queues is lost once more."""
 
@@ -337,22 +317,3 @@ def test_shard_whose_workers_die_again_and_again_is_given_up_with_the_reason(mon
     assert gone[2].startswith("its worker c died, the last of 3 ")
     assert "executor='process'" in gone[2]
     assert made == ["b", "c"]
-
-
-def test_deaths_far_apart_are_not_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that lives for months loses a worker now and then."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.MOST_DEATHS", 3)
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.STEADY", -1.0)
-
-    async def scenario() -> tuple[str | None, int]:
-        registry = Noting(fine)
-        supervisor = registry.supervisor()
-        for worker in "bcdefg":
-            registry.scheduler.workers.clear()
-            supervisor.worker_left(registry.entry.address)
-            registry.join(worker, name=worker)
-            supervisor.changed()
-            await asyncio.wait_for(registry.task, 5)
-        return registry.entry.gone, len(registry.made)
-
-    assert asyncio.run(scenario()) == (None, 6)

@@ -249,30 +249,6 @@ def test_failures_that_are_purged_while_a_page_is_read_are_left_out_of_it(tmp_pa
     asyncio.run(part())
 
 
-@pytest.mark.parametrize("op", ["cancel", "drop"])
-def test_what_is_cancelled_as_it_is_leased_leaves_the_lease_empty(op: str) -> None:
-    """The slot got a `KeyError` instead, lost the orders that were for it, and leased nothing for a second."""
-    run = b"r" * 16
-    code = {"name": "f", "hash": "1", "short": "", "source": "", "cell": None}
-
-    async def part() -> None:
-        actor = await desk.opened(run=run, record={"name": "f-1", "codes": [code]})
-        ask = {"consumer": "c#0", "session": "s", "credit": [1, 10, 1]}
-        leasing = asyncio.create_task(actor.lease(pack(ask)))
-        await asyncio.sleep(0)
-        putting = asyncio.create_task(desk.put(actor, 3, run=run))
-        ordering = asyncio.create_task(actor.control(pack({"op": op, "run": run})))
-        answer, parts = unpack(await asyncio.wait_for(leasing, 10.0))
-        assert "lease" not in answer
-        assert parts == []
-        await asyncio.gather(putting, ordering)
-        actor.shard.invariants()
-        assert not actor.shard.leases
-        await actor.hand_over(b"")
-
-    asyncio.run(part())
-
-
 @pytest.mark.parametrize(
     ("size", "most", "comes"), [(10, 1, 16), (10, 100, 112), (10, 3000, 1600), (100_000, 3000, 48)]
 )

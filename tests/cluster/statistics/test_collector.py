@@ -180,18 +180,6 @@ def test_history_says_what_happened_and_when(hall: Hall) -> None:
     assert sum(rate or 0 for rate in history.out_rate) == pytest.approx(300, abs=6)
 
 
-def test_history_of_all_queues_is_their_sum_also_when_one_is_closed(hall: Hall) -> None:
-    hall.shard("a", lane_report("r", counts=counts(100)))
-    hall.shard("b", lane_report("s", counts=counts(11)))
-    hall.after(2)
-    both = hall.collector.history(60).ready[-1]
-    hall.collector.forget_queue("a")
-    hall.after(2)
-
-    assert both == 111
-    assert hall.collector.history(60).ready[-1] == 11
-
-
 def test_failures_are_counted_by_minute_and_class(hall: Hall) -> None:
     hall.shard("a", lane_report("r", classes=[failure_class("k", failed=3)]))
     hall.after(120)
@@ -536,33 +524,6 @@ def test_a_queue_of_a_run_that_was_submitted_whole_will_be_empty(hall: Hall) -> 
     assert queue.empty_in == pytest.approx(80 / 6.7, rel=0.05)
 
 
-def test_what_was_cancelled_is_no_speed_by_which_a_queue_gets_empty(hall: Hall) -> None:
-    """Beside puts at 10/s a run of 3,000 was cancelled, and what was left of the puts was to end at once."""
-    hall.consumer("a")
-    for second in range(20):
-        puts = lane_report(None, counts=counts(ready=1000 - 10 * second, acked=10 * second))
-        run = lane_report(
-            "r", counts=counts(ready=3000) if second < 15 else [0, 0, 0, 0, 0, 3000, 0], paused=second < 15
-        )
-        hall.shard("a", puts, run, lag=5.0)
-        hall.after(1)
-
-    (queue,) = hall.see().queues
-    assert queue.empty_in == pytest.approx(810 / 10, rel=0.1)
-    assert queue.out_rate == pytest.approx(10, rel=0.1)  # it was 160/s
-
-
-def test_a_queue_with_a_paused_run_has_no_time_at_which_it_is_empty(hall: Hall) -> None:
-    """The speed of the minute before the pause promised one."""
-    hall.consumer("a")
-    for done in (0, 10, 20):
-        lane = lane_report("r", counts=counts(ready=100 - done, acked=done), paused=done == 20)
-        hall.shard("a", lane if done else lane_report("r"), lag=5.0)
-        hall.after(1)
-
-    assert hall.see().queues[0].empty_in is None
-
-
 @pytest.mark.parametrize(
     ("end", "state"),
     [
@@ -735,18 +696,6 @@ def test_failures_of_the_last_minute_are_a_count_also_of_a_young_queue(hall: Hal
 
     assert now is not None
     assert 60 * now == pytest.approx(100)
-
-
-def test_a_span_longer_than_the_cluster_has_lived_is_fitted_to_it(hall: Hall) -> None:
-    """Two hours of a cluster of one minute were a line of nothing, in points of 30 s."""
-    hall.shard("a", lane_report("r", counts=counts(5)))
-    hall.after(60)
-
-    history = hall.collector.history(7200, "a", whole=True)
-
-    assert history.step == 1
-    assert 60 <= history.end - history.t0 <= 65
-    assert None not in history.ready[2:]
 
 
 def test_what_had_failed_in_a_reopened_queue_did_not_fail_now(hall: Hall) -> None:

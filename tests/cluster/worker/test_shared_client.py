@@ -144,39 +144,6 @@ def test_a_client_that_cannot_be_opened_is_one_error_for_all_who_wait_for_it(sha
     assert asyncio.run(scenario()) == expected
 
 
-def test_a_caller_that_gives_up_leaves_the_opening_to_others(shared: SharedClient) -> None:
-    async def make() -> str:
-        async with shared.borrowed() as client:
-            return client.status
-
-    async def scenario() -> str:
-        first, second = asyncio.create_task(make()), asyncio.create_task(make())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.sleep(0)
-        FakeClient.may_open.set()
-        return await second
-
-    assert asyncio.run(scenario()) == "running"
-    assert len(FakeClient.made) == 1
-
-
-def test_an_actor_that_cannot_be_made_leaves_the_client_to_those_that_are_made_beside_it(shared: SharedClient) -> None:
-    async def fail() -> None:
-        async with shared.borrowed():
-            raise RuntimeError("its constructor raised")
-
-    async def scenario() -> str:
-        FakeClient.may_open.set()
-        async with shared.borrowed() as client:
-            with pytest.raises(RuntimeError):
-                await fail()
-            return client.status
-
-    assert asyncio.run(scenario()) == "running"
-
-
 def test_opening_queues_in_a_row_opens_one_client_on_each_worker(lab: dq.Lab, client: Client, queue_name: str) -> None:
     """One for each actor took more than half of the time in which a queue opens."""
     queues = [lab.queue(f"{queue_name}-{number}") for number in range(4)]

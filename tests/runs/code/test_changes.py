@@ -122,14 +122,6 @@ def test_what_is_local_or_kept_for_later_calls_is_no_loss(body: str) -> None:
     assert found(body) == []
 
 
-def test_the_functions_of_modules_are_left_alone() -> None:
-    """They keep caches of their own, and nobody looks for these in the notebook."""
-    names = cell("seen = []\ndef f(x):\n    seen.append(x)\n")
-    names["__name__"] = "elsewhere"
-
-    assert changes(names["f"], [names["seen"]]) == []
-
-
 def test_warning_comes_once_for_each_function_and_says_what_to_do(queue: dq.QueuePool) -> None:
     fn: Any = cell("seen = []\ndef remember(x):\n    seen.append(x)\n    return x\n")["remember"]
 
@@ -147,16 +139,6 @@ def test_warning_comes_once_for_each_function_and_says_what_to_do(queue: dq.Queu
     )
     assert list(run.results(timeout=60)) == [1, 2]
     assert fn.__globals__["seen"] == []
-
-
-def test_single_call_warns_too(queue: dq.QueuePool) -> None:
-    fn: Any = cell("total = 0\ndef add(x):\n    global total\n    total += x\n")["add"]
-
-    with pytest.warns(ChangesACopy, match="add changes total: "):
-        queue.submit(fn, 1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        queue.submit(fn, 1).results(timeout=60)
 
 
 def test_explain_lists_it() -> None:

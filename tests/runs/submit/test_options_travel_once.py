@@ -117,14 +117,6 @@ def test_documents_of_other_options_in_one_input_bring_theirs_along(queue: dq.Qu
     assert queue.submit(text, listed(url)[0]).results() == EXPECTED[:1]
 
 
-def test_documents_that_a_function_returns_open_here(queue: dq.QueuePool, url: str) -> None:
-    run = queue.map(lambda doc: doc, listed(url), name="returned")
-    run.wait()
-    forget()
-
-    assert [document.text() for document in run.results()] == EXPECTED
-
-
 def test_retries_open_the_documents_also_with_the_code_of_another_kernel(queue: dq.QueuePool, url: str) -> None:
     run = queue.map(refuse, listed(url), name="retried", retry=dq.Retry(0))
     run.wait()

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.errors import RunCancelled, RunExists, SubmissionIncomplete
+from dqlab.errors import RunCancelled, RunExists
 from dqlab.testing import Tally
 from tests.kit.sampled import mostly_slow
 from tests.runs.submit.test_cut_off import all_there
@@ -136,18 +136,6 @@ def test_other_documents_of_another_client_are_refused_while_the_first_submits(
     assert list(first.results(timeout=30)) == list(range(5))
 
 
-def test_iterator_that_is_being_submitted_attaches_and_is_read_once(
-    queue: dq.QueuePool, goes_on: threading.Event
-) -> None:
-    """Two threads that read one iterator would each have a part of it."""
-    documents = held(range(5), goes_on)
-    queue.map(same, documents, name=f"run-{queue.name}")
-    run = queue.map(same, documents, name=f"run-{queue.name}")
-    goes_on.set()
-
-    assert list(run.results(timeout=30)) == list(range(5))
-
-
 def test_list_that_was_changed_in_place_is_another_input(queue: dq.QueuePool, goes_on: threading.Event) -> None:
     """It is the same object, and not what was submitted."""
 
@@ -165,22 +153,6 @@ def test_list_that_was_changed_in_place_is_another_input(queue: dq.QueuePool, go
     with pytest.raises(RunExists, match="other documents"):
         changed.wait(timeout=30)
     assert list(run.results(timeout=30)) == list(range(5))
-
-
-def test_input_that_breaks_is_told_to_who_attached_meanwhile(queue: dq.QueuePool, goes_on: threading.Event) -> None:
-    """With equal documents the second caller learns why the run has not all of them; with others, that they differ."""
-
-    def broken() -> Iterator[int]:
-        yield from held(range(5), goes_on)
-        raise OSError("the share is gone")
-
-    first = queue.map(same, broken(), name=f"run-{queue.name}")
-    run = queue.map(same, range(8), name=first.name)
-    goes_on.set()
-    with pytest.raises(SubmissionIncomplete, match=r"position 5.*the share is gone"):
-        run.wait(timeout=30)
-
-    assert list(queue.map(same, range(8), name=first.name).results(timeout=30)) == list(range(8))
 
 
 def test_cancelling_ends_the_submission_and_who_attached_meanwhile(

@@ -87,14 +87,6 @@ def test_the_same_documents_attach_after_results_of_their_class_were_read(
         assert [(type(value), value.a) for value in values] == [(cell[kind], number) for number in range(3)]
 
 
-@pytest.mark.parametrize("kind", ["Colour", "Pair"])
-def test_enums_and_named_tuples_attach_too(queue: dq.QueuePool, cell: dict[str, Any], kind: str) -> None:
-    documents = list(cell["Colour"]) if kind == "Colour" else [cell["Pair"](1, 2), cell["Pair"](3, 4)]
-
-    for _ in range(3):
-        assert queue.map(cell["same"], documents, name=f"run-{queue.name}").results(timeout=30)[:] == documents
-
-
 def test_a_class_that_this_process_does_not_have_is_made_from_the_result(queue: dq.QueuePool) -> None:
     """As in the kernel of a colleague, or after a restart."""
     names: dict[str, Any] = {"__name__": "__main__"}

@@ -29,12 +29,6 @@ def digest_of(elements: list[bytes], confirmed: int = 0) -> Digest:
 INPUT = [b"%d" % n for n in range(2000)]
 
 
-@pytest.mark.parametrize("count", [0, 1, 500, 501, 502, 1200, 1999, 2000])
-def test_digest_of_the_first_elements_is_that_of_an_input_that_ends_there(count: int) -> None:
-    """What is in the queue is less than what was read from the input."""
-    assert digest_of(INPUT).at(count) == digest_of(INPUT[:count]).at(count)
-
-
 def test_digest_forgets_what_is_confirmed() -> None:
     """A run of a hundred million elements holds none of them."""
     digest = digest_of(INPUT, confirmed=1700)
@@ -156,13 +150,6 @@ def test_input_that_ended_in_a_filled_gap_is_known_as_far_as_it_was_read() -> No
     now = digest_of(INPUT[:900]).submitted(Ranges([(0, 1100)]), before)
 
     assert (now.through, list(now.beyond), now.end_digest) == (900, [(900, 1100)], before.end_digest)
-
-
-def test_gaps_of_a_record_are_fields_and_no_text() -> None:
-    """The digest is a digest, also where one shard refused a frame."""
-    record = Submitted(50, "d", Ranges([(60, 80), (90, 91)]), "e").record()
-
-    assert record == {"submitted": 50, "digest": "d", "beyond": [(60, 80), (90, 91)], "end_digest": "e"}
 
 
 def test_records_of_older_logs_are_read() -> None:

@@ -61,43 +61,12 @@ class Speechless(Exception):
         raise RuntimeError("no words")
 
 
-def stops(error: BaseException | type[BaseException]) -> Iterator[int]:
-    yield from range(5)
-    raise error
-
-
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, Odd("odd"), Speechless(), MemoryError]
-)
-def test_whatever_an_input_raises_is_reported_with_its_position(queue: dq.QueuePool, error: Any) -> None:
-    """The input runs in a thread of its own, where what it raises is not seen."""
-    run = queue.map(same, stops(error))
-
-    with pytest.raises(SubmissionIncomplete) as caught:
-        run.wait(timeout=20)
-    assert caught.value.position == 5
-    assert list(run.results(errors="skip", timeout=20)) == list(range(5))
-
-
 class Unsealable:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
     def __reduce__(self) -> Any:
         raise self.error
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), Odd("odd"), Speechless(), RecursionError()])
-def test_whatever_pickling_an_element_raises_is_reported_with_its_position(
-    queue: dq.QueuePool, error: BaseException
-) -> None:
-    """Pickling runs the element's own code."""
-    run = queue.map(same, [1, 2, Unsealable(error), 3])
-
-    with pytest.raises(SubmissionIncomplete) as caught:
-        run.wait(timeout=20)
-    assert caught.value.position == 2
-    assert list(run.results(errors="skip", timeout=20)) == [1, 2]
 
 
 @pytest.mark.parametrize(
