@@ -11,7 +11,6 @@ import bz2
 import gzip
 import io
 import lzma
-import re
 import shutil
 import stat
 import struct
@@ -80,7 +79,6 @@ _PIECE = 1 << 18
 _ENCRYPTED = 0x1
 _METHODS: dict[int, str] = cast(Any, zipfile).compressor_names
 _UNZIP = "7z to unpack the archive, and list the files with from_glob or pack them again"
-_ACCESSED = re.compile(r"\A[0-7]{11}/")
 _GONE = "is not in the archive any more"
 
 
@@ -304,7 +302,7 @@ class _Tar:
             raise DocumentChanged(document=reference.key, was=reference.version, now=self.stamp.version)
         with self._lock:
             info = self._header(member.offset)
-            if not info.name.endswith(member.name):  # that of a dump has the time before it, see `_headers`
+            if info.name != member.name:
                 raise DocumentChanged(document=reference.key, was=reference.version, now=_GONE)
             if info.islnk():
                 info = self._target(reference, info)
@@ -378,12 +376,7 @@ def _headers(where: str, warn: Callable[[str], None]) -> Iterator[tarfile.TarInf
     """Yield the headers of a tar, raise if it is truncated, and warn if it has no end, or two."""
     with open_binary(where) as below, _decompressed(below, compression_in(below)) as stream:
         tar = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115 - it owns nothing but the stream
-        is_dump = False
         while (info := tar.next()) is not None:
-            # In an incremental dump of GNU tar, whose folders have type D, tarfile takes the time of the last access
-            # for the start of the name.
-            is_dump = is_dump or info.type == b"D"
-            info.name = _ACCESSED.sub("", info.name) if is_dump else info.name
             # tarfile would keep every header, a kilobyte each.
             cast(Any, tar).members.clear()
             yield info
