@@ -69,6 +69,10 @@ SLACK = 60.0
 LARGEST = 1 << 16
 KEEP_ENDED, KEEP_FOR_NOTHING = 7 * 86_400.0, 3600.0
 """Seconds for which an ended service is listed: where its store can be opened again, and where nothing is left."""
+UNREADABLE = (
+    "is taken by {path}, which this version cannot read. Nothing was started. Take another --name, or delete that file "
+    "if no cluster of another version runs."
+)
 UNFINISHED = 60.0
 """Seconds after which a file that was being written is a leftover."""
 PATIENCE = 1.0
@@ -369,22 +373,8 @@ def register(found: Registration) -> Path:
         _create(path, found)
     except FileExistsError:  # another process was faster, or another version of dqlab wrote it, which `look` skips
         check_free(found.name)
-        _check_leftover(path, found.name)
-        path.unlink(missing_ok=True)
-        _create(path, found)
+        raise BadOption(option="name", value=found.name, problem=UNREADABLE.format(path=path)) from None
     return path
-
-
-def _check_leftover(path: Path, name: str) -> None:
-    """Raise `UsageError` unless a file that this version cannot read was written by a process that has ended."""
-    try:  # only the fields that every version has written
-        about = json.loads(path.read_bytes()[:LARGEST])
-        writer = _Written(**{field: about[field] for field in ("name", "scheduler", "store", "pid", "host", "started")})
-        over, pid, address = not (writer.is_here and writer.runs), writer.pid, writer.scheduler
-    except (OSError, ValueError, TypeError, LookupError):
-        over, pid, address = time.time() - path.stat().st_mtime >= UNFINISHED, 0, "an unknown address"
-    if not over:
-        raise _in_use(name, pid, address, f"as {path} records", f"{name}-2")
 
 
 def unregister(path: Path, found: Registration) -> None:
