@@ -1,7 +1,6 @@
 """A durable log: it takes bytes and returns them, and confirmed ones survive. `Log` is its whole interface."""
 
 from dqlab.log.checkpoints import LogMark
-from dqlab.log.collection import Collected
 from dqlab.log.errors import (
     ChangedMeanwhile,
     DiskFailed,
@@ -23,7 +22,7 @@ from dqlab.log.errors import (
 )
 from dqlab.log.files import Files, UnsyncedFiles
 from dqlab.log.group_commit import GroupCommit
-from dqlab.log.log import Log
+from dqlab.log.log import Collected, Log
 from dqlab.log.options import LogOptions
 from dqlab.log.records import COPIED, Position, Record, RecordType
 from dqlab.log.recovery import Corruption, Recovery

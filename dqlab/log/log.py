@@ -5,26 +5,47 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import UsageError
 from dqlab.log.checkpoints import Checkpoint, LogMark
-from dqlab.log.collection import Collected, removable
 from dqlab.log.directory import checkpoint_name
 from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, RecordCorrupt, typed
 from dqlab.log.files import Buffer, Files
-from dqlab.log.manifest import SegmentEntry
+from dqlab.log.manifest import Manifest, SegmentEntry
 from dqlab.log.opening import Opened, open_log
 from dqlab.log.options import LogOptions
 from dqlab.log.reader import Reader
 from dqlab.log.records import FIRST_OPAQUE, HEADER_BYTES, Position, Record, RecordType
-from dqlab.log.space import FreeSpace, Usage
+from dqlab.log.space import FreeSpace, Needed, Usage
 from dqlab.log.writer import Writer
 
-__all__ = ["Log"]
+__all__ = ["Collected", "Log", "removable"]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The number and bytes of the segments that a collection deleted."""
+
+    segments: int
+    nbytes: int
+
+
+def removable(manifest: Manifest, checkpoints: list[Checkpoint], needed: Needed) -> list[SegmentEntry]:
+    """Return the segments that neither the journal nor a recovery from either checkpoint needs."""
+    # Either checkpoint may turn out to be damaged, so a recovery from the older one must work too. Its replay reads the
+    # segments from its own mark on, whether or not anything in them is needed: they hold the settlements of messages in
+    # earlier segments. So a segment may go only if it lies before both marks.
+    if len(checkpoints) < 2:
+        return []
+    end = min(manifest.place(checkpoint.segment) for checkpoint in checkpoints)
+    # A checkpoint of an earlier version may know by their old positions records that were copied under other numbers.
+    old = any(checkpoint.has_table for checkpoint in checkpoints)
+    covered = {seq for entry in manifest.segments for seq in entry.covers} if old else set()
+    return [entry for entry in manifest.segments[:end] if not needed[entry.seq] and entry.seq not in covered]
 
 
 class Log:

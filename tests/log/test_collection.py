@@ -7,7 +7,7 @@ import pytest
 from dqlab.errors import UsageError
 from dqlab.log import Log, LogOptions, Position
 from dqlab.log.checkpoints import Checkpoint
-from dqlab.log.collection import removable
+from dqlab.log.log import removable
 from dqlab.log.manifest import Manifest, SegmentEntry
 from dqlab.log.space import Needed
 
