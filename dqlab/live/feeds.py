@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Feed",
     "LabSource",
-    "call_again",
     "cluster_of",
     "feed_of",
     "is_embedded",
@@ -91,17 +90,8 @@ def is_queue(source: object) -> TypeGuard[QueuePool]:
 
 def cluster_of(source: object) -> str:
     """Return the address of the scheduler of a run, a queue or a lab, and "" where it has none."""
-    return _of_link(source, "address")
-
-
-def call_again(source: object) -> str:
-    """Return the call that connects to the cluster or store of a run from any process, and "" where none can."""
-    return _of_link(source, "again")
-
-
-def _of_link(source: object, name: str) -> str:
     owner = getattr(source, "handle", None) or getattr(source, "session", None)
-    return str(getattr(getattr(owner, "link", None), name, ""))
+    return str(getattr(getattr(owner, "link", None), "address", ""))
 
 
 def is_embedded(source: object) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dqlab import numbers
-from dqlab.live.feeds import call_again, cluster_of, is_lab
+from dqlab.live.feeds import cluster_of, is_lab
 from dqlab.live.views import Offers
 from dqlab.notebook import shell
 from dqlab.runs.code.versions import can_run_here
@@ -29,8 +29,6 @@ class NotebookNames(NamedTuple):
     """The notebook has `%dq`."""
     cluster: str = ""
     """Address of the scheduler, by which the front end finds the service."""
-    again: str = ""
-    """The call that connects to it from a kernel without these names; "" where there is none."""
 
 
 NO_NAMES = NotebookNames()
@@ -48,7 +46,7 @@ def names_here(source: object) -> NotebookNames:
     own = [name for name, lab in labs if not cluster or cluster_of(lab) == cluster]
     magics = getattr(shell(), "find_line_magic", None)
     run, lab = min(runs, key=len, default=""), own[0] if own else ""
-    return NotebookNames(run, lab, bool(magics and magics("dq")), cluster, call_again(source))
+    return NotebookNames(run, lab, bool(magics and magics("dq")), cluster)
 
 
 def first(dead: int) -> int:
@@ -110,28 +108,14 @@ def run_here(letter: Any, stats: RunStats, names: NotebookNames) -> str:
     names_it = type(key) in (str, int) and one_line(key) == str(key)
     about = "" if names_it else f"    # {one_line(key, 80)}"
     test = f"each.key == {key!r}" if names_it else f"each.id == {letter.id}"
-    found = f"letter = next(each for each in {{}}.failures() if {test}){about}"
-    if names.again:
-        # Cells outlive kernels: in a new kernel this cell finds the run by itself, and takes the function that was sent
-        # unless the function's own cell was run. Under a name of its own: the notebook's run may wait for an answer
-        # about other code.
-        opens = [
-            "import dqlab as dq",
-            f"its_run = {names.again}.attach({stats.name!r})    # the lab that is open, else a new connection",
-            found.format("its_run"),
-        ]
-        sent = "its_run.function(letter.version)"
-        if can_run_here(name):
-            opens += [f"if {name!r} not in globals():    # in a new kernel: as it was sent", f"    {name} = {sent}"]
+    if names.magic:
+        opens = f"%dq show {as_word(key) if names_it else letter.id} {as_word(stats.name)} -o letter{about}"
     else:
-        opens = [_FIRST]
-        if names.magic:
-            opens.append(f"%dq show {as_word(key) if names_it else letter.id} {as_word(stats.name)} -o letter{about}")
-        else:
-            opens.append(found.format(_handle(stats.name, names)))
-        sent = f"{_handle(stats.name, names)}.function(letter.version)"
+        run = _handle(stats.name, names)
+        opens = f"letter = next(each for each in {run}.failures() if {test}){about}"
+    sent = f"{_handle(stats.name, names)}.function(letter.version)"
     called = name if can_run_here(name) else sent
-    return "\n".join([*opens, f"{called}(letter.document)"])
+    return "\n".join([_FIRST, opens, f"{called}(letter.document)"])
 
 
 def _handle(name: str, names: NotebookNames) -> str:

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from contextlib import closing
 
-import pytest
-
 import dqlab as dq
-from dqlab.live.feeds import call_again, cluster_of
+from dqlab.live.feeds import cluster_of
 
 
-def test_labs_queues_and_runs_name_their_cluster_and_how_to_connect_again(
-    lab: dq.Lab, queue_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labs_queues_and_runs_name_their_cluster(lab: dq.Lab, queue_name: str) -> None:
     """Where none is named, offers about a run of one cluster would apply to that of another."""
-    monkeypatch.setattr(lab.session.link, "again", "dq.connect('here')")
-    with closing(lab.queue(queue_name)) as queue:  # its link has what that of the lab has when it is opened
+    with closing(lab.queue(queue_name)) as queue:
         run = queue.map(abs, range(2), consumers=None)
 
         for each in (lab, queue, run):
             assert cluster_of(each) == lab.client.scheduler.address
-            assert call_again(each) == "dq.connect('here')"
         run.cancel()
 
 
 def test_what_has_no_connection_names_none() -> None:
     """A view of hand-made numbers is drawn all the same."""
-    assert (cluster_of(object()), call_again(object())) == ("", "")
+    assert cluster_of(object()) == ""

@@ -99,32 +99,6 @@ def test_a_kernel_without_the_function_or_its_helper_takes_the_one_that_was_sent
     del main.parse
 
 
-def test_a_cell_works_by_itself_where_a_new_kernel_can_find_the_run(
-    done: RunStats, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a restart there was no %dq, no run and no parse: whatever was run first, the cell was an error."""
-    names = NotebookNames(run="run", lab="lab", magic=True, again="dq.connect(store='/data/runs')")
-
-    opened = [
-        "import dqlab as dq",
-        "its_run = dq.connect(store='/data/runs').attach('parse-invoices')    "
-        "# the lab that is open, else a new connection",
-        "letter = next(each for each in its_run.failures() if each.key == 'lux/contract 7.pdf')",
-    ]
-    sent = "its_run.function(letter.version)"
-    assert run_here(LETTER, done, names).split("\n") == [*opened, f"{sent}(letter.document)"]
-    monkeypatch.setattr(sys.modules["__main__"], "parse", len, raising=False)
-    assert run_here(LETTER, done, names).split("\n") == [
-        *opened,
-        "if 'parse' not in globals():    # in a new kernel: as it was sent",
-        f"    parse = {sent}",
-        "parse(letter.document)",
-    ]
-    first, *_ = run_here(LETTER, done, names._replace(again="")).split("\n")
-    assert first.startswith("# ")
-    assert "run the cells that connect and submit first" in first
-
-
 def test_a_key_that_no_line_can_hold_is_named_by_its_message(done: RunStats) -> None:
     """A cut one may be that of several documents."""
     long: Any = SimpleNamespace(id=7, key="x" * 200)
