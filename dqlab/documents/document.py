@@ -78,6 +78,7 @@ __all__ = [
     "RowAt",
     "Within",
     "fields_within",
+    "file_version",
     "largest_row",
     "made",
     "made_rows",
@@ -463,7 +464,7 @@ class Document(SuggestsAttributes):
         """
         part = self.part
         if type(part) is Row:
-            return parquet.cell(self.where, self.version, self.key, part, column)
+            return parquet.cell(self.where, file_version(self), self.key, part, column)
         return _cell_of(self, column)
 
     # Without these, Python treats an object with `__getitem__` as a sequence, and asks for items 0, 1, 2.
@@ -519,7 +520,8 @@ class Document(SuggestsAttributes):
             # Pickled by a function rather than with the class of its part, a reference is half as long, and is read in
             # half the time. Logs contain these forms: see the comment in "pickles".
             if type(part) is Row and self.size is None:
-                return _row, (key, self.where, self.version, *(part if part.added else part[:3]))
+                short = not part.added and part.stamp is None
+                return _row, (key, self.where, self.version, *(part[:3] if short else part))
             if type(part) is Line and self.size == part.length:
                 return _line, (key, self.where, self.version, *part)
             if type(part) is Inline and self.size is None:
@@ -670,12 +672,18 @@ def _on_loop_of(system: Any, reading: Coroutine[Any, Any, builtins.bytes]) -> Fu
 # --- rows ---
 
 
+def file_version(document: Document) -> str:
+    """Return the version of the file that a document lies in, as it was listed."""
+    stamp: str | None = getattr(document.part, "stamp", None)
+    return document.version if stamp is None else stamp
+
+
 def _row_of(document: Document) -> dict[Any, Any]:
     """Return the values of a row by column, from the reader of its kind of part."""
     part: Any = document.part
     kind = type(part)
     if kind is Row:
-        return parquet.row(document.where, document.version, document.key, part)
+        return parquet.row(document.where, file_version(document), document.key, part)
     if kind is Line:
         return lines.row(document.where, document.version, document.key, part)
     if kind is Inline:
@@ -788,14 +796,14 @@ def made(key: str | int, where: str, version: str, size: int | None, part: Part)
 
 
 def _row(key: str | int, where: str, version: str, *part: Any) -> Document:
-    return made(key, where, version, None, _tuple(Row, part if len(part) > 3 else (*part, ())))
+    return made(key, where, version, None, _tuple(Row, (*part, *((), None)[len(part) - 3 :])))
 
 
-def made_rows(keys: Sequence[str | int], where: str, version: str, part: Row) -> list[Document]:
+def made_rows(keys: Sequence[str | int], where: str, versions: Iterable[str], part: Row) -> list[Document]:
     """Return neighbours in a row group from `part` on."""
-    group, at, columns, added = part
-    parts = zip(repeat(group), range(at, at + len(keys)), repeat(columns), repeat(added), strict=False)
-    return _made(keys, repeat(where), repeat(version), repeat(None), map(_tuple, repeat(Row), parts))
+    group, at, *others = part
+    parts = zip(repeat(group), range(at, at + len(keys)), *map(repeat, others), strict=False)
+    return _made(keys, repeat(where), versions, repeat(None), map(_tuple, repeat(Row), parts))
 
 
 def _made(keys: Sequence[str | int], *columns: Iterable[Any]) -> list[Document]:
@@ -852,8 +860,10 @@ class Within(NamedTuple):
 
 def _row_at(name: str, where: str, version: str, before: int, *part: Any) -> Document:
     group, columns, added, at, *key = part
-    named = key[0] if key else f"{name}:{before + at}"
-    return made(named, where, version, None, _tuple(Row, (group, at, columns, added)))
+    named, stamp = key[0] if key else f"{name}:{before + at}", None
+    if type(named) is tuple:
+        (named, version), stamp = named, version
+    return made(named, where, version, None, _tuple(Row, (group, at, columns, added, stamp)))
 
 
 class RowAt(NamedTuple):
@@ -866,10 +876,11 @@ class RowAt(NamedTuple):
     """Rows of the file before its row group."""
     row: Row
     keyed: bool
-    """Whether it has a key, and None stands for it; otherwise its position in the file names it."""
+    """Whether it has a key, and None stands for it, or for both its key and its version; otherwise its position in the
+    file names it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        group, at, columns, added = self.row
+        group, at, columns, added, _ = self.row
         key = (None,) if self.keyed else ()
         return _row_at, (self.name, self.where, self.version, self.before, group, columns, added, at, *key)
 

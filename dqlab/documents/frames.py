@@ -9,21 +9,18 @@ pandas would write. polars and Arrow distinguish null from NaN, and so do their 
 
 from __future__ import annotations
 
-import marshal
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, cast
 
+from dqlab.documents.contents import content_of
 from dqlab.documents.document import Document, largest_row, made
 from dqlab.documents.keys import KEYS_OF_FRAME, Keys, check_columns, chosen, key_of_row
 from dqlab.documents.parquet import plain_values
 from dqlab.documents.parts import Inline
 from dqlab.documents.unreadable import are_unreadable, converted, torn
-from dqlab.errors import BadOption, in_words
+from dqlab.errors import BadOption
 from dqlab.imports import loaded
 
 __all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
@@ -146,13 +143,13 @@ class _Layout:
     """What the rows of a table share, which is names, the beginning of their versions, and the limit of their size."""
 
     def __init__(self, names: tuple[Any, ...]) -> None:
-        named = _content(names)
+        named = content_of(names)
         self._names, self._seed = names, blake2b(named, digest_size=16)
         self._limit = largest_row() - len(named)
 
     def document(self, key: str | int, values: tuple[Any, ...]) -> Document:
         """Return a row as a document, without its values if they do not fit into a message."""
-        content = _content(values)
+        content = content_of(values)
         hashed = self._seed.copy()
         hashed.update(content)
         sent = values if len(content) <= self._limit else len(content)
@@ -196,42 +193,6 @@ class _Block:
         if self.named and self.table.index is not None:
             return self.table.index(self.start, self.stop)
         return range(self.first, self.first + self.stop - self.start)
-
-
-# --- versions -------------------------------------------------------------------------------
-
-
-def _content(values: tuple[Any, ...]) -> bytes:
-    """Return values as bytes that are the same in every process."""
-    # Not pickle, whose bytes depend on which values happen to be the same object; the same holds for marshal's
-    # references, which version 2 does not have.
-    try:
-        return marshal.dumps(values, 2)
-    except ValueError:
-        return marshal.dumps(tuple(map(_spelled, values)), 2)
-
-
-_BY_REPR = (datetime, date, time, timedelta, Decimal)
-
-
-def _spelled(value: Any) -> Any:
-    """Return a value as types that `marshal` can write."""
-    kind = type(value)
-    if kind in (str, int, float, bool, bytes, complex, type(None)):
-        return value
-    if kind in (list, tuple):
-        return kind.__name__, tuple(map(_spelled, value))
-    if kind is dict:
-        return "dict", tuple((_spelled(key), _spelled(each)) for key, each in value.items())
-    if kind in (set, frozenset):
-        return kind.__name__, tuple(sorted(marshal.dumps(_spelled(each), 2) for each in value))
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(value, _BY_REPR):
-        return name, repr(value)
-    try:
-        return name, pickle.dumps(value, 5)
-    except Exception as error:  # noqa: BLE001 - sending it fails, too, with an error that has its position
-        return name, in_words(error)
 
 
 # --- frames ---------------------------------------------------------------------------------

@@ -85,22 +85,20 @@ _SHOWN = 20
 """Names that an error lists, at most."""
 
 
-def chosen(columns: Any) -> list[Any] | None:
-    """Return the option `columns` as a list, or None for all columns."""
+def chosen(columns: Any, option: str = "columns") -> list[Any] | None:
+    """Return the option `columns`, or another one that names some, as a list, or None for None."""
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Iterable):
-        problem = f"is not a list of names. Nothing was listed. Write columns=[{columns!r}]."
-        raise BadOption(option="columns", value=columns, problem=problem)
+        problem = f"is not a list of names. Nothing was listed. Write {option}=[{columns!r}]."
+        raise BadOption(option=option, value=columns, problem=problem)
     names = list(columns)
     if not names:
-        raise BadOption(
-            option="columns", value=columns, problem="is empty. Omit it to get all columns. Nothing was listed."
-        )
+        raise BadOption(option=option, value=columns, problem="is empty. Omit it, or name some. Nothing was listed.")
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         problem = f"has {twice[0]!r} twice. Nothing was listed. Name each column once."
-        raise BadOption(option="columns", value=columns, problem=problem)
+        raise BadOption(option=option, value=columns, problem=problem)
     return names
 
 

@@ -348,13 +348,14 @@ class Documents(SuggestsAttributes):
         key: str | None = None,
         columns: Iterable[str] | None = None,
         *,
+        version: str | Iterable[str] | None = None,
         storage_options: Mapping[str, Any] | str | None = None,
     ) -> Documents:
         """List the rows of Parquet files, each a document.
 
-        This process reads only footers and the key column, while the listing is iterated. Functions read values with
-        ``document["column"]`` or ``document.row``; a process decodes a row group once for all consecutive rows that it
-        reads, and only the columns that are requested.
+        This process reads only footers and the columns of `key` and `version`, while the listing is iterated. Functions
+        read values with ``document["column"]`` or ``document.row``; a process decodes a row group once for all
+        consecutive rows that it reads, and only the columns that are requested.
 
         Parameters
         ----------
@@ -365,17 +366,22 @@ class Documents(SuggestsAttributes):
             it, from 0, such as "papers.parquet:17"; of a list of files with its folder, "2024/papers.parquet:17".
         columns : iterable of str or None
             The columns that rows have, in the file's order. None: all of them.
+        version : str, iterable of str or None
+            The columns whose values are the version of a row, such as "updated_at"; "*" for all that rows have, which
+            takes 2 microseconds a row here. None: the version of a row is that of its file, so `Run.update` runs all
+            rows of a file again when one of them has changed. It needs `key`.
         storage_options : dict, str or None
             As for `Documents`.
 
         Returns
         -------
         Documents
-            Versions are the file's etag, or its size and modification time; `size` and `page_count` are unknown. As in
-            `pyarrow.dataset`, names that begin with "_" or "." match only a pattern that does so, too; folders such as
-            ``year=2024/`` below the first wildcard (of listed files: in the whole path) are columns, of whole numbers
-            if all their values are; and a column that a file lacks is None there if it is in the first file or in
-            `columns`.
+            Versions are the file's etag, or its size and modification time. With `version` they are hashes of values:
+            neither the order of rows and columns nor the width of a number counts, and null is the same as a column
+            that is not there. `size` and `page_count` are unknown. As in `pyarrow.dataset`, names that begin with "_"
+            or "." match only a pattern that does so, too; folders such as ``year=2024/`` below the first wildcard (of
+            listed files: in the whole path) are columns, of whole numbers if all their values are; and a column that a
+            file lacks is None there if it is in the first file or in `columns`.
 
         Raises
         ------
@@ -407,7 +413,7 @@ class Documents(SuggestsAttributes):
         [('a', 1), ('b', 2)]
         >>> os.remove("papers.parquet")
         """
-        return cls._of(ParquetRows(files, key, columns, check_options(storage_options)))
+        return cls._of(ParquetRows(files, key, columns, version, check_options(storage_options)))
 
     @classmethod
     def from_frame(cls, frame: Any, key: Any = None, columns: Iterable[Any] | None = None) -> Documents:

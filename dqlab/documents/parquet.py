@@ -44,7 +44,7 @@ class _Changed(Exception):
 
 def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
     """Return one value of a row, or raise `DocumentChanged` for another file, `RecordInvalid` for such a value."""
-    group, at, columns, _ = part
+    group, at, columns = part[:3]
     last = _last
     try:
         # Nearly every document lies near the one before. Use a local copy: other slots set `_last` too.

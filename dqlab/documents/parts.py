@@ -35,6 +35,8 @@ class Row(NamedTuple):
     """The chosen columns: bit n for column n of the file, or 0 for all. Names would be too long for each message."""
     added: tuple[tuple[str, Any], ...] = ()
     """Columns that the file lacks, with the values of its folders, or None for those of other files."""
+    stamp: str | None = None
+    """The version of its file; None where that of the document is the same."""
 
 
 class Line(NamedTuple):

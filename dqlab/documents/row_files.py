@@ -9,12 +9,13 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice, takewhile
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
+from dqlab.documents.contents import versions_of
 from dqlab.documents.document import Document, made
 from dqlab.documents.folders import Files, ListedFile
 from dqlab.documents.keys import KEYS_OF_FILES, Keys, check_column, check_columns, chosen, key_of_row
@@ -43,19 +44,30 @@ __all__ = ["ParquetRows", "Records", "csv_form"]
 
 KEYS_AT_ONCE = 4000
 """Keys that are read at once, some full frames of them."""
+ALL = "*"
+"""Stands for all columns of a row, as its version."""
 
 
 class ParquetRows:
-    """All rows of some Parquet files, with their keys from the column `key`, and only `columns`, or all for None."""
+    """All rows of some Parquet files, with their keys from the column `key`, and only `columns`, or all for None.
+
+    Their versions are hashes of what they have in the columns `version`, or those of their files for None.
+    """
 
     repeats = True
 
-    def __init__(self, files: Any, key: Any, columns: Any, storage: str = "") -> None:
+    def __init__(self, files: Any, key: Any, columns: Any, version: Any = None, storage: str = "") -> None:
         self._key, self._columns = key, chosen(columns)
+        self._version: Any = [version] if isinstance(version, str) and version != ALL else version
+        self._version = ALL if version == ALL else chosen(self._version, "version")
+        if version is not None and key is None:
+            problem = "needs key=: without it, rows are known by their positions. Nothing was listed."
+            raise BadOption(option="version", value=version, problem=problem)
         self._files, self.storage = Files(files, "Parquet", storage, hidden=(".", "_")), storage
         words = [self._files.label]
         words += [f"key={key!r}"] if key is not None else []
         words += [f"columns={self._columns!r}"] if self._columns is not None else []
+        words += [f"version={version!r}"] if version is not None else []
         self.label = f"Documents.from_parquet({', '.join(words)})"
         assert self._files.first is not None, "or it had raised InputNotFound"
         self.place = self._files.first.where
@@ -94,14 +106,27 @@ class ParquetRows:
         """List neighbours."""
         known = Keys(self._keys)
         for file, table, rows in self._opened():
-            if self._key is None and rows.count:
+            if self._key is not None:
+                yield from self._keyed(file, table, rows, known)
+            elif rows.count:
                 yield rows
-            elif self._key is not None:
-                at = 0
-                groups = self._keys_of_group(file, table, rows.group, rows.before)
-                for keys in chain.from_iterable(map(known.noted, groups)):
-                    yield replace(rows, count=len(keys), keys=keys, at=at)
-                    at += len(keys)
+
+    def _keyed(self, file: ListedFile, table: ParquetTable, rows: Rows, known: Keys) -> Iterator[Rows]:
+        """List the rows of a group by their keys, and maybe with versions of their own."""
+        at, names = 0, list[str]()
+        if self._version is not None:
+            names = list(table.chosen(rows.columns)) if self._version == ALL else self._version
+        for found, batch in self._keys_of_group(file, table, rows.group, rows.before, names):
+            versions, first = None, at
+            if self._version is not None:
+                values = {name: values_of(batch.column(batch.schema.names.index(name))) for name in names}
+                if self._version == ALL:
+                    values |= {name: [value] * batch.num_rows for name, value in rows.added}
+                versions = versions_of(values)
+            for keys in known.noted(found):
+                its = versions and versions[at - first : at - first + len(keys)]
+                yield replace(rows, count=len(keys), keys=keys, at=at, versions=its)
+                at += len(keys)
 
     def _opened(self) -> Iterator[tuple[ListedFile, ParquetTable, Rows]]:
         """List the row groups."""
@@ -121,7 +146,8 @@ class ParquetRows:
             table = ParquetTable(file.where)
         try:
             wanted = table.names if self._columns is None else filter(set(table.names).__contains__, self._columns)
-            check_columns([*wanted, *([] if self._key is None else [self._key])], table.names, file.where)
+            needed = [self._key, *(() if self._version in (None, ALL) else self._version)]
+            check_columns([*wanted, *(needed if self._key is not None else ())], table.names, file.where)
             if self._key is not None:
                 _check_type(self._key, table.schema.field(table.names.index(self._key)).type, file.where)
         except BaseException:
@@ -149,33 +175,39 @@ class ParquetRows:
             table = self._open(file)
             before = 0
             for group, rows in enumerate(table.group_rows):
-                keys = chain.from_iterable(self._keys_of_group(file, table, group, before))
+                keys = chain.from_iterable(keys for keys, _ in self._keys_of_group(file, table, group, before))
                 for at, key in enumerate(keys, before):
                     yield key, f"{file.name}:{at}"
                 before += rows
             table.close()
 
-    def _keys_of_group(self, file: ListedFile, table: ParquetTable, group: int, at: int) -> Iterator[list[str | int]]:
-        """Yield the keys of a row group, and raise for one that is null or unreadable."""
-        for array in self._key_arrays(file, table, group, at):
+    def _keys_of_group(
+        self, file: ListedFile, table: ParquetTable, group: int, at: int, more: Sequence[str] = ()
+    ) -> Iterator[tuple[list[str | int], Any]]:
+        """Yield the keys of a row group with their batch, which also has columns `more`; raise for an invalid key."""
+        for batch in self._batches_of_group(file, table, group, at, more):
+            array = batch.column(batch.schema.names.index(self._key))
             keys = values_of(array)
             plain = not array.null_count and type(keys) is not Partly
             good = keys if plain else list(takewhile(lambda key: type(key) in (str, int), keys))
             if good:
-                yield good
+                yield good, batch
             at += len(good)
             for key in islice(keys, len(good), None):
                 key_of_row(key, self._key, file.where, at)
 
-    def _key_arrays(self, file: ListedFile, table: ParquetTable, group: int, position: int) -> Iterator[Any]:
+    def _batches_of_group(
+        self, file: ListedFile, table: ParquetTable, group: int, position: int, more: Sequence[str]
+    ) -> Iterator[Any]:
         with listed(file.where, "Parquet"):
-            for batch in table.batches(group, [self._key], KEYS_AT_ONCE):
+            names = list(dict.fromkeys((self._key, *more)))
+            for batch in table.batches(group, names, None if more else KEYS_AT_ONCE):
                 # After each batch: the keys of a file that was replaced must not go with the version that was listed.
                 now = stamp_of(file.where).version
                 if now != file.version:
                     row, was = f"{file.name}:{position}", file.version
                     raise DocumentChanged(document=row, was=was, now=now, way=DocumentChanged.OF_ROW)
-                yield batch.column(batch.schema.names.index(self._key))
+                yield batch
                 position += batch.num_rows
 
 

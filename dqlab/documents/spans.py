@@ -75,6 +75,8 @@ class Rows:
     """Their names; None where these are their positions in the file."""
     at: int = 0
     """The position of the first one in its group."""
+    versions: Sequence[str] | None = None
+    """Those of rows that have versions of their own, besides keys."""
 
     def __len__(self) -> int:
         return self.count
@@ -82,7 +84,7 @@ class Rows:
     def __iter__(self) -> Iterator[Document]:
         for lo in range(0, self.count, _MADE_AT_ONCE):
             keys = self._keys(lo, min(lo + _MADE_AT_ONCE, self.count))
-            yield from made_rows(keys, self.where, self.version, self._part(self.at + lo))
+            yield from made_rows(keys, self.where, self._versions(lo), self._part(self.at + lo))
 
     def _keys(self, lo: int, hi: int) -> Sequence[str | int]:
         if self.keys is not None:
@@ -90,8 +92,11 @@ class Rows:
         first = self.before + self.at
         return _positions(self.name, first + lo, first + hi)
 
+    def _versions(self, lo: int) -> Iterable[str]:
+        return repeat(self.version) if self.versions is None else self.versions[lo : lo + _MADE_AT_ONCE]
+
     def _part(self, at: int) -> Row:
-        return Row(self.group, at, self.columns, self.added)
+        return Row(self.group, at, self.columns, self.added, None if self.versions is None else self.version)
 
     def messages(self, seal: Callable[[object], bytes]) -> Numbered:
         """Return their messages."""
@@ -99,10 +104,13 @@ class Rows:
         messages = _numbered(lambda at: seal(RowAt(*about, self._part(at), self.keys is not None)), self.at, self.count)
         if self.keys is None:
             return messages
-        return _beside(messages, self.keys)
+        return _beside(messages, self.keys if self.versions is None else zip(self.keys, self.versions, strict=True))
 
     def digested(self, lo: int, hi: int, seal: Callable[[object], bytes]) -> list[bytes]:
         """Return what the digest of the input has for rows `lo` to `hi`."""
+        if self.versions is not None:
+            pairs = zip(self._keys(lo, hi), self.versions[lo:hi], strict=True)
+            return [f"{key}\0{version}\n".encode("utf-8", EXACT) for key, version in pairs]
         end = f"\0{self.version or self.where}\n"
         return [f"{key}{end}".encode("utf-8", EXACT) for key in self._keys(lo, hi)]
 
@@ -212,11 +220,14 @@ def opened(messages: Numbered) -> Sequence[Any] | None:
     if type(first.part) is not Row:
         place = place_within(first)
         return made_within(place, beside) if place is not None and beside else None
-    keys = beside
-    if not keys:
+    keys: Sequence[Any] = beside
+    versions: Iterable[str] = repeat(first.version)
+    if first.part.stamp is not None:
+        keys, versions = zip(*beside, strict=True)
+    elif not keys:
         name, _, position = first.key.rpartition(":")
         keys = _positions(name, int(position), int(position) + len(messages))
-    return made_rows(keys, first.where, first.version, first.part)
+    return made_rows(keys, first.where, versions, first.part)
 
 
 def _beside(messages: Numbered, values: Iterable[Any]) -> Numbered:

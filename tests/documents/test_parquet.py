@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -233,6 +233,77 @@ def test_a_reference_from_an_older_log_has_no_added_columns(tmp_path: Path) -> N
     assert state[3:] == (1, 1, 4)
     assert revive(*state) == document
     assert revive(*state).row == {"n": 4}
+
+
+N = 8
+ROWS: dict[str, Any] = {
+    "id": [f"p{at}" for at in range(N)],
+    "n": list(range(N)),
+    "x": [float("nan"), None, -0.0, 1.5, 2.5, 3.5, None, 4.5],
+    "when": [datetime.date(2024, 1, 1 + at) for at in range(N)],
+    "tags": [["a"] * (at % 3) if at % 4 else None for at in range(N)],
+    "meta": [{"deep": {"at": at, "none": None}} for at in range(N)],
+    "text": pa.array(["same", "other"] * (N // 2)).dictionary_encode(),
+}
+CONTENT: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "rows in another order": lambda table: table.take(list(range(N))[::-1]),
+    "columns in another order": lambda table: table.select(table.schema.names[::-1]),
+    "a shorter type": lambda table: table.set_column(1, "n", table["n"].cast(pa.int16())),
+    "texts instead of a dictionary": lambda table: table.set_column(6, "text", table["text"].cast(pa.string())),
+    "a column of nulls": lambda table: table.append_column("new", pa.nulls(N)),
+}
+CHANGED: dict[str, tuple[int, Any]] = {
+    "n": (3, 4), "x": (0, None), "when": (3, None), "tags": (1, ["a", None]), "text": (3, "same"),
+    "meta": (3, {"deep": {"at": 3, "none": 0}}), "new": (3, 1.0)}  # fmt: skip
+
+
+def versions_in(path: Path, table: pa.Table, group: int = 3, **options: Any) -> dict[Any, str]:
+    options = {"key": "id", "version": "*"} | options
+    return {each.key: each.version for each in dq.Documents.from_parquet(written(path, table, group), **options)}
+
+
+@pytest.mark.parametrize("edit", CONTENT.values(), ids=CONTENT)
+def test_the_version_of_a_row_is_what_a_function_can_read_of_it(
+    tmp_path: Path, edit: Callable[[pa.Table], pa.Table]
+) -> None:
+    table = pa.table(ROWS)
+    assert versions_in(tmp_path / "a.parquet", edit(table), 2) == versions_in(tmp_path / "b.parquet", table)
+
+
+@pytest.mark.parametrize("column", CHANGED)
+def test_a_row_has_another_version_when_any_of_its_values_changes(tmp_path: Path, column: str) -> None:
+    (at, value), table = CHANGED[column], pa.table(ROWS)
+    values = table[column].to_pylist() if column in ROWS else [None] * N
+    values[at] = value
+    edited = pa.table({name: table[name] for name in ROWS} | {column: values})
+    for version in ("*", column):
+        if column == "new" and version == "new":
+            continue
+        before = versions_in(tmp_path / "a.parquet", table, version=version)
+        after = versions_in(tmp_path / "a.parquet", edited, version=version)
+        assert {key for key in before if before[key] != after[key]} == {f"p{at}"}
+    other = "id" if column != "id" else "n"
+    assert versions_in(tmp_path / "a.parquet", table, version=[other]) == versions_in(
+        tmp_path / "a.parquet", edited, version=[other]
+    )
+
+
+def test_a_row_with_a_version_of_its_own_is_read_only_from_the_file_that_was_listed(tmp_path: Path) -> None:
+    documents = list(dq.Documents.from_parquet(written(tmp_path / "a.parquet", pa.table(ROWS)), key="id", version="n"))
+    assert pickle.loads(pickle.dumps(documents)) == documents
+    assert [document["n"] for document in documents] == list(range(N))
+    written(tmp_path / "a.parquet", pa.table(ROWS).slice(1))
+    parquet._let_go()
+    with pytest.raises(DocumentChanged):
+        documents[0].row  # noqa: B018
+
+
+@pytest.mark.parametrize("options", [{"version": "n"}, {"key": "id", "version": []}, {"key": "id", "version": 7}])
+def test_versions_of_rows_come_from_columns_of_rows_with_keys(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(BadOption, match="version"):
+        dq.Documents.from_parquet(written(tmp_path / "a.parquet", pa.table(ROWS)), **options)
+    with pytest.raises(ColumnNotFound, match="'m'"):
+        dq.Documents.from_parquet(tmp_path / "a.parquet", key="id", version=["n", "m"])
 
 
 @pytest.mark.parametrize("columns", ["text", [], 7, ["n", "n"]])

@@ -25,7 +25,9 @@ def drawn_rows(draw: st.DrawFn) -> Rows:
     named = draw(keys)
     count = draw(st.integers(1, 400)) if named is None else len(named)
     before, group, at = draw(st.integers(0, 1 << 40)), draw(st.integers(0, 300)), draw(st.integers(0, 1 << 20))
-    return Rows(draw(texts), "/data/a.parquet", draw(texts), before, group, count, keys=named, at=at)
+    about = draw(texts), "/data/a.parquet", draw(texts), before, group, count
+    versions = None if named is None or draw(st.booleans()) else [draw(st.text(min_size=1)) for _ in named]
+    return Rows(*about, keys=named, at=at, versions=versions)
 
 
 rows = drawn_rows()

@@ -67,8 +67,8 @@ class Index:
             table[slot] = at
         return twice
 
-    def find(self, key: str, version: str) -> tuple[int, bool | None]:
-        """Return the position of a key, or -1, and whether its version is this one, or None where one is unknown."""
+    def find(self, key: str, version: str, other: str = "") -> tuple[int, bool | None]:
+        """Return the position of a key, or -1, and whether its version is one of these, None where it is unknown."""
         keys, table, mask, hashed = self._keys, self._table, self._mask, hash(key)
         slot = hashed & mask
         while (at := table[slot]) >= 0:
@@ -77,7 +77,7 @@ class Index:
                 if version and both == hash(f"{key}\0{version}"):
                     return at, True
                 if self._more[at] == bare & _LOW:
-                    return at, None if both == bare or not version else False
+                    return at, None if both == bare or not version else both == hash(f"{key}\0{other}")
             slot = slot + 1 & mask
         return -1, None
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.progress import Progress
 from dqlab.documents import Document, label_of
+from dqlab.documents.document import file_version
+from dqlab.documents.parts import Row
 from dqlab.errors import BadOption, RunError, UsageError
 from dqlab.numbers import few_of, many, minute
 from dqlab.rules.book import CodeRecord
@@ -142,6 +144,10 @@ class UpdatePlan:
             said += f"; {self.unknown:,} without a version are kept, changed or not"
         if self.failed:
             said += f"; {self.failed:,} failed before, run.retry() runs them"
+        whole = sum(type(each.part) is Row and each.part.stamp is None for _, each in self.changed)
+        if whole and not self.again:
+            said += f"; {whole:,} of the changed are all rows of files that were written again, which "
+            said += "dq.Documents.from_parquet(..., version=) compares one by one"
         return said
 
 
@@ -176,14 +182,15 @@ def plan_of(
     unknown, failed, repeated, compared = 0, 0, 0, ""
     for element in _documents(elements):
         key, version = str(element.key), trusted(element.version)
-        at, same = index.find(key, version)
+        # A run that was made without versions of rows has those of their files.
+        at, same = index.find(key, version, of_file := trusted(file_version(element)))
         if index.note(at) if at >= 0 else key in others:
             reason = f"two documents have the key {key!r}: which of them the run has cannot be known."
             raise UsageError(reason=f"{reason} Nothing changed. Give them keys of their own, as with key=.")
         if at < 0:
             others.add(key)
         if letter := dead.get(key):  # the version that failed is the newer one
-            same = trusted(letter[1]) == version if letter[1] and version else None
+            same = trusted(letter[1]) in (version, of_file) if letter[1] and version else None
         if at < 0 and not letter:
             new.append(element)
         elif same is False or chosen(key):

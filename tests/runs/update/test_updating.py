@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dqlab as dq
@@ -153,6 +155,41 @@ def test_rows_are_compared_by_keys_of_any_type(
     plan = run.plan(documents(range(2, 13)))
     assert (len(plan.new), plan.gone) == (3, 2)
     assert set(run.update(plan).wait().results()) == {as_key(number) for number in range(2, 13)}
+
+
+def test_rows_of_a_file_that_was_written_again_run_again_only_where_they_differ(
+    queue: dq.QueuePool, queue_name: str, tmp_path: Path
+) -> None:
+    """Also in a run that was made before its rows had versions, once their file was listed with them."""
+    tally, path = Tally(tmp_path), tmp_path / "rows.parquet"
+
+    def documents(texts: list[str], **options: Any) -> dq.Documents:
+        if options.pop("write", True):
+            pq.write_table(pa.table({"id": range(len(texts)), "text": texts}), path, row_group_size=7)
+        return dq.Documents.from_parquet(path, key="id", **options)
+
+    def read(row: dq.Document) -> str:
+        tally.add(str(row.key))
+        return f"{row['text']}!"
+
+    texts = [f"text {at}" for at in range(20)]
+    run = queue.map(read, documents(texts), name=queue_name).wait()
+    assert run.plan(documents(texts, write=False, version="*")).empty
+    texts[3] = "a longer one"
+    plan = run.plan(documents(texts))
+    assert "20 changed" in str(plan)
+    assert "20 of the changed are all rows of files that were written again" in str(plan)
+    run.update(documents(texts, version="*")).wait()
+    seen = len(tally.seen())
+    texts[5:7] = ["new", "other"]
+    texts.append("last")
+
+    plan = run.plan(documents(texts, version="*"))
+    run.update(plan).wait()
+
+    assert sorted(tally.seen()[seen:]) == ["20", "5", "6"]
+    assert (len(plan.new), len(plan.changed), plan.gone, plan.kept) == (1, 2, 0, 18)
+    assert list(run.results()) == [f"{text}!" for text in texts]
 
 
 def test_keys_with_equal_hashes_are_not_taken_for_each_other(
