@@ -441,7 +441,7 @@ class RunBook:
                 raise RunError(run=run.name, reason=reason)
             same = plan.again > 0 and plan.only_again and progress.incomplete is None
             run.updated = run.updated if same else plan
-            if plan.empty:
+            if plan.empty and progress.incomplete is None:  # else the input of an update that was cut off ends here
                 return
             take(run, code, progress)
             sender = self._sender(run, Entry(Kind.ELEMENT, code.function, code.blob), progress, UpdateSender)

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.transport.orders import Reopen
 from dqlab.errors import BadOption, RunError, RunExists, UsageError
 from dqlab.runs.update import index
 from dqlab.testing import Tally
@@ -155,6 +156,16 @@ def test_rows_are_compared_by_keys_of_any_type(
     plan = run.plan(documents(range(2, 13)))
     assert (len(plan.new), plan.gone) == (3, 2)
     assert set(run.update(plan).wait().results()) == {as_key(number) for number in range(2, 13)}
+
+
+def test_an_update_that_was_killed_between_its_last_document_and_its_end_is_ended_by_the_next_one(
+    start: Callable[..., dq.Run], folder: Folder
+) -> None:
+    run = start().wait()
+    link = run.handle.link
+    link.sync(run.handle.order(Reopen(run.id, link.client.id, b"of nobody".ljust(16), redo=True)))
+
+    assert texts_of(start(on_existing="update").wait()) == folder.texts
 
 
 def test_rows_of_a_file_that_was_written_again_run_again_only_where_they_differ(
