@@ -1,4 +1,4 @@
-"""Room `loop`: what a rehearsal costs and whether its interval holds, and how soon a comparison shows a difference."""
+"""Room `loop`: rehearsals, their cost and whether their intervals hold; comparisons, how soon they show; updates."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from benchmarks.figures import Better, Figure, Series, Target
 from benchmarks.harness import WrongAnswer
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
+from benchmarks.updates import updates
 from dqlab.runs.compare.comparing import compare
 from dqlab.testing import Tally
 
@@ -47,6 +48,7 @@ def loop(stage: Stage, sizes: Sizes) -> list[Figure]:
             Target(80, 90),
         ),
         Figure("first difference of a comparison of 300", "s", Better.LOWER, Series.of(first), Target(2.0, 0.5)),
+        *updates(sizes),
     ]
 
 
