@@ -93,6 +93,8 @@ class Lane:
         self.groups: Groups | None = None  # neighbours that are better run by one consumer; None where none are known
         # Messages that each function has acked, by its hash; under `NO_ID` those where it is not known. Not in lane 0.
         self.acked_by: dict[bytes, int] = {}
+        # Ordinals of those, but for the first function: it has acked what no other one has.
+        self.acked_at: dict[bytes, Ranges] = {}
         # Deliveries without an exception after which a message was dead, by the fingerprint of its last failure, as
         # `DeadIndex` files it. In memory only, like the count of deliveries that raised.
         self.died_unanswered: Counter[str] = Counter()
@@ -316,18 +318,24 @@ class Lane:
             self.counts[State.ACKED] -= acked
             self.lapsed += acked
             self._revive(acked, 0)
-            self._discredit(acked)
+            self._discredit(start, stop, acked)
             self.came.discard(start, stop)
 
-    def _discredit(self, acked: int) -> None:
-        """Take acked messages from the functions that have acked most: which of several it was is not known here."""
-        while acked and self.acked_by:
-            most = max(self.acked_by, key=self.acked_by.__getitem__)
-            taken = min(acked, self.acked_by[most])
-            self.acked_by[most] -= taken
-            acked -= taken
-            if not self.acked_by[most]:
-                del self.acked_by[most]
+    def _discredit(self, lo: int, hi: int, acked: int) -> None:
+        """Count acked messages with ordinals in ``[lo, hi)`` no longer for the functions that they ran."""
+        theirs = {function: sum(b - a for a, b in at.within(lo, hi)) for function, at in self.acked_at.items()}
+        others = acked - sum(theirs.values())
+        for function in list(self.acked_by):
+            if function in self.acked_at:
+                self.acked_at[function].discard(lo, hi)
+            # Beyond the first only in logs of earlier versions, which have no ordinals.
+            taken = theirs[function] if function in theirs else min(others, self.acked_by[function])
+            others -= 0 if function in theirs else taken
+            self.acked_by[function] -= taken
+            if not self.acked_by[function]:
+                del self.acked_by[function]
+                self.acked_at.pop(function, None)
+        self.acked_at.pop(next(iter(self.acked_by), NO_ID), None)
 
     def adopt_rows(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
         """Restore batches to which nothing had happened, without weights, after all others."""
@@ -405,7 +413,7 @@ class Lane:
             for id in self.taken_among(lo, hi):
                 del self.taken[id]
         if new is State.ACKED and self.run != NO_ID:
-            self._credit(lo, hi)
+            self._credit(lo, hi, batch.ordinal - batch.first)
         if new is State.LOST and self.run != NO_ID:
             self.came.discard(batch.ordinal + a, batch.ordinal + b)
         if new.final:
@@ -565,18 +573,20 @@ class Lane:
     def _revive(self, messages: int, units: int) -> None:
         self.revived = [self.revived[0] + messages, self.revived[1] + units]
 
-    def _credit(self, lo: int, hi: int) -> None:
-        """Count acked messages for the functions that they ran."""
+    def _credit(self, lo: int, hi: int, shift: int) -> None:
+        """Count acked messages, which have these ids and ordinals by `shift` above, for the functions that they ran."""
         # What was leased when the whole rest of a run got other code counts as that code's.
         only = None if self.overrides else self.functions.only
-        if only is not None:  # nearly always
-            self.acked_by[only] = self.acked_by.get(only, 0) + hi - lo
+        if only is not None and (len(self.acked_by) < 2 and only in self.acked_by):  # nearly always
+            self.acked_by[only] += hi - lo
             return
         for a, b, function in self.overrides.split(lo, hi):
             if function is None:
                 own = self.functions.between(a, b)
                 function = next(iter(own)) if len(own) == 1 else NO_ID
             self.acked_by[function] = self.acked_by.get(function, 0) + b - a
+            if function != next(iter(self.acked_by)):
+                self.acked_at.setdefault(function, Ranges()).add(a + shift, b + shift)
 
     def _delayed(self) -> SortedList:
         if self.delayed is None:

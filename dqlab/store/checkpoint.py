@@ -164,6 +164,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
         "replaced": None if lane.replaced is None else sorted(lane.replaced),
         "functions": lane.functions.to_list(),
         "acked_by": list(lane.acked_by.items()),
+        "acked_at": [[function, list(at)] for function, at in lane.acked_at.items()],
         "lapsed": [lane.lapsed, lane.lapsed_cancelled, lane.redoes is not None],
     }
     wall = clock.wall() - clock.monotonic()
@@ -218,6 +219,7 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     else:  # written by an earlier dqlab
         lane.functions.assume(ledger.functions)
     lane.acked_by = dict(entry.get("acked_by", ()))  # missing where an earlier dqlab wrote it
+    lane.acked_at = {function: Ranges(at) for function, at in entry.get("acked_at", ())}  # also
     lapsed = entry.get("lapsed", (0, 0, False))  # missing where an earlier dqlab wrote it
     lane.lapsed, lane.lapsed_cancelled, again = lapsed
     lane.redo(again=again)

@@ -231,6 +231,7 @@ def test_what_each_function_has_acked_is_known_after_a_restart(desk: Desk, check
     desk.reopen(checkpoint=checkpoint)
 
     assert desk.ledger.shard.lanes[run].acked_by == {function(2): 1, function(1): len(ids) - 1}
+    assert desk.ledger.shard.lanes[run].acked_at[function(1)].size == len(ids) - 1
     assert desk.ledger.shard.lanes[NO_ID].acked_by == {}
 
 

@@ -40,6 +40,16 @@ def test_documents_run_again_in_their_places(queue: dq.QueuePool, queue_name: st
     assert list(run.wait().results()) == list(range(50))
 
 
+def test_a_document_counts_for_the_version_that_made_its_result(queue: dq.QueuePool, queue_name: str) -> None:
+    """Whichever version has made most, and whichever made the results that were replaced."""
+    run = queue.map(old, range(20), name=queue_name).wait()
+    for number, keys in enumerate(([1, 2, 3, 4], [3, 4, 5], [1, 5], range(20)), 2):
+        run.redo(lambda x, number=number: number, keys=keys)
+        made = list(run.wait().results())
+        assert [each.results for each in run.versions][1:] == [made.count(each) for each in range(2, number + 1)]
+        assert sum(each.results for each in run.versions) == 20
+
+
 def test_a_redo_that_cannot_be_right_runs_nothing(queue: dq.QueuePool, queue_name: str) -> None:
     run = queue.map(old, range(5), name=queue_name).wait()
     with pytest.raises(RunExists, match="other documents"):
