@@ -40,6 +40,7 @@ from dqlab.stats import AttentionKind, ClassStats, CodeStats, Counts, History, R
 from dqlab.stats.attention import failures_of
 from dqlab.stats.eta import MIN_DOCUMENTS, MIN_SECONDS
 from dqlab.stats.queues import ConsumerStats
+from dqlab.stats.runs import setup_words
 from dqlab.texts import as_word, one_line
 
 __all__ = [
@@ -236,8 +237,9 @@ def _consumer_words(stats: RunStats, focus: Focus) -> str:
     """Return how many consumers there are and, while they work, how many of them are in trouble."""
     troubles = focus.snapshot.consumer_troubles if focus.snapshot is not None and not stats.resting else ""
     batch = stats.batch
-    full = "" if batch is None else f", batches of {batch.size:,} (mean {batch.mean:,.3g})"
-    return many(stats.consumers, "consumer") + full + (f", {troubles}" if troubles else "")
+    full = "" if batch is None else f"batches of {batch.size:,} (mean {batch.mean:,.3g})"
+    parts = many(stats.consumers, "consumer"), full, setup_words(stats.setup), troubles
+    return ", ".join(part for part in parts if part)
 
 
 def _leases(stats: RunStats, snapshot: Snapshot) -> Leases:
@@ -494,7 +496,7 @@ def _pace(stats: RunStats) -> str:
         return ""
     batch = stats.batch
     full = "" if batch is None else f"batches of {batch.size:,}, {batch.mean:,.3g} on average"
-    return "; ".join(part for part in (full, one_line(stats.pace, 200)) if part)
+    return "; ".join(part for part in (full, setup_words(stats.setup), one_line(stats.pace, 200)) if part)
 
 
 def _before_a_retry(stats: RunStats, focus: Focus) -> str:

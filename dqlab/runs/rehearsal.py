@@ -24,6 +24,7 @@ from dqlab.runs.lost import key_of
 from dqlab.runs.reading.dataframes import frame_of, index_of
 from dqlab.runs.shares import moment_of
 from dqlab.runs.submit.sampling import Drawn
+from dqlab.stats.runs import setup_words
 from dqlab.stats.sample import FEW, Interval, Measured, Pick, Sample, sum_over
 from dqlab.texts import one_line
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Estimate", "Rehearsal", "Tried"]
 
 HOUR = 3600.0
-LEAST_SETUP = 0.1
-"""Seconds of set-up below which it is not named."""
 LEAST_NAMED = 0.01
 """Hours, and prices, below which these are not told apart."""
 START = 1.0
@@ -123,8 +122,8 @@ class Estimate:
             parts.append(f"results {numbers.size(round(self.nbytes.likely))}")
         if self.peak:
             parts.append(f"peak {numbers.size(self.peak)} a process")
-        if self.setup >= LEAST_SETUP:
-            parts.append(f"set-up {numbers.duration(self.setup)} a slot")
+        if setup := setup_words(self.setup):
+            parts.append(setup)
         return f"whole run: {' · '.join(parts)}"
 
 
@@ -173,7 +172,7 @@ class Rehearsal:
         made._bound = "computing" if flow.adaptive is None else "what its service allows"
         here = [consumer for consumer in run.snapshot().consumers if consumer.queue == run.queue]
         made._peak = max((each.peak or 0 for each in here), default=0) or None
-        made._setup = max((each.setup for each in here), default=0.0)
+        made._setup = run.stats().setup
         return made
 
     @property

@@ -145,8 +145,6 @@ class ConsumerStats:
     """Bytes of memory of its worker's process and of its slots' processes."""
     peak: int | None = None
     """The most that was measured of them, once a second while it works."""
-    setup: float = 0.0
-    """Seconds in which a slot last made the objects of a function: a class, or what `setup` names."""
     slow: bool = False
     """Under a third of the median speed."""
     chunk: int | None = None

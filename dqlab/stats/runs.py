@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import overload
 
 from dqlab.keywords import SuggestsAttributes
+from dqlab.numbers import duration
 from dqlab.stats.counts import Blocked, Counts, RunState, StopReason
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Eta",
     "RunList",
     "RunStats",
+    "setup_words",
 ]
 
 NO_ROOM = "no room for more results"
@@ -81,6 +83,15 @@ class ClassStats:
     """The code that failed so, as in "parse v1"; empty where the function never answered."""
 
 
+_LEAST_SETUP = 0.1
+"""Seconds of set-up below which it is not named."""
+
+
+def setup_words(seconds: float) -> str:
+    """Return how long it takes a slot to make its model, "" where nobody would notice."""
+    return f"set-up {duration(seconds)} a slot" if seconds >= _LEAST_SETUP else ""
+
+
 @dataclass(frozen=True, slots=True)
 class BatchStats:
     """The batches that the consumers of this instant have run of a run."""
@@ -144,6 +155,8 @@ class RunStats(SuggestsAttributes):
     """What `units` count: "pages", or "bytes" where pages are unknown and all sizes are known."""
     batch: BatchStats | None = None
     """None where its function takes single documents, or no batch has run."""
+    setup: float = 0.0
+    """Seconds in which a slot made its model, or what `setup` names; of the slot where it took longest."""
 
     @property
     def unit(self) -> str:

@@ -469,10 +469,10 @@ def test_a_run_that_waits_names_what_it_waits_for(running: RunStats, consumers: 
     assert speed.second == why
 
 
-def test_batches_stand_beside_the_consumers_with_their_mean_fill(running: RunStats) -> None:
-    batched = replace(running, consumers=2, batch=BatchStats(size=64, calls=3, documents=183))
+def test_batches_and_set_up_stand_beside_the_consumers_with_the_mean_fill(running: RunStats) -> None:
+    batched = replace(running, consumers=2, batch=BatchStats(size=64, calls=3, documents=183), setup=4.2)
 
-    assert run_view(batched).consumers == "2 consumers, batches of 64 (mean 61)"
+    assert run_view(batched).consumers == "2 consumers, batches of 64 (mean 61), set-up 4.2 s a slot"
 
 
 def test_a_run_that_is_over_holds_nothing_of_the_next_one_on_its_queue(

@@ -113,6 +113,23 @@ def lines(log: str) -> list[str]:
     return Path(log).read_text(encoding="utf-8").splitlines()
 
 
+def slow_to_make() -> Any:
+    time.sleep(0.2)
+    return str.upper
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("batch", [None, 2])
+def test_a_run_says_how_long_its_set_up_takes(queue: dq.QueuePool, executor: Any, batch: Any) -> None:
+    fn = upper if batch is None else uppers
+    run = queue.map(fn, ["a", "b", "c"], setup={"nlp": slow_to_make}, batch=batch, executor=executor).wait(timeout=30)
+    until(lambda: 0.2 <= run.stats().setup < 5)  # consumers report a moment later
+
+
+def uppers(documents: list[str], nlp: Any) -> list[str]:
+    return list(map(nlp, documents))
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_class_is_made_once_in_each_slot_and_called_with_each_document(
     queue: dq.QueuePool, log: str, executor: Any
@@ -423,11 +440,17 @@ def test_a_plan_that_cannot_work_is_refused_before_anything_is_submitted(
         lab.map(fn, [1, 2], **more)
 
 
-def test_two_runs_with_models_have_a_slot_by_turns_and_not_by_leases(queue: dq.QueuePool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_two_runs_with_models_have_a_slot_by_turns_and_not_by_leases(
+    queue: dq.QueuePool, tmp_path: Path, executor: Any
+) -> None:
     logs = [str(tmp_path / name) for name in "ab"]
     for name in logs:
         Path(name).touch()
-    one, two = (queue.map(fn, range(4000), batch=16, init={"log": name}) for fn, name in zip(SLOW, logs, strict=True))
+    one, two = (
+        queue.map(fn, range(4000), batch=16, init={"log": name}, executor=executor)
+        for fn, name in zip(SLOW, logs, strict=True)
+    )
     assert one.wait(timeout=60).counts["acked"] == two.wait(timeout=60).counts["acked"] == 4000
     slots = len({line for name in logs for line in lines(name)})
     made = sum(line.startswith("made") for name in logs for line in lines(name))

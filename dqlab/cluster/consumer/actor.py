@@ -16,6 +16,7 @@ from dqlab.clock import SystemClock
 from dqlab.cluster.consumer.devices import Equipment, Numbers, devices_here
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
+from dqlab.cluster.consumer.running.batches import KEPT
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.sink_writing import Sinks
@@ -65,6 +66,8 @@ class ConsumerActor:
         self.name, self.queue, self._shards, self._options = name, queue, shards, dict(options)
         self.closed = self._begun = False
         self._slots: list[Slot] = []
+        self._setups: dict[bytes, float] = {}
+        """Seconds of set-up of the runs that had objects made here last."""
         self._memory = MemoryUse()
         self._clock = SystemClock()
         self._worker_name = ""
@@ -169,6 +172,10 @@ class ConsumerActor:
         """Return absolute totals of this consumer."""
         slots = self._slots
         now = asyncio.get_running_loop().time()
+        for run, seconds in (each for slot in slots for each in slot.setups):
+            self._setups[run] = max(seconds, self._setups.pop(run, 0.0))
+        while len(self._setups) > KEPT:
+            del self._setups[next(iter(self._setups))]
         running = [begun for slot in slots if (begun := slot.begun.oldest(now)) is not None]
         return ConsumerReport(
             name=self.name,
@@ -184,7 +191,7 @@ class ConsumerActor:
             oldest=max(running, key=lambda begun: begun.seconds, default=None),
             rss=self._memory.now(now, [process for slot in slots for process in slot.processes]),
             peak=self._memory.peak,
-            setup=max((slot.setup_s for slot in slots), default=0.0),
+            setups=[[run.hex(), seconds] for run, seconds in self._setups.items()],
             abandoned=[name for slot in slots for name in slot.abandoned],
             batches=[
                 [run.hex(), filled.size, filled.calls, filled.documents]

@@ -17,6 +17,8 @@ __all__ = ["LET_GO_S", "STAY_S", "Hand", "Stage", "clinging", "let_go"]
 
 STAY_S = 30.0
 """Seconds in which a slot takes messages of a run that has loaded a model before those of others."""
+STAY_TIMES = 5
+"""The least that these seconds are, in times of what loading took."""
 IN_HAND = 2
 """Leases in hand above which only a shard that has none of them is asked for more."""
 LET_GO_S = 5.0
@@ -116,11 +118,11 @@ class Hand:
         run, until = self._stays
         return run if now < until else None
 
-    def stay(self, run: bytes, now: float) -> None:
-        """Note that something was loaded for a run, which may be kept."""
+    def stay(self, run: bytes, now: float, loading: float = 0.0) -> None:
+        """Note that something is loaded for a run, which may be kept, and how many seconds it took here before."""
         # Not before the other run has had its time: messages of it are in hand too.
         if self._stays[0] != run and now >= self._stays[1]:
-            self._stays = run, now + STAY_S
+            self._stays = run, now + max(STAY_S, STAY_TIMES * loading)
 
 
 def clinging(chunk: Chunk, running: list[int | None]) -> list[int]:

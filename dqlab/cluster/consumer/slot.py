@@ -41,7 +41,7 @@ from dqlab.cluster.consumer.running.execution import (
     run_chunk,
 )
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost, batch_in, makes_objects
-from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halt_all
+from dqlab.cluster.consumer.running.models import Objects, Setup, SetupFailed, halt_all
 from dqlab.cluster.consumer.running.one_batch import key_in, one_by_one
 from dqlab.cluster.consumer.running.output import logs_in
 from dqlab.cluster.consumer.running.sink_rows import code_in, columns_in
@@ -206,6 +206,7 @@ class Slot:
         self.process = SlotProcess(options.origin, self._equipment)
         self._batch_processes: list[SlotProcess] = []
         self._objects = Objects()
+        self._setup: Setup | None = None
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[Any]] = set()
@@ -260,6 +261,13 @@ class Slot:
     def processes(self) -> list[SlotProcess]:
         """The processes of this slot."""
         return [self.process, *self._batch_processes]
+
+    @property
+    def setups(self) -> list[Setup]:
+        """How long it took to make the objects of the functions that run here."""
+        batches = [] if self.batches is None else [self.batches.setup]
+        here = [self._setup, *batches, *(process.setup for process in self.processes)]
+        return [each for each in here if each is not None]
 
     @property
     def in_hand(self) -> int:
@@ -472,7 +480,8 @@ class Slot:
             chunk.lease = replace(chunk.lease, process=settings["process"])
         has_device = self._equipment.devices and chunk.lease.process is not None
         if blob is not None and (has_device or makes_objects(blob)):
-            self._hand.stay(chunk.run, time.monotonic())
+            longest = max((seconds for _, seconds in self.setups), default=0.0)
+            self._hand.stay(chunk.run, time.monotonic(), longest)
         return blobs
 
     async def _place(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> bool:
@@ -678,11 +687,6 @@ class Slot:
             self._threads[COROUTINE] = CoroutineThread(f"dq-{self.name}-coroutines", runs)
         return self._threads[COROUTINE].add(Flight(chunk, work))
 
-    @property
-    def setup_s(self) -> float:
-        """Seconds in which the objects of its function were made."""
-        return self._objects.seconds
-
     def _opened(self, chunk: Chunk, blob: bytes) -> Work:
         """Return the function of a chunk, ready to be called with its messages one by one."""
         work = self._functions.open(chunk.frames[0].function, blob)
@@ -692,6 +696,8 @@ class Slot:
             chunk.running = chunk.todo[0]  # views show a document that waits for a model
         try:
             work = self._objects.ready(chunk.frames[0].function, work, chunk.leased_at)
+            if seconds := self._objects.seconds(chunk.frames[0].function):
+                self._setup = chunk.run, seconds
         finally:
             chunk.running = None
         return one_by_one(work) if work.plan is not None and work.plan.batch is not None else work

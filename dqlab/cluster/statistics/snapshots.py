@@ -269,7 +269,6 @@ class JoinedQueue:
             silent=None if (heard := self._known.silent.get(report.host)) is None else self._now - heard,
             rss=report.rss,
             peak=report.peak,
-            setup=report.setup,
             chunk=report.chunk,
         )
         stuck = self._lanes.counts.leased > 0 and is_stuck(stats, self._typical, self._known.thresholds)
@@ -302,7 +301,10 @@ class JoinedQueue:
         """Return the stats shown last of a run at rest, with current time and consumers at most once a second."""
         if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._answering):
             batch = self._batches(run) or shown.batch  # consumers report a moment after the end
-            shown = track.shown = replace(shown, at=self._wall, consumers=len(self._answering), batch=batch)
+            setup = self._setup(run) or shown.setup
+            shown = track.shown = replace(
+                shown, at=self._wall, consumers=len(self._answering), batch=batch, setup=setup
+            )
         return shown
 
     def _run(self, run: str, lanes: list[LaneReport], record: LaneReport) -> RunStats:
@@ -332,7 +334,13 @@ class JoinedQueue:
             paused=track.paused,
             stuck=stuck and stats.state is RunState.RUNNING and not stats.counts.waiting,
             batch=self._batches(run),
+            setup=self._setup(run),
         )
+
+    def _setup(self, run: str) -> float:
+        """Return how long the objects of a run's function took in the slot where it took longest."""
+        reports = [report for report in self._known.consumers.values() if report.queue == self._name]
+        return max((took for report in reports for each, took in report.setups if each == run), default=0.0)
 
     def _batches(self, run: str) -> BatchStats | None:
         """Return how full the batches of a run are, as its consumers report it."""

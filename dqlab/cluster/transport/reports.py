@@ -129,8 +129,8 @@ class ConsumerReport:
     oldest: Running | None = None
     rss: int | None = None
     peak: int | None = None
-    setup: float = 0.0
-    """Seconds in which a slot made the objects of its function."""
+    setups: list[list[Any]] = field(default_factory=list)
+    """Of the runs whose functions had objects made here last, [run in hex digits, seconds that it took]."""
     abandoned: list[str] = field(default_factory=list)
     """Documents whose threads were abandoned, because they did not end."""
     last_error: str | None = None

@@ -90,6 +90,7 @@ const run = record({
   pace: text(),
   mean_seconds: maybe<number>(),
   batch: optional(record({ size: number(), calls: number(), documents: number() })),
+  setup: number(),
   stuck: flag(),
   paused: number(),
   eta: optional(record({ p10: number(), p50: number(), p90: number() }))
@@ -109,7 +110,6 @@ const consumer = record({
   step: text(),
   rss: maybe<number>(),
   peak: maybe<number>(),
-  setup: number(),
   slow: flag(),
   chunk: maybe<number>(),
   run: text(),

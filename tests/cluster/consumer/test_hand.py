@@ -86,13 +86,19 @@ class Hands(RuleBasedStateMachine):
         self.sent[shard] = later.at, later.want
         assert not self.hand.outdated(shard)
 
-    @rule(run=st.sampled_from([b"a", b"b"]), seconds=st.sampled_from([0.0, STAY_S / 2, STAY_S]))
-    def load(self, run: bytes, seconds: float) -> None:
-        """A run that has loaded keeps its time, however often others load meanwhile."""
+    @rule(
+        run=st.sampled_from([b"a", b"b"]),
+        seconds=st.sampled_from([0.0, STAY_S / 2, STAY_S]),
+        loading=st.sampled_from([0.0, 0.9 * STAY_S]),
+    )
+    def load(self, run: bytes, seconds: float, loading: float) -> None:
+        """A run that has loaded keeps its time, however often others load meanwhile, and more if loading is long."""
         self.now += seconds
         before = self.hand.stays(self.now)
-        self.hand.stay(run, self.now)
+        self.hand.stay(run, self.now, loading)
         assert self.hand.stays(self.now) in ((before,) if before is not None else (run, None))
+        if before is None and self.hand.stays(self.now):
+            assert self.hand.stays(self.now + max(STAY_S, 4 * loading) - 1) == run
 
     @rule()
     def stop(self) -> None:

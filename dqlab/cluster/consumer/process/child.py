@@ -102,7 +102,7 @@ class Turns(Beside):
                     work = one_by_one(work)
             except BaseException as raised:  # noqa: BLE001 - users' imports run here; each message reports the failure
                 error = raised
-            self._say(record(Say.OPENED, printed=self._position()))
+            self._say(record(Say.OPENED, printed=self._position(), seconds=self._objects.seconds(meta["hash"])))
             if isinstance(error, SetupFailed):
                 # Once, and it ends: the slot gives back the other messages, and a later try needs a new process.
                 self.append((self.popleft(), UNDECIDED, halted(error, origin), None))

@@ -63,7 +63,7 @@ class Record(NamedTuple):
     key: str | int | None
     version: str = ""
     seconds: float = 0.0
-    """Time of the message."""
+    """Time of the message; of OPENED, in which the objects of its function were made."""
     printed: int = 0
     """Bytes that the process has printed until then."""
 

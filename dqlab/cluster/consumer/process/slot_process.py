@@ -22,7 +22,7 @@ from dqlab.cluster.consumer.process.pipes import Record, Say
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import HALT, Origin
 from dqlab.cluster.consumer.running.functions import makes_objects
-from dqlab.cluster.consumer.running.models import SetupFailed, halted
+from dqlab.cluster.consumer.running.models import Setup, SetupFailed, halted
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done, Undecided
 from dqlab.cluster.transport.isolation import Isolation, size
 from dqlab.cluster.transport.wire import unpack
@@ -71,6 +71,7 @@ class SlotProcess:
         """When credentials were renewed here; an older process still has the old ones. Seconds of `time.monotonic`."""
         self.halted: tuple[bytes, float, bytes] | None = None
         """The function that could not be set up last, when, and the outcome of its messages."""
+        self.setup: Setup | None = None
         self.mask: str | None = None
         """The devices that the process sees; None: as its worker."""
         self._turn, self._equipment = 0, equipment or Equipment()
@@ -295,6 +296,8 @@ class _Passage:
             self._time(running=True)
         elif record.say == Say.OPENED:
             child.opening = False
+            if record.seconds:
+                self._slot.setup = self._chunk.run, record.seconds
             child.printed.read(None, record.printed)
         elif (
             record.say != Say.OUTCOME

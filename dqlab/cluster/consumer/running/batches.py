@@ -19,15 +19,13 @@ from typing import Any, Protocol, TypeAlias
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Flight, Origin, failed, resolve, take
 from dqlab.cluster.consumer.running.halving import FIRST, InARow, Size
-from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halted
+from dqlab.cluster.consumer.running.models import Objects, Setup, SetupFailed, halted
 from dqlab.cluster.consumer.running.one_batch import OneBatch, shared
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.frame import Outcome
 from dqlab.plan import Batch
 from dqlab.printed import Ring
-
-__all__ = ["BatchFlight", "Batches", "Filled", "Remote"]
 
 ASK_S = 0.1, 1.0
 """Seconds until a batch that is not full asks the queue whether more is to come, and between two questions."""
@@ -146,6 +144,7 @@ class Batches:
         self._rows: dict[bytes, InARow] = {}
         self.filled: dict[bytes, Filled] = {}
         """By run, of those seen last."""
+        self.setup: Setup | None = None
         self.abandoned: set[asyncio.Future[None]] = set()
         """Batches with cancelled messages that still run."""
         self.closed: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -357,6 +356,8 @@ class Batches:
             filled.calls, filled.documents = filled.calls + 1, filled.documents + documents
             size.ran(documents, each)
         filled.size = size.now
+        if seconds := self._objects.seconds(first.function):
+            self.setup = first.chunk.run, seconds
         for place, amounts in one.spent.items():
             flight, index = batch.places[place]
             flight.chunk.pay(index, amounts)
@@ -399,4 +400,4 @@ class Batches:
 
 
 KEPT = 16
-"""A slot keeps for so many runs how full their batches were."""
+"""For so many runs a slot keeps how full their batches were, and a consumer how long their set-up took."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dqlab.cluster.consumer.running.execution import HALT, Origin, Queued, Work, take
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED
@@ -20,8 +20,10 @@ from dqlab.plan import is_model
 from dqlab.stats.counts import StopReason
 from dqlab.texts import one_line
 
-__all__ = ["Objects", "SetupFailed", "halt_all", "halted"]
+__all__ = ["Objects", "Setup", "SetupFailed", "halt_all", "halted"]
 
+Setup: TypeAlias = tuple[bytes, float]
+"""The run whose function had objects made last, and how many seconds that took."""
 TURN_S = 120.0
 """Seconds to wait until no other process of this machine makes objects; then they are made all the same."""
 LOOK_S = 0.05
@@ -45,8 +47,7 @@ class Objects:
         self._call: Any = None
         self._made: list[Any] = []
         self._failed: tuple[bytes, float, SetupFailed] | None = None
-        self.seconds = 0.0
-        """How long it took to make them the last time."""
+        self._seconds = 0.0
 
     def ready(self, hash: bytes, work: Work, leased_at: float) -> Work:
         """Return a function that is ready for documents, or raise SetupFailed; the first time makes what it needs."""
@@ -71,8 +72,12 @@ class Objects:
                 self._failed = hash, time.monotonic(), SetupFailed(what, error)
                 raise self._failed[2] from error
             self._hash, self._call = hash, partial(call, **made) if made else call
-            self.seconds = time.monotonic() - began
+            self._seconds = time.monotonic() - began
         return replace(work, call=self._call)
+
+    def seconds(self, hash: bytes) -> float:
+        """Return how long it took to make those of a function, 0 where it has none here."""
+        return self._seconds if hash == self._hash else 0.0
 
     @property
     def held(self) -> bool:
