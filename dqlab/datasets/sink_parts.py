@@ -11,11 +11,14 @@ import json
 import struct
 import threading
 import zlib
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import accumulate, chain, groupby, islice, repeat
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgpack
@@ -44,7 +47,6 @@ __all__ = [
     "each_row",
     "file_of",
     "open_parts",
-    "referred",
     "writer_of",
 ]
 
@@ -189,7 +191,7 @@ def _refer_several(references: Sequence[bytes | Exception], values: Sequence[Any
 
 def each_row(references: Sequence[bytes]) -> tuple[list[bytes], list[int]] | None:
     """Return references to single rows, and how many each document has; None if each has one."""
-    if not any(reference[0] in (_ROWS, _VALUES) for reference in references):
+    if {reference[0] for reference in references}.isdisjoint((_ROWS, _VALUES)):
         return None
     rows, counts = list[bytes](), list[int]()
     for reference in references:
@@ -200,12 +202,6 @@ def each_row(references: Sequence[bytes]) -> tuple[list[bytes], list[int]] | Non
         rows += several
         counts.append(len(several))
     return rows, counts
-
-
-def referred(reference: bytes | memoryview) -> tuple[str, int]:
-    """Return the part and the row of a reference."""
-    _, row = _HEAD.unpack_from(reference)
-    return bytes(reference[_HEAD.size :]).decode(), row
 
 
 def file_of(reference: bytes | memoryview) -> str:
@@ -550,9 +546,8 @@ class _Table:
         from dqlab.datasets.rows import VALUE
 
         columns, rest = self.columns(at, ordinals)
-        listed = {raw: array.to_pylist() for raw, array in columns.items() if raw is not VALUE}
-        keys = list(listed)
-        rows: list[Any] = [dict(zip(keys, row, strict=True)) for row in zip(*listed.values(), strict=True)]
+        pairs = (zip(repeat(raw), each.to_pylist()) for raw, each in columns.items() if raw is not VALUE)
+        rows: list[Any] = list(map(dict, zip(*pairs, strict=True)))
         full = any(not array.null_count for raw, array in columns.items() if raw is not VALUE)
         if full and rest.null_count == len(rest):
             return rows
@@ -647,13 +642,13 @@ class Reader:
         if (several := each_row(references)) is not None:
             return self._find_several(references, ordinals, *several)
         found: list[Any] = [None] * len(references)
-        for part, places in _by_part(references).items():
-            rows, its = [row for _, row in places], [ordinals[at] for at, _ in places]
+        for part, (places, rows) in _by_part(references).items():
+            its = [ordinals[at] for at in places]
             try:
                 values: Sequence[Any] = self._read(part, len(rows), "values", rows, its)
             except PartError as error:
                 values = [error] * len(rows)
-            for (at, _), each in zip(places, values, strict=True):
+            for at, each in zip(places, values, strict=True):
                 found[at] = each
         return found
 
@@ -681,10 +676,9 @@ class Reader:
 
         parts: list[tuple[dict[Any, Any], Any]] = []
         order: list[int] = []
-        for part, places in _by_part(references).items():
-            rows, its = [row for _, row in places], [ordinals[at] for at, _ in places]
-            parts.append(self._read(part, len(rows), "columns", rows, its))
-            order += [at for at, _ in places]
+        for part, (places, rows) in _by_part(references).items():
+            parts.append(self._read(part, len(rows), "columns", rows, [ordinals[at] for at in places]))
+            order += places
         there = pc.array_sort_indices(pa.array(order, pa.int64()))
         names = dict.fromkeys(chain.from_iterable(columns for columns, _ in parts))
         if VALUE in names:  # last, as in a table of values
@@ -695,31 +689,25 @@ class Reader:
 
     def portions(self, references: Sequence[bytes]) -> Iterator[tuple[int, int]]:
         """Yield (start, stop) of consecutive references whose rows take about 64 MB together, or a larger one alone."""
-        start, nbytes = 0, 0.0
-        for at, size in enumerate(self._sizes(references)):
-            if at > start and nbytes + size > _PORTION:
-                yield start, at
-                start, nbytes = at, 0.0
-            nbytes += size
-        if start < len(references):
-            yield start, len(references)
+        ends, start = list(accumulate(self._sizes(references))), 0
+        while start < len(references):
+            before = ends[start - 1] if start else 0.0
+            stop = max(start + 1, bisect_right(ends, before + _PORTION))
+            yield start, stop
+            start = stop
 
-    def _sizes(self, references: Sequence[bytes]) -> Iterator[float]:
-        """Yield the bytes of each reference's row, as its share of the part."""
+    def _sizes(self, references: Sequence[bytes]) -> Iterable[float]:
+        """Return the bytes of each reference's row, as its share of the part."""
         if isinstance(self.sink, Files):
             sizes = self.sink.target.sizes()
-            yield from (sizes.get(file_of(reference), 0) for reference in references)
-            return
-        shares: dict[bytes, float] = {}
-        for reference in references:
-            several = reference[0] in (_ROWS, _VALUES)
-            name = reference[_SEVERAL.size if several else _HEAD.size :]
-            if name not in shares:
-                try:
-                    shares[name] = self._read(name.decode(), 1, "share")
-                except PartError:  # raised again when the rows are read
-                    shares[name] = 0.0
-            yield shares[name] * (_SEVERAL.unpack_from(reference)[2] if several else 1)
+            return (sizes.get(file_of(reference), 0) for reference in references)
+        counts = [_SEVERAL.unpack_from(each)[2] if each[0] in (_ROWS, _VALUES) else 1 for each in references]
+        names = [each[_SEVERAL.size if each[0] in (_ROWS, _VALUES) else _HEAD.size :] for each in references]
+        shares = dict.fromkeys(names, 0.0)
+        for name in shares:
+            with suppress(PartError):  # raised again when the rows are read
+                shares[name] = self._read(name.decode(), 1, "share")
+        return map(mul, map(shares.__getitem__, names), counts)
 
     def _read(self, part: str, rows: int, method: str, *args: Any) -> Any:
         """Return what a method of a part returns, or raise a `PartError` that names the part."""
@@ -761,12 +749,16 @@ class Reader:
             return PartUnreadable(run=self._run, rows=1, part=self._target.path(name), reason=in_words(error))
 
 
-def _by_part(references: Sequence[bytes]) -> Mapping[str, list[tuple[int, int]]]:
-    """Return, by part, the position of each reference to it, and the row that it has."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for at, reference in enumerate(references):
-        part, row = referred(reference)
-        found.setdefault(part, []).append((at, row))
+def _by_part(references: Sequence[bytes]) -> Mapping[str, tuple[list[int], list[int]]]:
+    """Return, by part, the positions of references to it, and the rows that they have."""
+    heads = b"".join([reference[: _HEAD.size] for reference in references])
+    rows, found, at = [row for _, row in _HEAD.iter_unpack(heads)], dict[str, tuple[list[int], list[int]]](), 0
+    for name, same in groupby([reference[_HEAD.size :] for reference in references]):
+        stop = at + len(list(same))
+        places, its = found.setdefault(name.decode(), ([], []))
+        places += range(at, stop)
+        its += rows[at:stop]
+        at = stop
     return found
 
 
