@@ -1,10 +1,11 @@
-"""`python -m benchmarks [--quick] [room...]`: measure, print, write JSON; exit status 1 when a floor is missed."""
+"""`python -m benchmarks [--quick] [--peers] [room...]`: measure, print, write JSON; status 1 when a floor is missed."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,11 +25,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "rooms", nargs="*", metavar="room", help=f"default: all but {', '.join(sorted(ALONE))} of {', '.join(ROOMS)}"
     )
+    parser.add_argument("--peers", action="store_true", help="beside Ray and Daft, too, which are installed apart")
     chosen = parser.parse_args(arguments)
     unknown = [room for room in chosen.rooms if room not in ROOMS]
     if unknown:
         parser.error(f"no room {', '.join(unknown)}; there are {', '.join(ROOMS)}")
-    return _report(chosen.rooms or [room for room in ROOMS if room not in ALONE], QUICK if chosen.quick else FULL)
+    sizes = replace(QUICK if chosen.quick else FULL, peers=chosen.peers)
+    return _report(chosen.rooms or [room for room in ROOMS if room not in ALONE], sizes)
 
 
 def _report(rooms: Sequence[str], sizes: Sizes) -> int:

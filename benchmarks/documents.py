@@ -7,13 +7,14 @@ all rounds, so that CPU seconds and memory are its own, and clusters are warm.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import peers
 from benchmarks.documents_work import make_archive, make_pdfs, make_rows, make_texts
 from benchmarks.figures import Better, Figure, Peer, Series, Target
 from benchmarks.harness import Contestant, WrongAnswer, alternate
@@ -51,14 +52,20 @@ def documents(stage: Stage, sizes: Sizes) -> list[Figure]:
     """Measure each figure with its peers in alternation."""
     amounts = FULL if sizes.full else QUICK
     with ExitStack() as opened:
-        room = _Room(stage.directory, amounts, sizes, opened)
+        room = _Room(stage.directory, amounts, sizes, opened, stage.say)
         return [*room.rows(), *room.archive(), *room.pdfs(), *room.latency(), *room.bucket()]
 
 
 class _Room:
-    def __init__(self, folder: Path, amounts: _Amounts, sizes: Sizes, opened: ExitStack) -> None:
+    def __init__(
+        self, folder: Path, amounts: _Amounts, sizes: Sizes, opened: ExitStack, say: Callable[[str], None]
+    ) -> None:
         self._folder, self._amounts, self._sizes, self._opened = folder, amounts, sizes, opened
         self._children = {kind: self._child(kind) for kind in NAMES}
+        self._of_rows = list(NAMES)
+        if sizes.peers and (daft := peers.installed("daft", say)) is not None:
+            self._children["daft"] = opened.enter_context(closing(daft))
+            self._of_rows.append("daft")
 
     def _child(self, kind: str) -> Child:
         child = self._opened.enter_context(closing(Child([sys.executable, "-m", "benchmarks.documents_child", kind])))
@@ -72,7 +79,7 @@ class _Room:
             given = {name: value.format(kind=kind) if isinstance(value, str) else value for name, value in how.items()}
             found = self._children[kind].ask({"do": do, **given}, timeout=PATIENCE_S)
             if expected is not None and found["answer"] != expected:
-                raise WrongAnswer(f"{do}: {NAMES[kind]} has {found['answer']:,}, and there are {expected:,}")
+                raise WrongAnswer(f"{do}: {kind} has {found['answer']:,}, and there are {expected:,}")
             return found
 
         for kind in kinds:
@@ -92,7 +99,7 @@ class _Room:
         """Measure a word count over rows, from Parquet to Parquet."""
         amounts, path = self._amounts, self._folder / "rows.parquet"
         words = make_rows(path, amounts.rows)
-        found = self._asked(list(NAMES), "rows", words, path=str(path), out=f"{self._folder}/out-{{kind}}")
+        found = self._asked(self._of_rows, "rows", words, path=str(path), out=f"{self._folder}/out-{{kind}}")
         what = f"{amounts.rows:,} rows, Parquet to Parquet"
         figures = [
             self._figure(f"{what}: CPU of everything", "s", found, "cpu", Target(5, 3)),

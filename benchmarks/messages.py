@@ -10,8 +10,8 @@ import dqlab as dq
 from benchmarks import peers
 from benchmarks.ancestor import Ancestor
 from benchmarks.figures import Better, Figure, Peer, Series, Target, ratios
-from benchmarks.harness import Contestant, alternate, fitting_size, rate
-from benchmarks.processes import ChildFailed
+from benchmarks.harness import Contestant, WrongAnswer, alternate, fitting_size, rate
+from benchmarks.processes import Child, ChildFailed
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
 from benchmarks.work import add, pairs, sum_of_sums
@@ -67,6 +67,9 @@ def messages(stage: Stage, sizes: Sizes) -> list[Figure]:
     ancestor = _ancestor(stage, sizes)
     if ancestor is not None:
         others[ANCESTOR] = ancestor.rate
+    ray = peers.installed("ray", stage.say) if sizes.peers else None
+    if ray is not None:
+        others[f"Ray, chunks of {peers.CHUNK:,}"] = partial(_rate_of_ray, ray)
     try:
         for rate_of in ours.values():
             rate_of(n // 10)
@@ -76,8 +79,8 @@ def messages(stage: Stage, sizes: Sizes) -> list[Figure]:
     finally:
         queue.close()
         kept.close()
-        if ancestor is not None:
-            ancestor.close()
+        for child in filter(None, (ancestor, ray)):
+            child.close()
     series = {name: Series.of(values) for name, values in found.items()}
     return [
         Figure(
@@ -95,6 +98,13 @@ def messages(stage: Stage, sizes: Sizes) -> list[Figure]:
         Figure("durable over transient", "x", Better.HIGHER, ratios(series[DURABLE], series[MAP]), OF_TRANSIENT),
         Figure(f"{n:,} add(a, b), {SUBMIT}", "msg/s", Better.HIGHER, series[SUBMIT]),
     ]
+
+
+def _rate_of_ray(ray: Child, n: int) -> float:
+    found = ray.ask({"do": "adds", "n": n, "chunk": peers.CHUNK})
+    if found["sum"] != sum_of_sums(n):
+        raise WrongAnswer(f"Ray's sums of {n:,} pairs come to {found['sum']:,}")
+    return float(found["results"] / found["seconds"])
 
 
 def _checked(work: Callable[[int], Sequence[int]], n: int) -> float:

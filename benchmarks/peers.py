@@ -1,4 +1,7 @@
-"""The peers that need no installation: each adds `n` pairs and returns all results."""
+"""The peers that dqlab is compared with: each adds `n` pairs and returns all results.
+
+Those that need packages, Ray and Daft, take part with `--peers`, each in a process of an environment of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,35 @@ from multiprocessing.pool import Pool
 
 from distributed import Client, Queue, get_client
 
+from benchmarks.environment import python_with
+from benchmarks.processes import Child, ChildFailed
 from benchmarks.stage import SLOTS
 from benchmarks.work import add, add_all, pairs
 
-__all__ = ["CHUNK", "chunked_submit", "client_map", "dask_queue", "process_pool"]
+__all__ = ["CHUNK", "chunked_submit", "client_map", "dask_queue", "installed", "process_pool"]
 
 CHUNK = 1_000
 """Messages in one chunk where a person makes the chunks."""
+PACKAGES = ("ray==2.52.1", "daft==0.7.26", "pyarrow==25.0.1", "psutil==7.2.2")
 
 Adder = Callable[[int], Sequence[int]]
+
+
+def installed(kind: str, say: Callable[[str], None]) -> Child | None:
+    """Return a process with a peer that needs packages, which are installed first, or say why there is none."""
+    try:
+        python = python_with("peers-" + "-".join(PACKAGES[:2]), PACKAGES, say=say, install=True)
+        child = Child([str(python), "-m", "benchmarks.peers_child", kind, str(SLOTS)])
+    except ChildFailed as reason:
+        say(f"SKIPPED {kind}: {reason}")
+        return None
+    try:
+        child.wait_until_ready()
+    except ChildFailed as reason:
+        say(f"SKIPPED {kind}: {reason}")
+        child.close()
+        return None
+    return child
 
 
 def process_pool(pool: Pool) -> Adder:

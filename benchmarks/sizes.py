@@ -35,6 +35,8 @@ class Sizes:
         Two sizes whose cost per message is compared.
     passes : int
         Repetitions of the in-process loops within one round.
+    peers : bool
+        Whether peers take part that need packages.
     """
 
     full: bool
@@ -48,6 +50,7 @@ class Sizes:
     queued: int
     growth: tuple[int, int]
     passes: int
+    peers: bool = False
 
 
 FULL = Sizes(
