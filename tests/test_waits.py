@@ -280,6 +280,7 @@ ACTS: dict[str, Call] = {
     "Run.resume": lambda s: s.run.resume(),
     "Run.go": lambda s: s.run.go(),
     "Run.rehearse": lambda s: _not_rehearsed(s.run, lambda run: run.rehearse()),
+    "Run.follow": lambda s: _not_rehearsed(s.run, lambda run: run.follow(iter([]))),
     "Run.update": lambda s: _not_rehearsed(s.run, lambda run: run.update([])),
     "Run.compare": lambda s: _not_rehearsed(s.run, lambda run: run.compare(abs)),
     "Run.redo": lambda s: _not_rehearsed(s.run, lambda run: run.redo(keys=["none"])),
@@ -323,7 +324,7 @@ CLASSES = (
 )
 ASK_NOBODY = (
     "AbsentDocument CancelledDocument DeadLetter Durability LostDocument Moment Timeline Unacked UnackedLeases "
-    "Became Compared Comparison Spend UpdatePlan Version "
+    "Became Compared Comparison Following Spend UpdatePlan Version "
     "Captured Drawn Estimate Limit Marks Means Rehearsal RunTerms SlowDocument Slowest Tried "
     "Explanation ConsumerBaseClass DummyConsumer GeneralConsumer"
 )

@@ -97,6 +97,7 @@ _FACES = {
     RunState.WAITING: Face.WAITING,
     RunState.STOPPED: Face.STOPPED,
     RunState.DONE: Face.DONE,
+    RunState.FOLLOWING: Face.RUNNING,
     RunState.CANCELLED: Face.CANCELLED,
     RunState.INCOMPLETE: Face.INCOMPLETE,
 }
@@ -345,6 +346,8 @@ def _face(stats: RunStats, *, stale: bool) -> Face:
 def _chip(face: Face, stats: RunStats) -> str:
     if face is Face.INCOMPLETE and stats.why.startswith(_REHEARSED):
         return "Rehearsed"
+    if stats.state is RunState.FOLLOWING and face is Face.RUNNING:
+        return "Following"
     if face is not Face.DONE_DEAD:
         return face.value.capitalize()
     if not stats.counts.lost:

@@ -103,7 +103,9 @@ def run_word(run: RunStats) -> tuple[str, Ink]:
     # Only a stuck document is left: the run waits for it.
     if run.stuck:
         return RunState.WAITING.value, Ink.WARN
-    calm = run.state in (RunState.RUNNING, RunState.SUBMITTING) or (run.resting and run.state is RunState.CANCELLED)
+    calm = run.state in (RunState.RUNNING, RunState.SUBMITTING, RunState.FOLLOWING) or (
+        run.resting and run.state is RunState.CANCELLED
+    )
     bad = run.state is RunState.STOPPED or (run.resting and not calm and bool(counts.dead or counts.lost))
     return run.state.value, Ink.BAD if bad else Ink.PLAIN if calm else Ink.WARN
 

@@ -7,13 +7,17 @@ import os
 from contextlib import suppress
 from datetime import datetime
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from dqlab.cluster.transport.link import Link
 from dqlab.errors import DqlabError
 from dqlab.notebook import running_cell
 from dqlab.texts import shown
 
-__all__ = ["mark", "owner", "pausing"]
+if TYPE_CHECKING:
+    from dqlab.runs.run import Run
+
+__all__ = ["mark", "owner", "pausing", "tell"]
 
 PATIENCE = 5.0
 """Seconds that a report may take, while nothing waits for it."""
@@ -30,6 +34,17 @@ def mark(link: Link, text: str, queue: str, *, cell: int | None = None, by: str 
 
     with suppress(DqlabError):
         link.start(tell())
+
+
+def tell(run: Run, text: str = "", *, due: float | None = None) -> None:
+    """Report what is done to a run beside its work, and in how many seconds it goes on, without waiting."""
+
+    async def told() -> None:
+        with suppress(DqlabError):
+            await run.handle.link.scheduler("dq_tell", run=run.id.hex(), text=shown(text), due=due, timeout=PATIENCE)
+
+    with suppress(DqlabError):
+        run.handle.link.start(told())
 
 
 def pausing() -> str:

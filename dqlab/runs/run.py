@@ -72,6 +72,7 @@ from dqlab.runs.run_wait import RunWait
 from dqlab.runs.spending import Spend, spend_of
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sampling import Drawn, SampleSubmitter
+from dqlab.runs.update.following import Following
 from dqlab.runs.update.plan import Again, Trust, UpdatePlan, plan_of
 from dqlab.runs.update.redoing import redo
 from dqlab.runs.waiting import Deadline
@@ -271,14 +272,51 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             problem = f"is a plan of run {documents.run!r}. Nothing changed."
             raise BadOption(option="documents", value=documents, problem=problem)
         assert self.updates is not None, "every run of a lab has it"
-        code = self._kept() if fn is None else self._new_code(fn)
-        if code is None:
-            reason = (
-                "no shard keeps the code of a run that has ended. Nothing changed. Pass it: run.update(..., fn=parse)."
-            )
-            raise RunError(run=self.name, reason=reason)
+        code = self._code_of_update(fn)
         self.updates(self, documents, code, trust=trust, keep_gone=keep_gone, waits=wait)
         return self
+
+    def follow(
+        self,
+        documents: Iterable[Any] | str,
+        every: float | str = "1m",
+        fn: Callable[[Any], Any] | None = None,
+        *,
+        trust: Trust = "version",
+        keep_gone: bool = False,
+    ) -> Following:
+        """Keep the run current with an input that has no end: look every so often, and update; return at once.
+
+        Views say so, and when the next look is. A look that fails is shown, changes nothing, and the next one tries
+        again. Ends with this process, with `Following.stop`, or when the run is cancelled or dropped.
+
+        Parameters
+        ----------
+        documents : str or iterable of Document
+            A pattern of files, as for `Documents.from_glob`, or documents that can be listed again and again.
+        every : float or str, default "1m"
+            Seconds, or "5m", between two looks.
+        fn, trust, keep_gone
+            As in `update`.
+
+        Raises
+        ------
+        BadOption
+            The documents can be read only once, or `every` is no time, or below 0.1 s. Nothing is followed.
+        RunError
+            The run's code is no longer kept anywhere; pass it as `fn`.
+
+        Examples
+        --------
+        >>> following = run.follow("inbox/**", every="1m")  # doctest: +SKIP
+        >>> print(following)  # doctest: +SKIP
+        following inbox/**, 3,112 taken
+        >>> following.stop()  # doctest: +SKIP
+        """
+        code = self._code_of_update(fn)
+        following = Following(self, documents, code, every, trust, keep_gone=keep_gone)
+        following.start()
+        return following
 
     def go(self) -> Self:
         """Submit the rest of a run that was rehearsed; return at once.
@@ -827,6 +865,13 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             isolation("process", called(fn))
         hash, blob, version = sealed_function(fn, options=record.options, newest=newest)
         return Code(hash, blob, code_record(version, hash, planned=planned))
+
+    def _code_of_update(self, fn: Callable[..., Any] | None) -> Code:
+        code = self._kept() if fn is None else self._new_code(fn)
+        if code is None:
+            reason = "no shard keeps the code of a run that has ended. Nothing changed. Pass it, as fn=parse."
+            raise RunError(run=self.name, reason=reason)
+        return code
 
     def _newest(self, *, planned: bool) -> Code | None:
         """Return the run's newest code if there is a plan beside its function, which new code keeps."""

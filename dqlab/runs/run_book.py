@@ -51,7 +51,7 @@ from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import CodeVersion, same_scheme
 from dqlab.runs.compare.accepting import take
 from dqlab.runs.lost import repeats
-from dqlab.runs.marks import mark, owner
+from dqlab.runs.marks import mark, owner, tell
 from dqlab.runs.run import Run
 from dqlab.runs.submit.classes import tell_class
 from dqlab.runs.submit.mapping import Submitter, as_mapped
@@ -457,6 +457,7 @@ class RunBook:
             run.submitter.start()
             self._runs[run.name] = run  # another object of it may still have the input that was refused
         mark(self._link, f"redo {plan.again:,}" if same else "update", run.queue)
+        tell(run, "" if same else f"updating: {plan.summary}")
 
     def _let_go(self, handle: Handle, run: bytes, submitter: Submitter) -> None:
         """Drop a run that was not started, in the background if its shards are out of reach."""

@@ -18,6 +18,8 @@ class RunState(StrEnum):
     WAITING = "waiting"
     """Work waits: no consumer exists, or the store can confirm nothing."""
     DONE = "done"
+    FOLLOWING = "following"
+    """Done, and a client looks for what is new every so often."""
     CANCELLED = "cancelled"
     INCOMPLETE = "incomplete"
     """The input ended early; what was submitted continues."""

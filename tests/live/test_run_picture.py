@@ -519,3 +519,14 @@ def test_a_run_that_goes_on_says_how_its_calls_are_made(running: RunStats) -> No
 
     assert run_view(paced).notice.text == "batches of 16, 15.2 on average; 12 calls at once; 3.2 of 20 eur spent"
     assert "calls" not in run_view(replace(paced, state=RunState.DONE)).notice.text
+
+
+def test_a_followed_run_says_what_was_taken_and_when_it_looks_again(done: RunStats) -> None:
+    """It rests, and it goes on by itself: neither "done" nor "running" is true."""
+    followed = replace(done, state=RunState.FOLLOWING, why="following inbox/**, 3,112 taken, next look in 40 s")
+
+    view = run_view(followed)
+
+    assert (view.chip, view.notice.text if view.notice else "") == ("Following", followed.why)
+    assert run_word(followed)[0] == "following"
+    assert not followed.resting

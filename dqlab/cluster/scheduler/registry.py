@@ -114,6 +114,7 @@ class Registry(SchedulerPlugin):
             dq_run_snapshot=self.run_snapshot,
             dq_history=self.history,
             dq_mark=self.statistics.mark,
+            dq_tell=self.statistics.tell,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
         scheduler.stream_handlers["dq-reported"] = self.freshness.note

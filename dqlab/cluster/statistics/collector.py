@@ -409,6 +409,13 @@ class Statistics:
         """Note an action of a person."""
         self.collector.mark(text, cell=cell, queue=queue, by=by)
 
+    async def tell(self, run: str, text: str, due: float | None = None) -> None:
+        """Note what a client does to a run beside its work, "" for nothing, and in how many seconds it goes on."""
+        known = self.collector.known
+        known.told.pop(run, None)
+        if text:
+            known.told[run] = text, due, known.clock.monotonic()
+
 
 def thresholds(spoken: Mapping[str, Any]) -> Thresholds:
     """Return the thresholds of the option ``attention``, or raise BadOption."""

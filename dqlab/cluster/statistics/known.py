@@ -281,6 +281,8 @@ class Known:
         self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
         self.paused_by: dict[str, str] = {}
         """Queue to who paused it, or a run of it, last: "by ana, 13:34"."""
+        self.told: dict[str, tuple[str, float | None, float]] = {}
+        """Run to what a client does to it, in how many seconds it goes on with that, and when it said so."""
         self.versions: dict[str, int] = {}
         """Queue to a number that grows with each change."""
 

@@ -54,6 +54,8 @@ __all__ = ["JoinedQueue", "Snapshots"]
 
 KEEPS_UP = 2.0
 """Seconds of lag under which a queue keeps up."""
+TOLD_FOR = 5.0
+"""Seconds for which a run at rest is still taken for one that a client does something to."""
 SHOWN_FOR = 1.0
 """Seconds for which the shown speed of a run at rest counts as current."""
 RISES = 3
@@ -285,6 +287,23 @@ class JoinedQueue:
         return replace(queue, runs=self._lanes.total, failed_runs=failed, dead_at_rest=dead)
 
     def _runs(self) -> Iterator[tuple[str, RunStats]]:
+        told = self._known.told
+        yield from ((run, self._as_told(run, stats) if run in told else stats) for run, stats in self._counted())
+
+    def _as_told(self, run: str, stats: RunStats) -> RunStats:
+        """Return the stats of a run with what a client does to it, unless that is over."""
+        text, due, at = self._known.told[run]
+        ago = self._now - at
+        if not stats.resting:
+            return stats if stats.why else replace(stats, why=text)
+        if ago > TOLD_FOR + (2 * due if due is not None else 0):  # its process has ended, or the update has
+            del self._known.told[run]
+        elif due is not None and stats.state is RunState.DONE:
+            soon = f"next look in {numbers.span(due - ago)}" if ago < due else "looking now"
+            return replace(stats, state=RunState.FOLLOWING, why=f"{text}, {soon}")
+        return stats
+
+    def _counted(self) -> Iterator[tuple[str, RunStats]]:
         for run, lanes in self._listed.items():
             track = self._known.track_of(self._name, run)
             if track.shown is not None:

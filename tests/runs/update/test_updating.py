@@ -19,7 +19,9 @@ import dqlab as dq
 from dqlab.cluster.transport.orders import Reopen
 from dqlab.errors import BadOption, RunError, RunExists, UsageError
 from dqlab.runs.update import index
+from dqlab.stats import RunState
 from dqlab.testing import Tally
+from tests.kit.waiting import until
 
 NOTHING = dq.Retry(0)
 pytestmark = pytest.mark.filterwarnings("ignore:.*failed. run.failures:dqlab.errors.DqlabWarning")
@@ -393,3 +395,42 @@ def test_updates_retries_and_redos_of_one_run_at_once_leave_what_a_new_run_would
     run = start(on_existing="update").wait()
     assert texts_of(run) == folder.texts
     assert run.counts["acked"] == sum(run.counts.values()) == len(folder.texts)
+
+
+def test_a_followed_input_is_taken_as_it_comes_and_a_look_that_fails_is_shown_and_tried_again(
+    start: Callable[..., dq.Run], folder: Folder, lab: dq.Lab
+) -> None:
+    """Nothing counts as gone where a listing fails, and views say what is done and when."""
+    run = start().wait()
+    moved = folder.place.with_name("away")
+    following = run.follow(f"{folder.place}/*.txt", every=0.1, fn=folder.function)
+    try:
+        folder.write("000.txt", "new.txt")
+        until(lambda: following.taken == 2 and run.done)
+        until(lambda: run.stats().state is RunState.FOLLOWING)
+        assert ", 2 taken, " in run.stats().why
+        assert "following" in str(lab.stats())
+        folder.place.rename(moved)
+        until(lambda: bool(following.failure))
+        until(lambda: "last look: " in run.stats().why)
+        assert (run.counts["acked"], len(texts_of(run))) == (41, 41)
+        moved.rename(folder.place)
+        folder.write("newer.txt")
+        until(lambda: following.taken == 3 and not following.failure)
+    finally:
+        following.stop()
+    assert texts_of(run.wait()) == folder.texts
+    until(lambda: run.stats().state is RunState.DONE)
+    assert repr(following).startswith("<Stopped following")
+
+
+def test_following_ends_with_its_run_and_refuses_what_cannot_be_listed_again(
+    queue: dq.QueuePool, queue_name: str, folder: Folder
+) -> None:
+    run = queue.map(folder.function, folder.documents, name=queue_name).wait()
+    for wrong, said in (({"every": 0}, "0.1 s or more"), ({"every": "often"}, "every"), ({}, "only once")):
+        with pytest.raises(BadOption, match=said):
+            run.follow(iter(folder.documents), fn=folder.function, **wrong)
+    following = run.follow(folder.documents, every=0.1, fn=folder.function)
+    run.drop()
+    until(lambda: following.stopped)
