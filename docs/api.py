@@ -21,6 +21,7 @@ from dqlab.runs.judged import Marks
 from dqlab.runs.puts import PutResult
 from dqlab.runs.reading.results import Results
 from dqlab.runs.rehearsal import Estimate, Rehearsal
+from dqlab.runs.update.following import Following
 from dqlab.runs.update.plan import UpdatePlan
 
 DOCS = Path(__file__).parent
@@ -80,7 +81,7 @@ GROUPS = [
     Group(
         "Updates",
         "What an input has that a run lacks: what `run.plan` returns, and `run.update` does.",
-        [("plan", UpdatePlan)],
+        [("plan", UpdatePlan), ("following", Following)],
     ),
     Group(
         "Sinks",

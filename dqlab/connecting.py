@@ -38,7 +38,7 @@ from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
-from dqlab.keywords import meant, nearest
+from dqlab.keywords import nearest
 from dqlab.lab import Lab, describe_workers
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
@@ -262,7 +262,9 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     Raises
     ------
     UsageError
-        Several labs are open in this process, or (`BadOption`) an option does not exist. Nothing was submitted.
+        Several labs are open in this process. Nothing was submitted.
+    TypeError
+        An option does not exist. Nothing was submitted.
 
     Examples
     --------
@@ -270,12 +272,7 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     >>> list(run.results())  # doctest: +SKIP
     [1, 2, 3]
     """
-    for option in options:  # before a cluster is started for a misspelt one
-        if option not in _SIGNATURE.parameters:
-            problem = (
-                f"is no option of dq.map(). Its options are those of lab.map.{meant(option, _SIGNATURE.parameters)}"
-            )
-            raise BadOption(option=option, value=options[option], problem=f"{problem} Nothing was done.")
+    _SIGNATURE.bind(fn, documents, **options)  # before a cluster is started for a misspelt option
     return _lab_to_map_on().map(fn, documents, **options)
 
 

@@ -238,7 +238,7 @@ def _read(
     """Return what a run has, with ordinal and version of what has failed by its key, or raise if it changes."""
     results = run.results_now()
     index = _index_of(run, results, None if trusted is str else trusted)
-    dead = {str(letter.key): (letter.ordinal, letter.document.version) for letter in run.failures()}
+    dead = {str(letter.key): (letter.ordinal, getattr(letter.document, "version", "")) for letter in run.failures()}
     have = index.count + sum(index.find(key, "")[0] < 0 for key in dead)
     if have < progress.counts.acked + progress.counts.dead - progress.missing:
         reason = "some of its documents were sent again meanwhile. Nothing changed. Make another plan."
