@@ -34,7 +34,7 @@ from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
 from dqlab.config import check_directory, seconds
-from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, UsageError
+from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, OptionUnknown, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
@@ -263,8 +263,8 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     ------
     UsageError
         Several labs are open in this process. Nothing was submitted.
-    TypeError
-        An option does not exist. Nothing was submitted.
+    OptionUnknown
+        An option does not exist; a TypeError. Nothing was submitted.
 
     Examples
     --------
@@ -272,7 +272,10 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     >>> list(run.results())  # doctest: +SKIP
     [1, 2, 3]
     """
-    _SIGNATURE.bind(fn, documents, **options)  # before a cluster is started for a misspelt option
+    for option in options:  # before a cluster is started for a misspelt one
+        if option not in _SIGNATURE.parameters:
+            problem = f"is no option of lab.map.{meant(option, _SIGNATURE.parameters)} Nothing was done."
+            raise OptionUnknown(option=option, value=options[option], problem=problem)
     return _lab_to_map_on().map(fn, documents, **options)
 
 

@@ -21,7 +21,8 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · PageFailed
     │                                    FileUnreadable · RecordInvalid · WrongKind · ColumnNotFound
     │                                    KeysUnusable · StorageUnset
-    └── UsageError ── BadOption · NoAttribute · PositionNotFound · LengthUnknown
+    └── UsageError ── BadOption ── OptionUnknown
+                      NoAttribute · PositionNotFound · LengthUnknown
                       QueueNotFound · QueueClosed · InputNotFound · InputUnreadable · ExtraMissing
 """
 
@@ -335,6 +336,10 @@ class BadOption(UsageError):
     """An option has an invalid value."""
 
     text = "{option}={value:brief}: {problem}"
+
+
+class OptionUnknown(BadOption, TypeError):
+    """A keyword that the function does not have; a TypeError as well, as for any function."""
 
 
 class NoAttribute(UsageError, AttributeError):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dqlab.config import nbytes, seconds
-from dqlab.errors import BadOption, ExtraMissing, UsageError
+from dqlab.errors import BadOption, ExtraMissing, OptionUnknown, UsageError
 from dqlab.hpc.systems import System, find
 from dqlab.hpc.systems import walltime as as_walltime
 from dqlab.keywords import meant
@@ -293,7 +293,7 @@ def _check_names(system: System, more: Mapping[str, Any]) -> None:
             if name == "processes":
                 hint = "A job is one process: ask for more jobs, or map with executor='process'."
             problem = f"is no option of dq.hpc.{system.kind}(). {hint} Nothing was done."
-            raise BadOption(option=name, value=more[name], problem=problem)
+            raise OptionUnknown(option=name, value=more[name], problem=problem)
 
 
 _NUMBERS = frozenset({"cores"})
