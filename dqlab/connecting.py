@@ -38,7 +38,7 @@ from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, OptionUnknown, 
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
-from dqlab.keywords import nearest
+from dqlab.keywords import meant, nearest
 from dqlab.lab import Lab, describe_workers
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
