@@ -324,7 +324,7 @@ CLASSES = (
 )
 ASK_NOBODY = (
     "AbsentDocument CancelledDocument DeadLetter Durability LostDocument Moment Timeline Unacked UnackedLeases "
-    "Became Compared Comparison Following Spend UpdatePlan Version "
+    "Became Compared Comparison Following UpdatePlan Version "
     "Captured Drawn Estimate Limit Marks Means Rehearsal RunTerms SlowDocument Slowest Tried "
     "Explanation ConsumerBaseClass DummyConsumer GeneralConsumer"
 )

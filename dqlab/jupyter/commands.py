@@ -54,10 +54,10 @@ from dqlab.runs.reading.one_document import Slowest
 from dqlab.runs.reading.results import Results
 from dqlab.runs.run import RowsStay, Run
 from dqlab.runs.session import Durability
-from dqlab.runs.spending import Spend
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.update.plan import UpdatePlan
 from dqlab.stats import Counts, RunList, Snapshot
+from dqlab.stats.spending import Spend
 from dqlab.store.values import Compacted
 from dqlab.texts import one_line
 from dqlab.waits import shown

@@ -499,7 +499,8 @@ def _pace(stats: RunStats) -> str:
         return ""
     batch = stats.batch
     full = "" if batch is None else f"batches of {batch.size:,}, {batch.mean:,.3g} on average"
-    return "; ".join(part for part in (full, setup_words(stats.setup), one_line(stats.pace, 200)) if part)
+    spend = "" if stats.spend is None else one_line(stats.spend.words(stats.at), 400)
+    return "; ".join(part for part in (full, setup_words(stats.setup), one_line(stats.pace, 200), spend) if part)
 
 
 def _before_a_retry(stats: RunStats, focus: Focus) -> str:

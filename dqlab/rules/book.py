@@ -20,12 +20,13 @@ from dqlab.rules.budget import Costs
 from dqlab.rules.flow import pace_of, why_shut
 from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.reports import CodeName, Failing, LaneReport, Spending
+from dqlab.rules.reports import CodeName, Failing, LaneReport
 from dqlab.rules.result_index import ResultIndex
 from dqlab.rules.states import State, stretches
 from dqlab.rules.stopping import Stop
 from dqlab.stats.counts import StopReason
 from dqlab.stats.eta import Effort
+from dqlab.stats.spending import Spending
 from dqlab.texts import one_line
 
 __all__ = ["ABANDONED", "CANCELLED", "CUT_OFF", "REHEARSED", "WORDS", "Book", "CodeRecord", "RunRecord"]
@@ -210,16 +211,18 @@ class Book:
         if purse is not None:
             purse.pay(amounts.get(purse.budget.unit, 0.0))
 
-    def spending(self, now: float) -> Spending | None:
+    def spending(self, now: float, wall: float = 0.0) -> Spending | None:
         """Return what its messages have spent and what holds them back, or None for nothing."""
         flow, leased = self.lane.flow, self.lane.counts[State.LEASED]
         if flow is None and not self.spent:
             return None
         found = Spending(spent=dict(self.spent), spread={unit: each.spread for unit, each in self.costs.items()})
         if flow is not None:
-            found.binds, found.moves = flow.binds(now, leased), [(now - at, why) for at, why in flow.moves]
+            found.binds, found.moves = flow.binds(now, leased), [(wall - (now - at), why) for at, why in flow.moves]
+            found.level = None if flow.level is None else flow.level.whole
         if flow is not None and flow.purse is not None:
             found.reserved, found.unknown = leased * (flow.purse.reserved or 0.0), flow.purse.unknown
+            found.budget = flow.purse.budget.amount, flow.purse.budget.unit
         return found
 
     def fill_purse(self) -> None:
@@ -331,8 +334,8 @@ class Book:
         """Return messages by state, in the order of `rules.states.State`."""
         return list(self.lane.counts)
 
-    def report(self, run: bytes, now: float) -> LaneReport:
-        """Return this lane's absolute totals for the collector at `now`, monotonic seconds."""
+    def report(self, run: bytes, now: float, wall: float = 0.0) -> LaneReport:
+        """Return this lane's absolute totals at `now`, monotonic seconds, which is `wall`, seconds since 1970 UTC."""
         lane, record = self.lane, self.record
         classes = self._classes()
         return LaneReport(
@@ -358,7 +361,7 @@ class Book:
             held=lane.held,
             pace="; ".join(filter(None, (lane.share.words, "" if lane.flow is None else pace_of(lane.flow)))),
             shut=lane.waits or ("" if lane.flow is None else why_shut(lane.flow, now)),
-            spending=self.spending(now),
+            spending=self.spending(now, wall),
             stop_if=record.stop_if if record else None,
             stop_despite=record is not None and record.stop_despite,
             sealed=lane.sealed,

@@ -452,6 +452,4 @@ def pace_of(flow: Flow) -> str:
     if flow.terms.most is not None:
         parts.append(f"{flow.terms.most} calls at once")
     parts += [rate.words for rate in flow.rates]
-    if flow.purse is not None:
-        parts.append(flow.purse.words)
     return "; ".join(parts)

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Self
 from dqlab.failures.classes import FailureClass
 from dqlab.stats.counts import StopReason
 from dqlab.stats.eta import Effort
+from dqlab.stats.spending import Spending
 
-__all__ = ["CodeName", "Failing", "HeldFor", "HeldLease", "LaneReport", "Spending", "fields_of", "plain"]
+__all__ = ["CodeName", "Failing", "HeldFor", "HeldLease", "LaneReport", "fields_of", "plain"]
 
 
 class CodeName(NamedTuple):
@@ -58,24 +59,6 @@ class HeldLease(NamedTuple):
     delivery: int
     """How often its message was delivered, where it has one."""
     run: bytes = b""
-
-
-@dataclass(slots=True, kw_only=True)
-class Spending:
-    """What the calls of one lane have spent, and what holds them back."""
-
-    spent: dict[str, float]
-    """By unit."""
-    spread: dict[str, float]
-    """The standard deviation of what the last calls have cost, by unit."""
-    reserved: float = 0.0
-    """What calls in flight may cost, in the unit of the budget."""
-    unknown: float = 0.0
-    """What calls may have cost that have ended without an outcome, at most, since the shard began."""
-    binds: str = ""
-    """What holds calls back, in words; "" for computing."""
-    moves: list[tuple[float, str]] = field(default_factory=list)
-    """Seconds since its flow changed, and the reasons in words."""
 
 
 @dataclass(slots=True, kw_only=True)

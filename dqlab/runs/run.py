@@ -69,7 +69,6 @@ from dqlab.runs.reading.typed import TypedCodes
 from dqlab.runs.reading.where import compile_where, why_none
 from dqlab.runs.rehearsal import Rehearsal
 from dqlab.runs.run_wait import RunWait
-from dqlab.runs.spending import Spend, spend_of
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sampling import Drawn, SampleSubmitter
 from dqlab.runs.update.following import Following
@@ -77,6 +76,7 @@ from dqlab.runs.update.plan import Again, Trust, UpdatePlan, plan_of
 from dqlab.runs.update.redoing import redo
 from dqlab.runs.waiting import Deadline
 from dqlab.stats import CodeStats, History, RunState, RunStats, Snapshot, StopReason
+from dqlab.stats.spending import Spend, spend_of
 from dqlab.user_frames import level_of_user
 from dqlab.waits import shown
 
@@ -1687,7 +1687,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         >>> run.spend().binds  # doctest: +SKIP
         'the limit of tokens'
         """
-        return spend_of(self._progress(), self.stats())
+        lanes = [shard.lane for shard in self._progress().shards]
+        return spend_of([lane.spending for lane in lanes if lane.spending is not None], self.stats())
 
     def debug(self, key: str | int) -> Any:
         """Run a document here, in this process, and open a debugger at the line that raises.

@@ -9,6 +9,7 @@ from typing import overload
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import duration
 from dqlab.stats.counts import Blocked, Counts, RunState, StopReason
+from dqlab.stats.spending import Spend
 
 __all__ = [
     "NO_ROOM",
@@ -157,6 +158,8 @@ class RunStats(SuggestsAttributes):
     """None where its function takes single documents, or no batch has run."""
     setup: float = 0.0
     """Seconds in which a slot made its model, or what `setup` names; of the slot where it took longest."""
+    spend: Spend | None = None
+    """None where calls spend nothing, and nothing holds them back."""
 
     @property
     def unit(self) -> str:

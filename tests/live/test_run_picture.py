@@ -29,6 +29,7 @@ from dqlab.stats import (
     Snapshot,
     StopReason,
 )
+from dqlab.stats.spending import Spending, spend_of
 from tests.live.drawn import html_of, screen_of
 
 
@@ -519,6 +520,36 @@ def test_a_run_that_goes_on_says_how_its_calls_are_made(running: RunStats) -> No
 
     assert run_view(paced).notice.text == "batches of 16, 15.2 on average; 12 calls at once; 3.2 of 20 eur spent"
     assert "calls" not in run_view(replace(paced, state=RunState.DONE)).notice.text
+
+
+def test_a_run_with_a_budget_says_what_changed_what_binds_and_how_long_it_lasts(running: RunStats) -> None:
+    """The same in text, in HTML, after JSON, and as `Run.spend` has it."""
+    parts = [
+        Spending(spent={"eur": 1.6}, spread={"eur": 0.01}, level=12, budget=(10.0, "eur"), binds="the limit of calls"),
+        Spending(spent={"eur": 1.6}, spread={"eur": 0.0}, level=12, budget=(10.0, "eur"), binds="the limit of calls"),
+    ]
+    parts[1].moves = [(running.at - 3600, "48 -> 24 calls at once"), (running.at - 60, "24 -> 12 calls at once")]
+    part_done = replace(
+        running, why="", units=None, counts=Counts(600, acked=400), total=1000, rate=1.0, state=RunState.RUNNING
+    )
+    spend = spend_of(parts, part_done)
+    sent = Snapshot.from_dict(
+        json.loads(json.dumps(Snapshot(running.at, 1, runs=(replace(part_done, spend=spend),)).to_dict()))
+    )
+
+    view = run_view(sent.runs[0])
+
+    assert view.notice.text == (
+        "at 14:21: 24 -> 12 calls at once; bound by the limit of calls; "
+        "spent 3.2 of 20 eur, about 8 (7.504\N{EN DASH}8.496) in all; the budget is enough"
+    )
+    assert (spend.level, spend.lasts) == (24, None)
+    assert "spent 3.2 of 20 eur" in html_of(view)
+    assert "spent 3.2 of 20 eur" in " ".join(screen_of(view).split())
+    parts[0].budget = parts[1].budget = (2.0, "eur")
+    assert spend_of(parts, part_done).words(running.at).endswith("the budget lasts until 14:23")
+    assert spend_of(parts, part_done).lasts == pytest.approx(100)
+    assert "budget     20 eur, enough" in repr(replace(spend, in_all=spend.in_all | {"tokens": (1.0, 2.0, 3.0)}))
 
 
 def test_a_followed_run_says_what_was_taken_and_when_it_looks_again(done: RunStats) -> None:

@@ -698,7 +698,7 @@ class QueueActor:
         )
 
     def _report_of(self, run: bytes) -> LaneReport:
-        report = self.books[run].report(run, self._clock.monotonic())
+        report = self.books[run].report(run, self._clock.monotonic(), self._clock.wall())
         report.unable = self._lot.unable(self.books[run].lane.needs)
         return report
 

@@ -49,6 +49,7 @@ from dqlab.stats.snapshot import (
     MAX_RUNS,
     Attention,
 )
+from dqlab.stats.spending import spend_of
 
 __all__ = ["JoinedQueue", "Snapshots"]
 
@@ -343,7 +344,7 @@ class JoinedQueue:
         # A run that rests or is held has no current speed: the last minute would still show the one it had before.
         moves = not (stats.resting or stats.held)
         stuck = any(consumer.stuck and consumer.run == record.name for consumer in self._consumers)
-        return replace(
+        stats = replace(
             stats,
             rate=track.settled.rate(self._now) if moves else None,
             units_rate=track.units.rate(self._now) if moves and stats.units is not None else None,
@@ -355,6 +356,8 @@ class JoinedQueue:
             batch=self._batches(run),
             setup=self._setup(run),
         )
+        spends = [lane.spending for lane in lanes if lane.spending is not None]
+        return replace(stats, spend=spend_of(spends, stats)) if spends else stats
 
     def _setup(self, run: str) -> float:
         """Return how long the objects of a run's function took in the slot where it took longest."""

@@ -151,5 +151,12 @@ def _runs(runs: tuple[RunStats, ...]) -> Iterator[Metric]:
     started, done = of(lambda run: run.started or None), of(lambda run: run.eta.p50 if run.eta is not None else None)
     yield _labelled("dqlab_run_start_timestamp_seconds", "When it began.", labels, started)
     yield _labelled("dqlab_run_eta_timestamp_seconds", "When it will probably be done.", labels, done)
+    spends = {(run.queue, run.name): run.spend for run in runs if run.spend is not None}
+    level: Values = {run: spend.level for run, spend in spends.items()}
+    spent: Values = {(*run, unit): amount for run, spend in spends.items() for unit, amount in spend.spent.items()}
+    budget: Values = {(*run, each.budget[1]): each.budget[0] for run, each in spends.items() if each.budget}
+    yield _labelled("dqlab_run_level", "Calls at once, where they are found out.", labels, level)
+    yield _labelled("dqlab_run_spent", "What its calls have spent.", (*labels, "unit"), spent)
+    yield _labelled("dqlab_run_budget", "What its calls may spend.", (*labels, "unit"), budget)
     states: Values = {(run.queue, run.name, str(run.state)): 1.0 for run in runs}
     yield _labelled("dqlab_run_state", "1 for what it does now.", (*labels, "state"), states)

@@ -91,6 +91,19 @@ const run = record({
   mean_seconds: maybe<number>(),
   batch: optional(record({ size: number(), calls: number(), documents: number() })),
   setup: number(),
+  spend: optional(
+    record({
+      spent: mapping(number()),
+      budget: maybe<[number, string]>(),
+      reserved: number(),
+      unknown: number(),
+      in_all: mapping(plain<number[]>([])),
+      lasts: maybe<number>(),
+      binds: text('computing'),
+      level: maybe<number>(),
+      history: list(plain<[number, string]>([0, '']))
+    })
+  ),
   stuck: flag(),
   paused: number(),
   eta: optional(record({ p10: number(), p50: number(), p90: number() }))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 from weakref import ref
@@ -27,6 +28,7 @@ import dqlab.live.panels.metrics as metrics
 from dqlab.live.panels.page import PANELS, PERIOD
 from dqlab.live.panels.serving import APPLICATIONS
 from dqlab.preload import _starts_a_scheduler, dask_setup
+from dqlab.stats.spending import Spend
 
 pytestmark = pytest.mark.lowest
 
@@ -191,6 +193,26 @@ def test_each_scheduler_of_a_process_shows_its_own_metrics(feed: Any, crowd: Any
             assert "dqlab_" not in (await get(first, "/metrics"))[1]
 
     asyncio.run(main())
+
+
+def test_metrics_have_the_level_the_spending_and_the_budget_of_runs_that_have_them(feed: Any) -> None:
+    """Somebody who watches money wants an alert, and none for a run that spends nothing."""
+    shown = feed.snapshot()
+    paid = replace(shown.runs[0], spend=Spend({"eur": 3.2, "tokens": 70.0}, budget=(20.0, "eur"), level=24))
+
+    found = {
+        tuple(sample.labels.values()): sample.value
+        for family in metrics.metrics(replace(shown, runs=(paid, *shown.runs[1:])))
+        if family.name in ("dqlab_run_level", "dqlab_run_spent", "dqlab_run_budget")
+        for sample in ((each._replace(labels={"": family.name, **each.labels})) for each in family.samples)
+    }
+
+    assert found == {
+        ("dqlab_run_level", "pages", "parse-invoices"): 24.0,
+        ("dqlab_run_spent", "pages", "parse-invoices", "eur"): 3.2,
+        ("dqlab_run_spent", "pages", "parse-invoices", "tokens"): 70.0,
+        ("dqlab_run_budget", "pages", "parse-invoices", "eur"): 20.0,
+    }
 
 
 @pytest.mark.cluster
