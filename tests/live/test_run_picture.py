@@ -516,9 +516,9 @@ def test_what_is_held_of_other_runs_of_its_queue_is_not_shown_as_the_runs(
 
 def test_a_run_that_goes_on_says_how_its_calls_are_made(running: RunStats) -> None:
     """The widget has no other place for it; once the run rests, nothing is called."""
-    paced = replace(running, why="", pace="12 calls at once; 3.2 of 20 eur spent", batch=BatchStats(16, 10, 152))
+    paced = replace(running, why="", pace="12 calls at once; 500 calls in 60 s", batch=BatchStats(16, 10, 152))
 
-    assert run_view(paced).notice.text == "batches of 16, 15.2 on average; 12 calls at once; 3.2 of 20 eur spent"
+    assert run_view(paced).notice.text == "batches of 16, 15.2 on average; 12 calls at once; 500 calls in 60 s"
     assert "calls" not in run_view(replace(paced, state=RunState.DONE)).notice.text
 
 

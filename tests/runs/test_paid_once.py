@@ -113,7 +113,7 @@ def test_what_was_paid_before_a_process_died_is_known(lab: dq.Lab, model: Model,
 
     assert list(run.results(timeout=60)) == [each.upper() for each in questions]
     assert sorted(model.asked) == questions
-    assert run.stats().pace == "4 of 9 eur spent"
+    assert run.spend().spent["eur"] == 4
 
 
 def test_a_run_that_is_dropped_frees_its_answers(lab: dq.Lab, model: Model) -> None:
