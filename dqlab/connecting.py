@@ -274,7 +274,7 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     """
     for option in options:  # before a cluster is started for a misspelt one
         if option not in _SIGNATURE.parameters:
-            problem = f"is no option of lab.map.{meant(option, _SIGNATURE.parameters)} Nothing was done."
+            problem = f"lab.map has no such option.{meant(option, _SIGNATURE.parameters)} Nothing was done."
             raise OptionUnknown(option=option, value=options[option], problem=problem)
     return _lab_to_map_on().map(fn, documents, **options)
 

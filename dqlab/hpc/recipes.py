@@ -292,7 +292,7 @@ def _check_names(system: System, more: Mapping[str, Any]) -> None:
             hint = meant(name, known).strip() or "help(dq.hpc.recipe) lists those there are."
             if name == "processes":
                 hint = "A job is one process: ask for more jobs, or map with executor='process'."
-            problem = f"is no option of dq.hpc.{system.kind}(). {hint} Nothing was done."
+            problem = f"dq.hpc.{system.kind}() has no such option. {hint} Nothing was done."
             raise OptionUnknown(option=name, value=more[name], problem=problem)
 
 

@@ -322,12 +322,14 @@ class Book:
 
     def named_functions(self) -> set[bytes]:
         """Return the functions kept for this lane, which are those that may run again, and the run's newest."""
-        named, lane = self.lane.named_functions(), self.lane
-        may_go_on = self.record is not None and self.record.incomplete is not None and not self.record.cancelled
-        if self.record is not None and (lane.batches or not lane.sealed or lane.counts[State.LOST] or may_go_on):
-            newest = self.record.code.get("blob")
-            if newest:
-                named.add(newest)
+        named, lane, record = self.lane.named_functions(), self.lane, self.record
+        newest = record.codes[-1] if record is not None and record.codes else None
+        if record is None or newest is None or not (blob := newest.get("blob")):
+            return named
+        may_go_on = record.incomplete is not None and not record.cancelled
+        # After the end of a run, its next code still needs the plan that stands beside the newest function.
+        if lane.batches or not lane.sealed or lane.counts[State.LOST] or may_go_on or "planned" in newest:
+            named.add(blob)
         return named
 
     def counts(self) -> list[int]:

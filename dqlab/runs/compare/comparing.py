@@ -211,7 +211,7 @@ def _drawn(
     of_done = max(0, min(done.size, sample - of_failed - marked.size))
     sizes = [(done, of_done), (failed, of_failed), (marked, marked.size)]
     if progress.record.input.digest.startswith(UPDATED):  # its documents no longer stand in the order of the input
-        plan = plan_of(run, elements, progress, again="all")
+        plan = plan_of(run, elements, progress, again="all", keep_gone=True)
         samples = draw_placed(plan.changed, sizes) if plan.again and plan.only_again else None
     else:
         samples = draw_among(elements, sizes, progress.record.input, progress.record.options)

@@ -108,8 +108,8 @@ class UpdatePlan:
 
     @property
     def only_again(self) -> bool:
-        """Whether the input has exactly the documents of the run, in the same versions."""
-        return not self.new and not self.gone and len(self.changed) == self.again
+        """Whether the run keeps exactly the documents that it has, in the same versions."""
+        return not self.new and not self.gone_at and len(self.changed) == self.again
 
     @property
     def empty(self) -> bool:

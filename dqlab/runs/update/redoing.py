@@ -59,7 +59,7 @@ def _placed(run: Run, given: Iterable[Any], progress: Progress) -> Iterator[tupl
     if not record.input.digest.startswith(UPDATED):
         yield from ((at, element) for at, element, _ in checked(given, record.input, record.options))
         return
-    plan = plan_of(run, given, progress, again="all")  # they no longer stand in the order of the input
+    plan = plan_of(run, given, progress, again="all", keep_gone=True)  # they no longer stand in the order of the input
     if not plan.only_again:
         raise OtherInput
     yield from plan.changed

@@ -50,6 +50,16 @@ def test_a_document_counts_for_the_version_that_made_its_result(queue: dq.QueueP
         assert sum(each.results for each in run.versions) == 20
 
 
+def test_a_run_in_batches_takes_new_code_after_its_end(queue: dq.QueuePool, queue_name: str) -> None:
+    """Its plan stands beside the newest function, which the queue keeps although nothing is left to run."""
+    run = queue.map(lambda xs: xs, range(30), name=queue_name, batch=7).wait()
+    run.accept_code(lambda xs: [x + 0 for x in xs])
+    assert not run.compare(lambda xs: list(xs), sample=10).changed
+    other = dq.Run(run.name, run.id, run.handle, None, run.on_drop, run.beside, run.updates)  # as in another process
+    assert other.redo(lambda xs: [x + 1 for x in xs], keys=[3], documents=range(30)) == 1
+    assert list(other.wait().results()) == [x + (x == 3) for x in range(30)]
+
+
 def test_a_redo_that_cannot_be_right_runs_nothing(queue: dq.QueuePool, queue_name: str) -> None:
     run = queue.map(old, range(5), name=queue_name).wait()
     with pytest.raises(RunExists, match="other documents"):

@@ -330,6 +330,10 @@ def test_results_of_what_is_gone_are_kept_if_that_is_asked_for(start: Callable[.
     assert run.counts["acked"] == len(before) + 1
     plan = run.plan(folder.documents, keep_gone=True)
     assert (plan.empty, plan.gone) == (True, 2)
+    assert not run.compare(folder.function, documents=folder.documents).changed
+    assert run.redo(folder.function, keys=["005.txt"], documents=folder.documents) == 1
+    run.wait()
+    assert texts_of(run) == before | folder.texts
     run.update(folder.documents).wait()
     assert texts_of(run) == folder.texts
 

@@ -1,4 +1,4 @@
-"""How the results of a chunk are made: when, in how many seconds, at which attempt, of which version of a document."""
+"""Notes when a chunk makes each result, how long that takes, at which attempt, and from which document version."""
 
 from __future__ import annotations
 
