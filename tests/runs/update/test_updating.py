@@ -37,7 +37,9 @@ class Folder:
     def write(self, *names: str, text: str = "") -> None:
         for name in names:
             self.written += 1
-            (self.place / name).write_text(text or f"{name} {self.written}" + "." * self.written)
+            part = self.place / f".{name}"  # renamed when whole: a look in between would take an empty file
+            part.write_text(text or f"{name} {self.written}" + "." * self.written)
+            part.rename(self.place / name)
 
     @property
     def documents(self) -> dq.Documents:
