@@ -529,9 +529,7 @@ def _reach(address: str | None, scheduler_file: str | None, timeout: float, what
 
 def _why(error: BaseException) -> str:
     """Return in words why no connection was made."""
-    cause = error
-    while cause.__cause__ is not None:  # Dask's own errors name only the seconds
-        cause = cause.__cause__
+    cause = _cause(error)
     said = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
     if isinstance(cause, TimeoutError):
         return said if str(cause) else SILENT
@@ -540,9 +538,16 @@ def _why(error: BaseException) -> str:
     return f"its name could not be looked up: {cause.strerror}" if isinstance(cause, socket.gaierror) else said
 
 
+def _cause(error: BaseException) -> BaseException:
+    """Return the first error of a chain: Dask's own errors name only the seconds."""
+    return error if error.__cause__ is None else _cause(error.__cause__)
+
+
 def _await_greeting(address: str, timeout: float) -> None:
     """Wait until a scheduler has greeted and its Dask is new enough, or raise why not after `timeout`."""
+    from distributed.comm.addressing import parse_address
     from distributed.comm.core import connect as greet
+    from distributed.comm.registry import get_backend
     from distributed.security import Security
 
     # A Dask client waits for the greeting without end, and Ctrl-C does not stop it. A client of 2026 dies of a
@@ -552,7 +557,15 @@ def _await_greeting(address: str, timeout: float) -> None:
         try:
             async with asyncio.timeout(timeout + SHORTEST):  # Dask's own error comes first: it has the reason
                 arguments = Security().get_connection_args("client")
-                comm = await greet(address, timeout=timeout, **arguments)
+                try:
+                    comm = await greet(address, timeout=timeout, **arguments)
+                except OSError as error:
+                    if not isinstance(_cause(error), asyncio.CancelledError):
+                        raise
+                    # Dask's last attempt had no time left, and its reason is lost: one more attempt has it.
+                    scheme, place = parse_address(address)
+                    (await get_backend(scheme).get_connector().connect(place, **arguments)).abort()
+                    raise
                 try:
                     found = await dask_version_through(comm)
                 finally:
