@@ -35,30 +35,6 @@ import psutil
 from dqlab.errors import BadOption, ConnectFailed, UsageError
 from dqlab.proof import loopback
 
-__all__ = [
-    "LOCAL",
-    "Announcement",
-    "NoLocalCluster",
-    "Registration",
-    "address_of",
-    "announce",
-    "announced",
-    "check_free",
-    "directory",
-    "find",
-    "find_any",
-    "forget",
-    "keeper_of",
-    "look",
-    "register",
-    "registrations",
-    "seen",
-    "sweep",
-    "unregister",
-    "way_to",
-    "withdraw",
-]
-
 logger = logging.getLogger("dqlab.clusters_here")
 
 LOCAL = "local"

@@ -15,8 +15,6 @@ from dqlab.errors import BadOption
 from dqlab.keywords import meant
 from dqlab.texts import one_line
 
-__all__ = ["Condition", "Fields", "condition_of"]
-
 
 class Fields(NamedTuple):
     """The fields that conditions may name, with their types, and how the value of one is read."""

@@ -17,20 +17,6 @@ from typing import Any
 from dqlab.errors import BadOption, in_words
 from dqlab.texts import shown
 
-__all__ = [
-    "MOST",
-    "check_count",
-    "check_directory",
-    "check_name",
-    "check_timeout",
-    "entry",
-    "nbytes",
-    "nbytes_or_none",
-    "option",
-    "seconds",
-    "seconds_or_none",
-]
-
 MOST = 2**63 - 1
 """The largest number that can be sent."""
 

@@ -55,18 +55,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = [
-    "RESERVED",
-    "StoreHeld",
-    "check_store_here",
-    "connect",
-    "embedded_lab",
-    "map",
-    "opened",
-    "opened_by_map",
-    "start_cluster",
-]
-
 CONNECT_TIMEOUT = 5.0
 SHORTEST, LOOK_EVERY = 0.5, 0.1
 """Seconds to try to reach a scheduler whose file appeared late, and between two checks for that file."""

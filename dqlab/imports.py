@@ -8,8 +8,6 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-__all__ = ["import_whole", "loaded"]
-
 
 def loaded(name: str) -> Any:
     """Return a library if this process has loaded it, or None, and wait while another thread imports it."""

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from dqlab.errors import NoAttribute
 from dqlab.user_frames import is_own
 
-__all__ = ["KeepsAttributes", "SuggestsAttributes", "documented_as", "meant", "nearest"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -57,8 +57,6 @@ if TYPE_CHECKING:
 
     from dqlab.checkup.findings import Checkup
 
-__all__ = ["Lab", "QueueHeld", "describe_workers", "left_undone"]
-
 ANSWER = 40.0
 """Seconds that the scheduler may take to send an answer that it has."""
 PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")

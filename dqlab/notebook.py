@@ -14,21 +14,6 @@ from typing import Any, Protocol
 
 from dqlab.texts import one_line
 
-__all__ = [
-    "Views",
-    "beside_cells",
-    "cells_by_file",
-    "in_jupyter",
-    "in_script",
-    "named_after_running_cell",
-    "program",
-    "register_views",
-    "running_cell",
-    "shell",
-    "views",
-    "with_cells",
-]
-
 _PLACE = re.compile(r'(?P<indent>\s*)File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)')
 _CELL = re.compile(r"(?:.*[/\\])?ipykernel_\d+[/\\]\d+\.py|<ipython-input-(?P<number>\d+)-\w+>")
 """The files that kernels, and IPython in a terminal, compile cells as."""

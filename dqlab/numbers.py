@@ -11,32 +11,6 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-__all__ = [
-    "UNKNOWN",
-    "ahead",
-    "amount",
-    "bare",
-    "between",
-    "clock",
-    "count",
-    "date",
-    "due",
-    "duration",
-    "few_of",
-    "instant",
-    "many",
-    "minute",
-    "moment",
-    "noun_of",
-    "rate",
-    "seen",
-    "share",
-    "size",
-    "soon",
-    "span",
-    "speed",
-]
-
 UNKNOWN = "\N{EN DASH}"
 """Replaces a number that is not known."""
 

@@ -14,8 +14,6 @@ from typing import Any, Literal, Self
 from dqlab.config import check_count, nbytes_or_none, seconds
 from dqlab.errors import BadOption, DqlabError
 
-__all__ = ["AUTO", "GIVEN", "Batch", "Plan", "Smaller", "called", "is_model", "planned"]
-
 GIVEN = ("init", "setup", "returns")
 """Fields that hold users' objects: they travel as a pickle, and are part of the code version. All others are settings,
 which travel as plain data, and are no part of it."""

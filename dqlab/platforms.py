@@ -27,29 +27,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = [
-    "allocate",
-    "boot_id",
-    "die_first",
-    "die_with",
-    "exchange",
-    "forks",
-    "free_until",
-    "is_locked",
-    "kill_group",
-    "mount_table",
-    "mounts_of",
-    "open_descriptors",
-    "pin_process",
-    "problem_with",
-    "read_descriptors",
-    "sync_data",
-    "unbuffer_c",
-    "unnamed_file",
-    "watch_end",
-    "write_at",
-]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 LOOK_EVERY = 0.5

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from distributed import Scheduler, Worker
 
-__all__ = ["dask_setup"]
-
 
 def dask_setup(server: Scheduler | Worker) -> None:
     """Prepare a scheduler or a worker."""

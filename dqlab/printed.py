@@ -11,8 +11,6 @@ from typing import Self
 
 from dqlab.texts import SHOWN, kept, restored
 
-__all__ = ["HALF", "Logs", "Ring"]
-
 HALF = 8 << 10
 """Bytes kept of the beginning, and as many of the end."""
 _CUT = struct.Struct("<Q")

@@ -21,8 +21,6 @@ from typing import Any
 
 from dqlab import platforms
 
-__all__ = ["ANSWER", "ASK", "NONCE", "PROOF", "Challenges", "loopback", "mac", "machine", "misplaced", "nonce", "same"]
-
 NONCE, PROOF = "Dqlab-Nonce", "Dqlab-Proof"
 """Headers of requests and responses for the nonce and the code."""
 ASK, ANSWER = "dqlab ask 1", "dqlab answer 1"

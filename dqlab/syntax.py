@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import threading
 
-__all__ = ["parse"]
-
 TRIES = 10
 _parsing = threading.Lock()
 

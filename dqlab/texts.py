@@ -19,23 +19,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "EXACT",
-    "JOINERS",
-    "NAME_LENGTH",
-    "SHOWN",
-    "as_name",
-    "as_word",
-    "block",
-    "brief",
-    "kept",
-    "one_line",
-    "restored",
-    "said_by",
-    "shown",
-    "valid",
-]
-
 EXACT = "surrogatepass"
 """Name of the codec error handler that keeps lone surrogates; reading the text back needs the same one."""
 SHOWN = "dqlab.shown"

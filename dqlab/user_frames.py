@@ -7,8 +7,6 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["is_own", "is_users", "level_of_user"]
-
 _OWN = str(Path(__file__).parent) + os.sep
 _STANDARD = (str(Path(os.__file__).parent) + os.sep, "<frozen ")
 _INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")

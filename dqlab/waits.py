@@ -18,8 +18,6 @@ from typing import Any, Protocol
 from dqlab.clock import Clock, SystemClock
 from dqlab.notebook import in_jupyter, views
 
-__all__ = ["AFTER", "Picture", "Wait", "shown", "step"]
-
 AFTER = 2.0
 """Seconds of a wait in which nothing is shown."""
 PERIOD = 0.25

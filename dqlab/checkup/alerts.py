@@ -16,8 +16,6 @@ from dqlab.stats.attention import at_rest
 from dqlab.stats.queues import short_name
 from dqlab.texts import as_word
 
-__all__ = ["ADVICE", "queues"]
-
 _UNACKED = "See whose they are, which documents, and whether those workers hang"
 _WORKERS = "Add workers, and have a consumer on each of them"
 _AGAIN = "`dqlab store check` shows why a log lost documents. The error names them: map them again under another name"

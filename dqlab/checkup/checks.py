@@ -12,8 +12,6 @@ from dqlab.numbers import few_of, many
 from dqlab.stats import AttentionKind, Severity
 from dqlab.store.probe import Probe
 
-__all__ = ["answers", "jobs", "resources", "shards", "stores", "unusable", "versions"]
-
 NEARLY = 0.8
 """Share of a worker's memory limit above which the limit is nearly reached."""
 LATE = 0.25

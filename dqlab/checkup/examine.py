@@ -22,8 +22,6 @@ from dqlab.waits import shown
 if TYPE_CHECKING:
     from dqlab.cluster.transport.link import Link
 
-__all__ = ["CHECKS", "TIMEOUT", "examine", "judge"]
-
 TIMEOUT = "10s"
 """How long an examination may take."""
 _GRACE = 2.0

@@ -14,8 +14,6 @@ from dqlab.stats import Attention, AttentionKind, Snapshot
 from dqlab.store.offline import SurveyedShard, survey
 from dqlab.store.probe import Probe, probe
 
-__all__ = ["Actor", "Facts", "Process", "Registered", "StoreFacts", "from_answer", "look_at_store"]
-
 T = TypeVar("T")
 
 

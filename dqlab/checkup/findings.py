@@ -10,8 +10,6 @@ from dqlab.live.checkups import checkup_parts
 from dqlab.live.text import render_text
 from dqlab.stats import Severity
 
-__all__ = ["Checkup", "Finding"]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -18,8 +18,6 @@ from dqlab.cluster.transport.reports import FRESH
 from dqlab.stats import Snapshot
 from dqlab.store.probe import Marker, Probe
 
-__all__ = ["Gathering"]
-
 _FIRST = 0.4
 """Share of the time for the scheduler and for this process's own disk, which are asked first."""
 _DIRECT = 0.5

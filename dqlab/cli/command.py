@@ -21,8 +21,6 @@ from urllib.parse import quote
 from dqlab import __version__
 from dqlab.keywords import nearest
 
-__all__ = ["READER_GONE", "main", "parser", "quickstart"]
-
 NOTEBOOK = "quickstart.ipynb"
 FAILED, MISUSED, UNREADABLE = 1, 2, 3
 READER_GONE = 141

@@ -23,8 +23,6 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 
 from dqlab.stats import RunStats
 
-__all__ = ["lines_of", "plain", "play"]
-
 
 class _Document(Protocol):
     @property

@@ -11,8 +11,6 @@ from dqlab.numbers import many
 from dqlab.store.verbs import CheckReport, Level, QueueInfo, RunInfo, ShardCheck, ShardInfo, StoreInfo, describe_ids
 from dqlab.texts import one_line
 
-__all__ = ["check_text", "show_text"]
-
 _LONG = 2_000
 _WORDS = {
     Level.CLEAN: "clean",

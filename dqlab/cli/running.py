@@ -22,8 +22,6 @@ from dqlab.lab import Lab
 from dqlab.live.display import conclude
 from dqlab.runs.run import Run
 
-__all__ = ["REFUSED", "function_of", "run"]
-
 DONE, FAILED, REFUSED = 0, 1, 3
 
 

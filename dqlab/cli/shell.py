@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
     from dqlab.runs.run import Run
 
-__all__ = ["COMMANDS_OF_SHELL", "carry_out", "in_words_of_a_shell"]
-
 COMMANDS_OF_SHELL = [name for name, command in COMMANDS.items() if command.in_shell]
 """Names of these commands."""
 DONE, FAILED, MISUSED = 0, 1, 2

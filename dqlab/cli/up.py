@@ -17,8 +17,6 @@ from dqlab.lab import Lab
 from dqlab.numbers import many
 from dqlab.runs.session import result_limit
 
-__all__ = ["NotStarted", "up"]
-
 OPEN = (
     "dqlab up: {address} is open to every user of this machine, who can run code as you there. Leave --port out where "
     "you do not trust all of them."

@@ -19,8 +19,6 @@ import pyarrow.compute as pc
 from dqlab.datasets.plain import EXACT, deep
 from dqlab.imports import loaded
 
-__all__ = ["NULL", "Kind", "declared_kind", "fitted", "joined", "pandas_of", "recast"]
-
 Kind: TypeAlias = Any
 """A `pyarrow.DataType`; pyarrow has no type hints."""
 

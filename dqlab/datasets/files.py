@@ -24,18 +24,6 @@ from dqlab.datasets.table import RunTable
 from dqlab.errors import BadOption, DqlabError, UsageError, in_words
 from dqlab.platforms import exchange
 
-__all__ = [
-    "Identity",
-    "TargetTaken",
-    "TargetUnwritable",
-    "check_free",
-    "local_target",
-    "put_in_place",
-    "run_of",
-    "staging",
-    "write_parquet",
-]
-
 GROUP_ROWS = 100_000
 GROUP_BYTES = 16 << 20
 """Rows, and bytes in memory, at which a row group ends; a reader holds one row group."""

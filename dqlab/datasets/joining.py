@@ -13,8 +13,6 @@ from dqlab.numbers import many
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
 
-__all__ = ["joined"]
-
 SUFFIX = "_result"
 
 

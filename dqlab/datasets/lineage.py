@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dqlab.errors import ColumnNotFound
 from dqlab.texts import one_line
 
-__all__ = ["BARE", "CODE", "ERROR", "KEY", "LINEAGE", "NOTHING", "ORDINAL", "REST", "ROW_LINEAGE", "check_columns"]
-
 KEY, ORDINAL, CODE, ERROR, REST = "_key", "_ordinal", "_code", "_error", "_rest"
 LINEAGE = (KEY, ORDINAL, "_version", CODE, "_seconds", "_attempts", "_consumer", "_at", ERROR, REST)
 """Names that no column of a user gets in an Arrow table; a user's column of that name gets one more underscore."""

@@ -16,8 +16,6 @@ from dqlab.datasets.lineage import CODE, ROW_LINEAGE
 from dqlab.frame import Made
 from dqlab.texts import shown
 
-__all__ = ["Gathered", "Lineage"]
-
 SECONDS, AT, ATTEMPTS = "_seconds", "_at", "_attempts"
 UNKNOWN = -(2**63)
 """An unknown time; the value of numpy's NaT."""

@@ -25,8 +25,6 @@ from typing import Any
 from dqlab.imports import loaded
 from dqlab.texts import said_by, shown
 
-__all__ = ["EXACT", "deep", "even_columns", "is_pydantic", "name_of", "parted", "plain", "row_of"]
-
 EXACT = 2**53
 """Each whole number up to here is exact as a float."""
 _PLAIN = frozenset(

@@ -24,8 +24,6 @@ from dqlab.errors import RunError
 from dqlab.numbers import many
 from dqlab.texts import shown, valid
 
-__all__ = ["Published", "publish"]
-
 SCHEMA = 1
 """Version of the manifest's layout."""
 RESULTS, FAILURES, MANIFEST = "results.parquet", "failures.parquet", "manifest.json"

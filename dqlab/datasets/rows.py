@@ -24,8 +24,6 @@ from dqlab.errors import DqlabWarning
 from dqlab.texts import one_line, shown
 from dqlab.user_frames import level_of_user
 
-__all__ = ["MOST_COLUMNS", "SAMPLE", "VALUE", "Rows", "Shape", "warn_of_rest"]
-
 SAMPLE = 1_000
 """Values that define the columns of the schema."""
 MOST_COLUMNS = 1_000

@@ -34,8 +34,6 @@ from dqlab.datasets.plain import deep, is_pydantic, plain
 from dqlab.errors import AnswerInvalid, BadOption
 from dqlab.texts import brief, one_line
 
-__all__ = ["Column", "Typed", "annotated", "declared"]
-
 Column: TypeAlias = Any
 _SCALARS: dict[Any, str] = {
     bool: "bool",

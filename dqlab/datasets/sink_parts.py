@@ -35,21 +35,6 @@ from dqlab.texts import one_line
 if TYPE_CHECKING:
     from dqlab.datasets.rows import Shape
 
-__all__ = [
-    "PartError",
-    "PartMissing",
-    "PartUnreadable",
-    "Reader",
-    "SinkNotReadable",
-    "SinkRow",
-    "SinkRows",
-    "Writer",
-    "each_row",
-    "file_of",
-    "open_parts",
-    "writer_of",
-]
-
 # Logs of queues contain references in this layout: do not change it.
 _ROW, _FILE, _ROWS, _VALUES = 1, 2, 3, 4
 """A row; a file; several rows of one document; several values that are no rows."""

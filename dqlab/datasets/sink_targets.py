@@ -15,8 +15,6 @@ from typing import Any
 
 from dqlab.documents.storage import local_path, redacted, remote, storage_of
 
-__all__ = ["WRITING", "NameRefused", "Target"]
-
 WRITING = ".part.writing-"
 """Prefix of files that are being written, and of those that a killed process left."""
 _OF_NAMES = {

@@ -23,30 +23,6 @@ from dqlab.numbers import many
 from dqlab.numbers import size as size_of
 from dqlab.texts import one_line
 
-__all__ = [
-    "CLAIM",
-    "Files",
-    "OwnSink",
-    "Owner",
-    "Parquet",
-    "Sink",
-    "SinkTaken",
-    "SinkUnreachable",
-    "as_sink",
-    "check_free",
-    "check_owner",
-    "claim",
-    "extent",
-    "let_go",
-    "owner_of",
-    "prefix_of",
-    "same_sink",
-    "sink_named",
-    "sink_of",
-    "target_of",
-    "was_dropped",
-]
-
 CLAIM = "_dqlab.json"
 """The file that names the run of a folder."""
 ROWS = 100_000

@@ -22,8 +22,6 @@ from dqlab.numbers import few_of
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
 
-__all__ = ["QueryError", "query"]
-
 _ALL = re.compile(r"(?<!\()\*")
 """Matches ``*`` for all columns, but not ``count(*)``."""
 _WORD = r"(?<!\w){}(?!\w)"

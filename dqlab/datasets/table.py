@@ -14,8 +14,6 @@ from dqlab.datasets.sql import query
 from dqlab.numbers import many
 from dqlab.waits import shown
 
-__all__ = ["Reading", "RunTable", "Source"]
-
 
 class Source(Protocol):
     """Provides the rows of a run."""

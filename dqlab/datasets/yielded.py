@@ -7,8 +7,6 @@ from typing import Any
 
 from dqlab.datasets.plain import row_of
 
-__all__ = ["PART", "Yielded", "exploded", "row_without", "spread"]
-
 PART = "_part"
 """The column with a row's number among those of its document; a user's of that name gets one more underscore."""
 _THEIRS, _VALUE = f"{PART}_", "value"

@@ -16,8 +16,6 @@ from contextlib import suppress
 from dqlab.documents.parts import Member, Reference
 from dqlab.documents.storage import local_path, place_of
 
-__all__ = ["LARGEST", "MOST", "ReadAhead", "taken"]
-
 MOST = 8
 """Documents that are read ahead, at most."""
 LARGEST = 8 << 20

@@ -52,21 +52,6 @@ from dqlab.errors import (
 from dqlab.numbers import few_of, many
 from dqlab.user_frames import level_of_user
 
-__all__ = [
-    "ENDINGS",
-    "FoundMember",
-    "compression_in",
-    "damage",
-    "decompressor",
-    "find_member",
-    "is_damage",
-    "members",
-    "open_member",
-    "read_member",
-    "unpacked",
-    "unpacked_data",
-]
-
 ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 """Compression by the ending of a file name."""
 KEPT = 8

@@ -24,8 +24,6 @@ from dqlab.errors import BadOption, RunExists
 from dqlab.numbers import many
 from dqlab.texts import kept, one_line
 
-__all__ = ["FIELDS", "LongestFirst", "Probed", "ProbingLab", "Sample", "Split", "Where", "counted", "lacks_pages"]
-
 EXAMINED = 10_000
 """Documents that are examined, at most, to explain why none meets a condition."""
 FIELDS = Fields(

@@ -12,8 +12,6 @@ from typing import Any
 
 from dqlab.errors import in_words
 
-__all__ = ["content_of", "versions_of"]
-
 
 def versions_of(columns: Mapping[str, Sequence[Any]]) -> list[str]:
     """Return a hash of the values of each row by column, in whatever order the columns are."""

@@ -15,21 +15,6 @@ from typing import Any, BinaryIO
 
 from dqlab.errors import ExtraMissing
 
-__all__ = [
-    "HEAD",
-    "binary_kind",
-    "decode_html",
-    "decoded",
-    "detected",
-    "head_of",
-    "kind_of",
-    "load_html_parser",
-    "marked",
-    "shown",
-    "source_encoding",
-    "text_of_html",
-]
-
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
 # After UTF-32, because one of its marks begins with one of these.
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}

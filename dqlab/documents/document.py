@@ -72,23 +72,6 @@ from dqlab.errors import BadOption, DocumentChanged, DocumentError, WrongKind
 from dqlab.keywords import SuggestsAttributes, meant
 from dqlab.numbers import many
 
-__all__ = [
-    "LINES_PER_PAGE",
-    "Document",
-    "RowAt",
-    "Within",
-    "fields_within",
-    "file_version",
-    "largest_row",
-    "made",
-    "made_rows",
-    "made_within",
-    "place_within",
-    "reading_ahead",
-    "sealed_document",
-    "sealed_key",
-]
-
 LINES_PER_PAGE = 60
 """Lines that count as one page of plain text."""
 _MOST_PAGES = (1 << 32) - 1

@@ -38,21 +38,6 @@ from dqlab.documents.storage import (
 )
 from dqlab.errors import BadOption, DqlabError, FileUnreadable, InputNotFound, InputUnreadable, in_words
 
-__all__ = [
-    "Files",
-    "Folder",
-    "FolderEntry",
-    "FoundFile",
-    "ListedFile",
-    "LocalFolder",
-    "Pattern",
-    "RemoteFolder",
-    "has_wildcards",
-    "parse",
-    "parse_file",
-]
-
-
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
 """Schemes of object stores."""
 

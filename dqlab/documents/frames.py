@@ -23,8 +23,6 @@ from dqlab.documents.unreadable import are_unreadable, converted, torn
 from dqlab.errors import BadOption
 from dqlab.imports import loaded
 
-__all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
-
 ROWS_AT_ONCE = 1000
 """Rows that become Python objects at once, as long as they have no more values than `VALUES_AT_ONCE`."""
 VALUES_AT_ONCE = 200_000

@@ -12,9 +12,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["Forward", "KeptOpen", "Piece", "at_let_go", "let_go"]
-
-
 T = TypeVar("T")
 _forks = 0
 """How often this process was made by forking one that had these."""

@@ -14,9 +14,6 @@ from dqlab.errors import BadOption, ColumnNotFound, DocumentError, KeysUnusable
 from dqlab.keywords import meant
 from dqlab.numbers import few_of
 
-__all__ = ["Keys", "check_column", "check_columns", "chosen", "key_of_row"]
-
-
 KEYS_OF_FILES = (
     "Name a column with unique texts or whole numbers, or leave out key=: rows are then called by file and position."
 )

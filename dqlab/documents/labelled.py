@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from dqlab.errors import BadOption
 from dqlab.imports import loaded
 
-__all__ = ["Labelled", "key_text", "key_texts", "label_of", "labelled", "labels_of", "sealed_label"]
-
 _WHOLE, _TEXT = "\0i", "\0s"
 """Prefixes of labels in keys: of whole numbers, because 7 and "7" are different labels, and of texts that are empty or
 begin with NUL. File names contain no NUL."""

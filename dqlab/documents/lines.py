@@ -31,22 +31,6 @@ from dqlab.documents.storage import is_of_server, local_path, open_binary, place
 from dqlab.errors import DocumentChanged, FileUnreadable, RecordInvalid, in_words
 from dqlab.numbers import many
 
-__all__ = [
-    "Header",
-    "Record",
-    "called",
-    "cell",
-    "header_of",
-    "in_another_encoding",
-    "listed",
-    "open_lines",
-    "raw",
-    "records",
-    "row",
-    "values_of",
-    "version_of_record",
-]
-
 BLOCK = 256 << 10
 """Bytes that are decompressed at once."""
 BLOCKS_KEPT = 16

@@ -27,9 +27,6 @@ from dqlab.errors import BadOption, DqlabError, LengthUnknown, PositionNotFound,
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 
-__all__ = ["Documents", "options_of", "parsed_natively"]
-
-
 _NOT_A_PATTERN = "is not a path or URL. Files that are known one by one: Documents(paths)."
 
 

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["sealer_for"]
-
 _OF_NAMEDTUPLES = frozenset(vars(namedtuple("_Any", "")))
 _MAIN = ("__main__", "__mp_main__")
 

@@ -25,8 +25,6 @@ from dqlab.documents.unreadable import CannotRead, Partly, are_unreadable, conve
 from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
 from dqlab.imports import import_whole
 
-__all__ = ["ParquetTable", "cell", "plain_values", "row", "values_of"]
-
 BATCH_BYTES = 4 << 20
 """Bytes of a row group that are decoded at once, roughly, and not more than `BATCH_ROWS` rows."""
 BATCH_ROWS = 8192

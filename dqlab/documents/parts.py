@@ -9,20 +9,6 @@ from __future__ import annotations
 import reprlib
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
-__all__ = [
-    "PARTS",
-    "Inline",
-    "Line",
-    "Member",
-    "PageRange",
-    "Part",
-    "Reference",
-    "Row",
-    "file_name",
-    "is_pdf",
-    "is_whole_file",
-]
-
 
 class Row(NamedTuple):
     """A row of a Parquet file."""

@@ -29,8 +29,6 @@ from dqlab.errors import (
 )
 from dqlab.numbers import many
 
-__all__ = ["Page", "count_pages", "is_pdf_here", "load_pdfium", "note_page", "pages"]
-
 T = TypeVar("T")
 POINTS = 72
 """Points per inch; a PDF measures in points."""

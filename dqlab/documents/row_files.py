@@ -37,8 +37,6 @@ from dqlab.documents.storage import stamp_of
 from dqlab.documents.unreadable import Partly
 from dqlab.errors import BadOption, DocumentChanged, KeysUnusable
 
-__all__ = ["ParquetRows", "Records", "csv_form"]
-
 # --- Parquet ---------------------------------------------------------------------------------
 
 

@@ -19,19 +19,6 @@ from typing import Any, NamedTuple
 from dqlab.errors import in_words
 from dqlab.texts import one_line
 
-__all__ = [
-    "ServerBusy",
-    "ServerSilent",
-    "answered",
-    "asked_wait",
-    "causes",
-    "is_cut_off",
-    "is_refusal",
-    "refusal_in",
-    "refused_call",
-    "what_passes",
-]
-
 LONGEST_WAIT = 6 * 3600.0
 """Seconds, at most, that a server may ask to wait; the same as in urllib3."""
 _CUT_OFF = re.compile(

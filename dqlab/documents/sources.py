@@ -40,8 +40,6 @@ from dqlab.errors import (
 from dqlab.numbers import many
 from dqlab.user_frames import level_of_user
 
-__all__ = ["Given", "Glob", "Source", "Unpacked", "Window", "misread", "stdlib"]
-
 
 class Source(Protocol):
     """Lists documents, again each time it is read.

@@ -25,8 +25,6 @@ from dqlab.documents.parts import Row
 from dqlab.frame import Numbered
 from dqlab.texts import EXACT, kept
 
-__all__ = ["SPANS", "Listed", "Numbers", "Rows", "Span", "grouped", "opened", "spans_of"]
-
 _MARKS = 0x11223344, 0x55667788
 """Numbers that a pickle holds as four bytes, and that differ in each of these."""
 _LONG, _LONG_BYTES = pickle.LONG1 + b"\x08", 10

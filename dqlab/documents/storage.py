@@ -43,44 +43,6 @@ from dqlab.errors import (
 from dqlab.imports import import_whole
 from dqlab.texts import one_line
 
-__all__ = [
-    "UNKNOWN",
-    "Guarded",
-    "Stamp",
-    "StoredAt",
-    "asked",
-    "check_options",
-    "check_stamp",
-    "check_url",
-    "connected",
-    "has_etag",
-    "is_of_server",
-    "learn",
-    "local_path",
-    "local_stamp",
-    "located",
-    "named",
-    "naming",
-    "note_read",
-    "open_binary",
-    "place_of",
-    "read_before",
-    "reconnect",
-    "redacted",
-    "refuses",
-    "remote",
-    "remote_stamp",
-    "root_of",
-    "spelled_out",
-    "stamp_of",
-    "stamp_of_open",
-    "storage_of",
-    "stored",
-    "without_secrets",
-    "words_of_refusal",
-    "words_of_server",
-]
-
 T = TypeVar("T")
 _ENDLESS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 IN_MEMORY = 16 << 20

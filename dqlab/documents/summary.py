@@ -19,8 +19,6 @@ from dqlab.documents.pdf import load_pdfium
 from dqlab.documents.storage import local_path
 from dqlab.errors import ExtraMissing, in_words
 
-__all__ = ["PATIENCE", "Summary", "format_of", "lacking", "summarize"]
-
 PATIENCE = 2.0
 """Seconds until what was counted so far is shown."""
 SHOWN = 5

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple, Never
 
 from dqlab.errors import DqlabError, RecordInvalid, in_words
 
-__all__ = ["Partly", "Torn", "Unreadable", "are_unreadable", "converted", "torn", "unreadable"]
-
 
 class Unreadable(NamedTuple):
     """Stands in the place of a value that cannot be read."""

@@ -15,8 +15,6 @@ from typing import NamedTuple
 from dqlab.notebook import shell
 from dqlab.user_frames import is_own, is_users
 
-__all__ = ["StoppedWaiting", "interruptible", "rendered"]
-
 
 def rendered(error: BaseException, *, frames: bool = True) -> list[str]:
     """Return an error as IPython shows it, with the user's part of its causes and, with `frames`, of the cell."""

@@ -16,8 +16,6 @@ from dqlab.errors.rendering import rendered
 from dqlab.numbers import many
 from dqlab.texts import block, one_line
 
-__all__ = ["DqlabError", "DqlabWarning", "in_words", "users_code"]
-
 _ENDS_A_SENTENCE = re.compile(r"\{(\w+)\}\.(?=\s|$)")
 
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from dqlab.failures.failure import Failure, common_message
 from dqlab.texts import brief
 
-__all__ = ["FailureClass", "FailureClasses", "OtherClasses"]
-
 _MAX_SAMPLE = 300
 _NO_SAMPLE = ("", "", "", None)
 

@@ -25,8 +25,6 @@ from dqlab.errors import FrameCorrupt, MessageError
 from dqlab.texts import brief, kept, restored, said_by
 from dqlab.user_frames import is_own, is_users
 
-__all__ = ["NO_ERROR", "Failure", "class_name", "kinds_of", "path_of", "retryable", "shown_name", "users_part"]
-
 NO_ERROR = "NoAnswer"
 """The name where there was no exception: see `dqlab.failures.records.NO_ANSWER`."""
 _MAX_MESSAGE = 2_000

@@ -10,17 +10,6 @@ import zlib
 from collections import OrderedDict
 from typing import TypeAlias
 
-__all__ = [
-    "NO_ANSWER",
-    "AlikeRecord",
-    "FailureRecords",
-    "StoredRecord",
-    "asked_wait",
-    "fingerprint_of",
-    "keep",
-    "passing_of",
-]
-
 _SAMPLES = 256
 _FIELD = b'"fingerprint":"'
 _AFTER = re.compile(rb',"after":([^,}]+)')

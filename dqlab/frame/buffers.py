@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-__all__ = ["LARGE", "buffer", "joined"]
-
 LARGE = 4 << 20
 """Bytes from which numpy asks for large pages."""
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from dqlab.errors import FrameCorrupt
 
-__all__ = ["VERSION", "Flag", "check_head", "lengths_column", "numbers", "read_lengths", "u32"]
-
 VERSION = 1
 _MAX_COUNT = 1 << 24
 

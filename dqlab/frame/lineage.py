@@ -27,8 +27,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 from dqlab.frame.columns import Flag, lengths_column, numbers, read_lengths
 from dqlab.texts import kept, restored
 
-__all__ = ["Made", "Making"]
-
 _HEAD = struct.Struct("<dIII")
 _COUNT = struct.Struct("<I")
 _YEAR_10000 = 253_402_300_800.0

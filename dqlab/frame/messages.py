@@ -12,8 +12,6 @@ from itertools import accumulate, pairwise
 from dqlab.errors import FrameCorrupt
 from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_lengths, u32
 
-__all__ = ["NO_ID", "Frame", "Kind", "Numbered"]
-
 NO_ID = bytes(16)
 """The id, sixteen zero bytes, of no run (lane 0) and of no function (plain values)."""
 

@@ -20,8 +20,6 @@ from itertools import accumulate, pairwise
 from dqlab.frame.columns import numbers, u32
 from dqlab.texts import kept, restored
 
-__all__ = ["Rider", "decode_riders", "encode_riders"]
-
 _COUNT = struct.Struct("<I")
 _HEAD = struct.Struct("<II")
 

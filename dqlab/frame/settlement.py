@@ -18,8 +18,6 @@ from dqlab.frame.lineage import Made, Making
 from dqlab.frame.riders import Rider, decode_riders, encode_riders
 from dqlab.texts import kept, restored
 
-__all__ = ["Outcome", "Piece", "Settlement"]
-
 _SETTLEMENT = struct.Struct("<2sBBIQQ16sII")
 _SIZE = struct.Struct("<I")
 

@@ -30,8 +30,6 @@ from dqlab.hpc.systems import System, ask, jobs_of, log_end, system_of
 if TYPE_CHECKING:
     from distributed import SpecCluster
 
-__all__ = ["Backoff", "pbs", "slurm", "start"]
-
 logger = logging.getLogger("dqlab.hpc")
 
 LOOK_EVERY = 10.0

@@ -26,8 +26,6 @@ from dqlab.numbers import many
 if TYPE_CHECKING:
     from distributed import SpecCluster
 
-__all__ = ["arrived", "await_worker", "give_up", "waited_for", "warn_of_what_is_missing"]
-
 logger = logging.getLogger("dqlab.hpc")
 
 LOOK_EVERY = 0.25

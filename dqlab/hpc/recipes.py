@@ -24,8 +24,6 @@ from dqlab.hpc.systems import System, find
 from dqlab.hpc.systems import walltime as as_walltime
 from dqlab.keywords import meant
 
-__all__ = ["Recipe", "check_interface", "jobqueue", "recipe", "spoken"]
-
 DIRECTORY = "~/.dqlab/jobs"
 SHORTEST = 60.0
 """The shortest walltime that batch systems accept, in seconds."""

@@ -15,20 +15,6 @@ from typing import Any
 
 from dqlab.errors import BadOption
 
-__all__ = [
-    "ASK_TIMEOUT",
-    "KINDS",
-    "SYSTEMS",
-    "JobState",
-    "System",
-    "ask",
-    "find",
-    "jobs_of",
-    "log_end",
-    "system_of",
-    "walltime",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class JobState:

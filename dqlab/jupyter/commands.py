@@ -65,8 +65,6 @@ from dqlab.waits import shown
 if TYPE_CHECKING:
     from dqlab.datasets.table import RunTable  # it loads pyarrow
 
-__all__ = ["ACTIONS", "PanelLink"]
-
 COMPARING = 20.0
 """Seconds that a cell waits for the comparison of its documents with those of a run."""
 

@@ -11,8 +11,6 @@ from dqlab.live.display import drawn, publish
 from dqlab.notebook import in_jupyter
 from dqlab.runs.compare.comparison import Comparison
 
-__all__ = ["ComparisonView"]
-
 EVERY = 0.5
 """Seconds between two drawings."""
 

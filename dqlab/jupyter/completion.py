@@ -22,8 +22,6 @@ from dqlab.runs.run import Run
 if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext, SimpleMatcherResult
 
-__all__ = ["candidates", "matcher"]
-
 _LINE = re.compile(r"\s*(?:[\w.]+\s*=\s*)?(?P<percents>%%?)dq\s+(?P<rest>.*)", re.DOTALL)
 
 _Matcher = Callable[["CompletionContext"], "SimpleMatcherResult"]

@@ -16,8 +16,6 @@ from dqlab.numbers import many
 from dqlab.runs.failures import DeadLetter, Failures, letter_named
 from dqlab.texts import block, one_line
 
-__all__ = ["find_letter", "letter_bundle"]
-
 TITLE = 100
 """Most characters of a message that fit into a title."""
 PRINTED = "it printed:"

@@ -20,8 +20,6 @@ from dqlab.errors import UsageError
 from dqlab.jupyter.wrapping import fitted, width_here
 from dqlab.keywords import nearest
 
-__all__ = ["COMMANDS", "Command", "Names", "find", "overview", "split"]
-
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 _QUOTES = "'\""
 

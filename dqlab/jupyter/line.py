@@ -19,8 +19,6 @@ from dqlab.lab import Lab
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 
-__all__ = ["Line", "Settings", "own_names"]
-
 _FILES = re.compile(r"[^()\s]*[*/\\][^()]*")
 """File names, which users write where documents are expected: `split` has removed their quotes."""
 

@@ -36,8 +36,6 @@ from dqlab.live.display import Mode, mode, set_mode
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["DQMagics"]
-
 _HELP = ("-h", "--help")
 _NOTHING = (" Nothing was done.", " Nothing was submitted.")
 """Endings of errors, which a sentence on whether the cell was run replaces."""

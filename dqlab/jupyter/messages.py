@@ -23,20 +23,6 @@ from dqlab.runs.session import Durability
 from dqlab.runs.update.plan import UpdatePlan
 from dqlab.stats import NO_ROOM, Counts, RunState, RunStats
 
-__all__ = [
-    "Said",
-    "attached",
-    "choices",
-    "end",
-    "in_words_of_a_line",
-    "is_fresh",
-    "name_taken",
-    "said_of",
-    "standing",
-    "submitted",
-    "warned",
-]
-
 COUNTING = 1.0
 """Seconds to wait for a submission to count its documents, so that the line can report their number."""
 ASKING = 1.0

@@ -11,8 +11,6 @@ from dqlab.live.outputs.frontend import has_a_reader
 from dqlab.notebook import in_jupyter, shell
 from dqlab.runs.run import Run
 
-__all__ = ["asked", "hint", "sample_for"]
-
 MANY, SAMPLE = 10_000, 30
 """Documents above which a cell rehearses by itself, and in how many documents."""
 

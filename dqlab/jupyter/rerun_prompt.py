@@ -22,8 +22,6 @@ from dqlab.numbers import many, minute
 from dqlab.runs.run import Run
 from dqlab.stats import Counts
 
-__all__ = ["Choice", "can_ask", "offer"]
-
 
 class Choice:
     """The actions for a run with other code or documents, where `function` is the code that was to be mapped."""

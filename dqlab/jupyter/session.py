@@ -25,8 +25,6 @@ from dqlab.store.values import Compacted
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["ShellSession"]
-
 _WAIT = "Wait for it with %dq wait"
 
 

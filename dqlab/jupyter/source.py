@@ -21,8 +21,6 @@ from dqlab.syntax import parse
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
-__all__ = ["define", "last_function"]
-
 _MAGIC_LINE = "# %%dq\n"
 """Replaces the magic's line, so that lines are numbered as the user sees them; IPython drops an empty one."""
 

@@ -13,8 +13,6 @@ from typing import TextIO
 
 from dqlab.live.style import WIDTH
 
-__all__ = ["fitted", "say", "width_here"]
-
 _INDENT = re.compile(r"\s*")
 _TO_COPY = re.compile(r"\s+%{1,2}dq |\s+--?\w|\s+\w+\(")
 """Start of an indented line that is meant to be copied."""

@@ -14,8 +14,6 @@ from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import Severity
 from dqlab.texts import one_line
 
-__all__ = ["checkup_parts"]
-
 _LOOKS = {
     Severity.PROBLEM: ("✕", "problem", Ink.BAD),
     Severity.WARNING: ("◐", "warning", Ink.WARN),

@@ -13,8 +13,6 @@ from dqlab.numbers import many
 from dqlab.runs.compare.comparison import Became, Compared, Comparison, difference
 from dqlab.texts import one_line
 
-__all__ = ["compared_parts", "first_differences"]
-
 WIDTH = 76
 """Columns of a line of what was found."""
 _COLUMNS = (

@@ -44,27 +44,6 @@ from dqlab.stats import (
 )
 from dqlab.texts import block, one_line
 
-__all__ = [
-    "FIX_AND_RETRY",
-    "NEAR",
-    "NO_LEASES",
-    "Again",
-    "age_of",
-    "band",
-    "code_pane",
-    "consumers",
-    "depth_chart",
-    "examples",
-    "failure_row",
-    "held_for",
-    "held_rows",
-    "last_ends",
-    "leases",
-    "left_chart",
-    "needs",
-    "sure",
-]
-
 NEAR = 120.0
 """Seconds below which an end is shown in seconds."""
 MOST_NEEDS = 3

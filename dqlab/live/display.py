@@ -55,26 +55,6 @@ if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
     from dqlab.runs.run import Run
 
-__all__ = [
-    "Mode",
-    "conclude",
-    "drawn",
-    "ended_in_view",
-    "in_a_line",
-    "is_on_view",
-    "is_watched",
-    "look_again",
-    "mode",
-    "publish",
-    "register_formatters",
-    "sends_widgets",
-    "set_mode",
-    "text_of",
-    "watch",
-    "watch_in",
-    "widget_of",
-]
-
 _ends_on_view: WeakKeyDictionary[Run, float | None] = WeakKeyDictionary()
 """End times of the runs that a live view of this notebook has drawn to their end."""
 _composed: WeakKeyDictionary[object, tuple[ref[Live[Any]], Any]] = WeakKeyDictionary()

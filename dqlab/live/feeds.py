@@ -9,16 +9,6 @@ from dqlab.stats import History, Snapshot
 if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
 
-__all__ = [
-    "Feed",
-    "LabSource",
-    "cluster_of",
-    "feed_of",
-    "is_embedded",
-    "is_lab",
-    "is_queue",
-]
-
 
 class Feed(Protocol):
     """A source of statistics in the same process, as the scheduler's plugin is one."""

@@ -57,20 +57,6 @@ if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
     from dqlab.runs.run import Run
 
-__all__ = [
-    "CALL_TIMEOUT",
-    "GIVE_UP_AFTER",
-    "SLOW",
-    "Asking",
-    "Canvas",
-    "Live",
-    "LiveQueues",
-    "LiveRun",
-    "Obeying",
-    "following",
-    "is_gone",
-]
-
 CALL_TIMEOUT = 1.0
 """Timeout of one poll for statistics, in seconds."""
 STALE_AFTER = 3.0

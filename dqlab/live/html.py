@@ -14,8 +14,6 @@ from dqlab.live.palette import STATES, Ink
 from dqlab.live.parts import Box, Chart, Code, Gauge, Line, Medium, Only, Part, Steps, Title
 from dqlab.live.tables import Cell, Column, Table
 
-__all__ = ["render_html"]
-
 _OUTER = (
     "font-family:system-ui,-apple-system,'Helvetica Neue',Helvetica,Arial,sans-serif;font-size:13px;line-height:1.5;"
     "margin-top:4px;max-width:1100px"

@@ -35,8 +35,6 @@ from dqlab.stats import Attention, Counts, History, QueueState, QueueStats, RunS
 from dqlab.stats.attention import at_rest
 from dqlab.texts import one_line
 
-__all__ = ["Site", "absent_queues", "lab_figures", "lab_view", "moved_queues", "queue_figures", "queue_view"]
-
 NEEDS = "needs you"
 RUNS = 20
 """Rows of runs in text and static HTML; `%dq runs` lists them all."""

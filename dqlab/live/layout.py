@@ -16,8 +16,6 @@ from dqlab.live.views import Face, Figure, Need, Notice, QueuesView, RunView, To
 from dqlab.numbers import UNKNOWN, many
 from dqlab.texts import as_word, one_line
 
-__all__ = ["ended_line", "needs_table", "parts_of"]
-
 _TONES = {Tone.PLAIN: Ink.PLAIN, Tone.QUIET: Ink.QUIET, Tone.WARN: Ink.WARN, Tone.BAD: Ink.BAD}
 _FACE_INKS = {
     Face.STOPPED: Ink.BAD,

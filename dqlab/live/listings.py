@@ -16,8 +16,6 @@ from dqlab.notebook import shell
 from dqlab.numbers import many
 from dqlab.texts import as_word, one_line
 
-__all__ = ["ShownDocuments", "listing_table"]
-
 _FORMATS = 5
 _WIDTH = 78
 """Characters of a line of notes: tables cut longer lines, and these say why a listing ends."""

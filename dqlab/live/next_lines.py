@@ -13,8 +13,6 @@ from dqlab.live.views import Need
 from dqlab.stats import Attention, AttentionKind, RunStats
 from dqlab.texts import as_word
 
-__all__ = ["DOCTOR", "failed_lines", "lines_of", "more_needs", "next_line"]
-
 DOCTOR = "%dq doctor"
 NAMED = 3
 """Most runs that are named where several have dead documents."""

@@ -14,8 +14,6 @@ from dqlab.runs.code.versions import can_run_here
 from dqlab.stats import RunStats
 from dqlab.texts import as_word, one_line
 
-__all__ = ["CANARY", "NO_NAMES", "NotebookNames", "first", "names_here", "offers", "run_here"]
-
 CANARY = 100
 """Dead documents above which a retry of so many is offered first; the sidebar has the same number."""
 

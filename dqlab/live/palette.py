@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from enum import Enum, StrEnum
 
-__all__ = ["STATES", "Ink", "StateLook"]
-
 
 class Ink(StrEnum):
     """The meaning of a text, with its ANSI parameter for a terminal's colours."""

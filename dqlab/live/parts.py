@@ -15,8 +15,6 @@ from dqlab.live.style import Span
 from dqlab.live.tables import Table
 from dqlab.live.views import Bar
 
-__all__ = ["GAP", "Box", "Chart", "Code", "Gauge", "Line", "Medium", "Only", "Part", "Series", "Steps", "Title", "line"]
-
 
 class Medium(Enum):
     """Where parts are drawn."""

@@ -43,23 +43,6 @@ from dqlab.stats.queues import ConsumerStats
 from dqlab.stats.runs import setup_words
 from dqlab.texts import as_word, one_line
 
-__all__ = [
-    "LONGEST",
-    "NEAR_END",
-    "NO_FOCUS",
-    "Focus",
-    "Silence",
-    "absent_view",
-    "code_of_retry",
-    "connecting_view",
-    "log_line",
-    "moved_view",
-    "run_figures",
-    "run_view",
-    "silence_notice",
-    "what_waits",
-]
-
 
 class Silence(NamedTuple):
     """A time without an answer."""

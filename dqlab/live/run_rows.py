@@ -14,20 +14,6 @@ from dqlab.live.palette import Ink
 from dqlab.stats import Attention, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 
-__all__ = [
-    "AT_WORK",
-    "LAST_MINUTE",
-    "WHOLE_RUN",
-    "RunRow",
-    "left_in_words",
-    "put_off_words",
-    "run_rows",
-    "run_word",
-    "runs_in_order",
-    "speeds_over",
-    "without_live",
-]
-
 AT_WORK, WHOLE_RUN, LAST_MINUTE = "60 s at work", "whole run", "last 60 s"
 """The times that rates cover, in the words of all views: of a run, of an ended run, of queues and consumers."""
 

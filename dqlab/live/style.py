@@ -17,8 +17,6 @@ from typing import NamedTuple, TextIO
 from dqlab.live.palette import Ink
 from dqlab.texts import JOINERS
 
-__all__ = ["PLAIN", "Span", "TextStyle", "columns", "cut", "paint", "spelled_by"]
-
 
 def _width(character: str) -> int:
     if unicodedata.combining(character) or character in JOINERS:

@@ -23,21 +23,6 @@ from dqlab.numbers import count, many
 from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
 from dqlab.texts import as_word, one_line
 
-__all__ = [
-    "NO_TABLE",
-    "Cell",
-    "Column",
-    "Table",
-    "documents_table",
-    "failures_table",
-    "lag_of",
-    "leases_table",
-    "results_table",
-    "rows_table",
-    "runs_table",
-    "status_table",
-]
-
 SHOWN_LINES = 8
 """Most failure classes with a line that shows a document: more lines would stand far below the table."""
 ROWS = 10

@@ -11,8 +11,6 @@ from dqlab.live.parts import Box, Chart, Code, Gauge, Line, Medium, Only, Part, 
 from dqlab.live.style import PLAIN, Span, TextStyle, columns, cut, paint
 from dqlab.live.tables import Cell, Column, Table
 
-__all__ = ["blocks", "render_text"]
-
 _BAR = {"acked": "█", "dead": "▚", "lost": "▚", "leased": "▌", "ready": "░", "delayed": "░", "cancelled": "╌"}
 _INDENT = "    "
 _UNICODE_BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"

@@ -10,8 +10,6 @@ from dqlab.live.run_rows import LAST_MINUTE
 from dqlab.stats import History, Mark
 from dqlab.texts import one_line
 
-__all__ = ["timeline_parts"]
-
 _MARKS = 8
 """Most marks that are shown, the newest."""
 

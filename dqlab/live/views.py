@@ -21,39 +21,6 @@ from typing import Any, NamedTuple
 
 from dqlab.live.tables import NO_TABLE, Table
 
-__all__ = [
-    "NO_DETAILS",
-    "NO_OFFERS",
-    "Ask",
-    "Bar",
-    "Button",
-    "Chart",
-    "ChartMark",
-    "CodePane",
-    "Command",
-    "ConsumerRow",
-    "Consumers",
-    "Counter",
-    "Details",
-    "Example",
-    "Face",
-    "FailureRow",
-    "Figure",
-    "HeldRow",
-    "Leases",
-    "Need",
-    "Notice",
-    "Offers",
-    "Press",
-    "QueueRow",
-    "QueuesView",
-    "RunLine",
-    "RunView",
-    "Toggle",
-    "Tone",
-    "plain",
-]
-
 
 class Need(NamedTuple):
     """A line about one thing that needs the user."""

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from dqlab.log.directory import Directory
 from dqlab.log.errors import LogTooNew
 
-__all__ = ["UUID", "Checkpoint", "LogMark", "read_checkpoint"]
-
 _MAGIC = b"DQLABCKP"
 _VERSION = 1
 _HEADER = struct.Struct("<8sI16sQQIQ")

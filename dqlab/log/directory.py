@@ -8,21 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dqlab.log.files import Buffer, Files
-
-__all__ = [
-    "CHECKPOINT",
-    "EPOCH",
-    "MANIFEST",
-    "SEGMENT",
-    "Directory",
-    "checkpoint_name",
-    "epoch_name",
-    "is_ours",
-    "manifest_name",
-    "segment_name",
-    "shown",
-]
+from dqlab.log.files import Files
+from dqlab.platforms import Buffer
 
 LOCK = "LOCK"
 RESERVE = "reserve"

@@ -23,31 +23,6 @@ from typing import ClassVar
 from dqlab.errors import DqlabError
 from dqlab.log.directory import Directory
 
-__all__ = [
-    "NO_DESCRIPTORS",
-    "NO_SPACE",
-    "ChangedMeanwhile",
-    "DiskFailed",
-    "DiskFull",
-    "Fenced",
-    "LockUnsupported",
-    "LogClosed",
-    "LogError",
-    "LogFailed",
-    "LogGone",
-    "LogTooNew",
-    "ManifestCorrupt",
-    "NoDescriptors",
-    "NotALog",
-    "OwnerStillAlive",
-    "RecordCorrupt",
-    "RecordTooLarge",
-    "SegmentMissing",
-    "disk_full",
-    "refusal",
-    "typed",
-]
-
 
 class LogError(DqlabError):
     """Something about the files of a durable queue."""

@@ -14,8 +14,6 @@ from typing import Literal, TypeAlias
 from dqlab import platforms
 from dqlab.platforms import Buffer
 
-__all__ = ["Buffer", "Files", "Lock", "UnsyncedFiles", "mounted"]
-
 Lock: TypeAlias = Literal["held", "refused", "unsupported"]
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")

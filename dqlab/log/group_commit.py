@@ -9,8 +9,6 @@ from functools import partial
 from dqlab.log.errors import DiskFull, NoDescriptors
 from dqlab.log.log import Log
 
-__all__ = ["GroupCommit"]
-
 _RETRY_S = 1.0
 _IDLE_S = 1.0  # before a SYNCED record marks for the next open what was durable
 _HANDLING_S = 0.01

@@ -14,7 +14,7 @@ from dqlab.errors import UsageError
 from dqlab.log.checkpoints import Checkpoint, LogMark
 from dqlab.log.directory import checkpoint_name
 from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, RecordCorrupt, typed
-from dqlab.log.files import Buffer, Files
+from dqlab.log.files import Files
 from dqlab.log.manifest import Manifest, SegmentEntry
 from dqlab.log.opening import Opened, open_log
 from dqlab.log.options import LogOptions
@@ -22,8 +22,7 @@ from dqlab.log.reader import Reader
 from dqlab.log.records import FIRST_OPAQUE, HEADER_BYTES, Position, Record, RecordType
 from dqlab.log.space import FreeSpace, Needed, Usage
 from dqlab.log.writer import Writer
-
-__all__ = ["Collected", "Log", "removable"]
+from dqlab.platforms import Buffer
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ from dqlab.log.records import seed_of
 from dqlab.log.segment import FORMAT, FORMAT_TEXT, Scan
 from dqlab.log.space import Reserve
 
-__all__ = ["Catalog", "Manifest", "SegmentEntry"]
-
 _KEPT_CHECKPOINTS = 2
 _APPENDED_COPIES = 1
 """Feature bit: a record may be a copy of an earlier one, which earlier versions would pass over."""

@@ -25,8 +25,6 @@ from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Needed, Reserve
 from dqlab.log.writer import OpenSegment
 
-__all__ = ["Opened", "open_log"]
-
 
 class Opened(NamedTuple):
     """The parts of a log that was just opened."""

@@ -8,8 +8,6 @@ from typing import Any, Literal, TypeAlias
 
 from dqlab.errors import BadOption
 
-__all__ = ["LogOptions", "SyncMode"]
-
 SyncMode: TypeAlias = Literal["always", "interval", "os"]
 
 

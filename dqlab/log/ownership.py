@@ -18,8 +18,6 @@ from dqlab import platforms
 from dqlab.log.directory import EPOCH, LOCK, MANIFEST, Directory, epoch_name
 from dqlab.log.errors import Fenced, LockUnsupported, OwnerStillAlive
 
-__all__ = ["LOCAL", "Holder", "LockState", "Ownership", "look_at_lock", "seen_elsewhere"]
-
 LockState: TypeAlias = Literal["held", "unsupported", "bypassed"]
 
 _PAUSE_S = 0.02

@@ -14,8 +14,6 @@ from dqlab.log.records import Position, body_of
 from dqlab.log.segment import read_fully
 from dqlab.log.tail import Tail
 
-__all__ = ["Reader"]
-
 _AHEAD = 1 << 20  # one read from the disk fetches the records behind it too
 _OPEN_FILES = 16
 

@@ -19,8 +19,6 @@ from dqlab.log.records import Position, Record, body_of
 from dqlab.log.recovery import LogReplay, find, header_intact, newest_manifest
 from dqlab.log.segment import SEGMENT_BYTES, Gap, read_fully
 
-__all__ = ["ReadOnlyLog", "SegmentCheck", "listed_by_name"]
-
 _PREFIX = slice(52, 60)
 """Where a segment's header has the first bytes of the log's uuid."""
 

@@ -7,23 +7,6 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-__all__ = [
-    "COPIED",
-    "FIELDS",
-    "FIRST_OPAQUE",
-    "HEADER_BYTES",
-    "MAGIC",
-    "MAX_BODY",
-    "Header",
-    "Position",
-    "Record",
-    "RecordType",
-    "body_of",
-    "pack_header",
-    "parse_header",
-    "seed_of",
-]
-
 MAGIC = 0x5251_44D9  # D9 'D' 'Q' 'R' on disk
 HEADER_BYTES = 48
 MAX_BODY = 64 << 20

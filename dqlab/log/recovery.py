@@ -27,17 +27,6 @@ from dqlab.log.ownership import LockState
 from dqlab.log.records import HEADER_BYTES, Record, RecordType
 from dqlab.log.segment import SEGMENT_BYTES, Gap, check_segment_header, read_fully
 
-__all__ = [
-    "Corruption",
-    "FoundLog",
-    "LogReplay",
-    "Recovery",
-    "find",
-    "header_intact",
-    "is_leftover",
-    "newest_manifest",
-]
-
 _EMPTY_BYTES = SEGMENT_BYTES + HEADER_BYTES  # a segment with nothing but its OPEN record
 
 

@@ -21,17 +21,6 @@ from dqlab.log.records import (
     parse_header,
 )
 
-__all__ = [
-    "FORMAT",
-    "FORMAT_TEXT",
-    "SEGMENT_BYTES",
-    "Gap",
-    "Scan",
-    "check_segment_header",
-    "pack_segment_header",
-    "read_fully",
-]
-
 FORMAT = (1, 0)
 FORMAT_TEXT = "1.0"
 SEGMENT_BYTES = 64

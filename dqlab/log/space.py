@@ -12,8 +12,6 @@ from dqlab.clock import Clock
 from dqlab.log.directory import RESERVE, TEMPORARY, Directory
 from dqlab.log.errors import NO_SPACE, DiskFull, disk_full
 
-__all__ = ["FreeSpace", "Needed", "Reserve", "Usage"]
-
 _LOOK_EVERY_S = 1.0
 _LOOK_EVERY_BYTES = 1 << 20
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from dqlab.log.records import Position
 
-__all__ = ["AppendedRecord", "Tail"]
-
 _CACHED_BYTES = 8 << 20
 _ENTRY_BYTES = 400  # memory that Python takes for one record beside its body
 _WRITE_RECORDS = 500  # two buffers each, of the 1,024 that one call may have

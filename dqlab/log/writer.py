@@ -35,7 +35,6 @@ from dqlab.log.errors import (
     NoDescriptors,
     RecordTooLarge,
 )
-from dqlab.log.files import Buffer
 from dqlab.log.manifest import Catalog, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
@@ -43,8 +42,7 @@ from dqlab.log.records import HEADER_BYTES, MAX_BODY, Header, Position, RecordTy
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Reserve
 from dqlab.log.tail import AppendedRecord, Tail
-
-__all__ = ["OpenSegment", "Writer"]
+from dqlab.platforms import Buffer
 
 _FIRST = SEGMENT_BYTES + HEADER_BYTES  # a segment holds one record at least, however large
 _UNSYNCED_BYTES = 8 << 20  # kept in memory before they are synced, or forgotten

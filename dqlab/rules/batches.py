@@ -14,8 +14,6 @@ from sortedcontainers import SortedDict
 from dqlab.rules.ids import END
 from dqlab.rules.lanes.rows import FrozenRows, Row, Rows
 
-__all__ = ["Batch", "Batches", "share"]
-
 
 def share(size: int, count: int, a: int, b: int) -> int:
     """Return the share of a size that positions `a` to `b` of `count` have."""

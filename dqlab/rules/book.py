@@ -29,8 +29,6 @@ from dqlab.stats.eta import Effort
 from dqlab.stats.spending import Spending
 from dqlab.texts import one_line
 
-__all__ = ["ABANDONED", "CANCELLED", "CUT_OFF", "REHEARSED", "WORDS", "Book", "CodeRecord", "RunRecord"]
-
 CANCELLED = "it was cancelled"
 """Why the input of a run cancelled during submission is incomplete."""
 ABANDONED = "its queue was closed, or its cell interrupted, while it was submitted"

@@ -13,8 +13,6 @@ import msgpack
 from dqlab.errors import BadOption
 from dqlab.frame import Settlement
 
-__all__ = ["SPENT", "Budget", "Costs", "Purse", "amounts_of"]
-
 SPENT = "spent"
 """Name of the side column of settlements with what messages have spent."""
 RECENT = 200

@@ -23,8 +23,6 @@ from dqlab.rules.leases import Lease
 from dqlab.rules.states import State, stretches
 from dqlab.texts import brief
 
-__all__ = ["MOST_UNCOUNTED", "ONLY", "Failed", "Settled", "Settling", "end_lease", "fail", "give_up", "kept_at"]
-
 MOST_UNCOUNTED = 6
 """Losses of a suspect with its consumer that do not count, as others ran there; each further one does."""
 

@@ -17,8 +17,6 @@ from dqlab.errors import BadOption
 from dqlab.rules.budget import Budget, Costs, Purse
 from dqlab.rules.sharing import Share
 
-__all__ = ["CALLS", "Adaptive", "Flow", "FlowTerms", "Level", "Outage", "Rate", "RateLimit", "pace_of", "why_shut"]
-
 CALLS = "calls"
 """Unit of limits of calls; other units are those that `dqlab.spend` names."""
 CALM = 1.0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dqlab.errors import BadOption
 
-__all__ = ["END", "ID_BITS", "ID_MASK", "first_id", "next_sequence", "shard_of"]
-
 _SEQUENCE_BITS = 45
 _EPOCH_STRIDE = 1 << 24  # ids that one epoch may give
 _MAX_SHARDS = 256

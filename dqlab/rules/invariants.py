@@ -11,8 +11,6 @@ from dqlab.rules.leases import Leases
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State, stretches
 
-__all__ = ["check"]
-
 
 def check(lanes: Mapping[bytes, Lane], leases: Leases) -> None:
     """Assert that the counters, indexes and leases of every lane of a shard agree with its state bytes."""

@@ -16,8 +16,6 @@ from dqlab.rules.lane import Changes
 from dqlab.rules.leases import Lease
 from dqlab.rules.result_index import Stretch
 
-__all__ = ["Journal", "Op"]
-
 
 class Op(StrEnum):
     """Names of orders, as `Ledger.order` executes them."""

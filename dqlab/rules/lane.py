@@ -27,8 +27,6 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.sharing import Share
 from dqlab.rules.states import STATES, State, stretches
 
-__all__ = ["MAX_SETTLED", "Activity", "Changes", "Lane", "microseconds"]
-
 MAX_SETTLED = 10_000
 """Stretches of ids remembered as acked, some 150 bytes each; an older one that is settled again counts as stale."""
 

@@ -11,8 +11,6 @@ from sortedcontainers import SortedList
 
 from dqlab.rules.ranges import Ranges
 
-__all__ = ["NO_OWNER", "Lease", "LeasedPiece", "Leases", "epoch_of"]
-
 NO_OWNER = ""
 """Placeholder owner, after recovery, of leases whose consumer may be gone."""
 _EPOCH_SHIFT = 32

@@ -28,8 +28,6 @@ from dqlab.rules.submitted import Submitted
 from dqlab.stats.counts import StopReason
 from dqlab.texts import brief
 
-__all__ = ["Ledger"]
-
 _RULING, _RULED = 1024, 320
 """Most bytes that a settlement's record has besides the settlement: in all, and per message."""
 MANY_UNWANTED = 1000

@@ -8,8 +8,6 @@ from dqlab.config import check_count, check_timeout
 from dqlab.errors import BadOption
 from dqlab.rules.retry import Retry
 
-__all__ = ["QueueOptions"]
-
 
 @dataclass(frozen=True)
 class QueueOptions:

@@ -11,8 +11,6 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.sharing import QUANTUM_S, Share, Turns
 from dqlab.rules.states import State
 
-__all__ = ["QUANTUM_S", "Fairness", "pick", "pick_again", "pick_suspect", "serves", "suspect_is_first"]
-
 FIRST_BATCH = 16
 """Messages leased at a time before their cost is known."""
 FIRST_SHARE = 32

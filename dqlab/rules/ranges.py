@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator
 
 from sortedcontainers import SortedDict
 
-__all__ = ["ENDLESS", "Ranges"]
-
 ENDLESS = 1 << 62
 """Above every ordinal."""
 

@@ -11,8 +11,6 @@ from dqlab.stats.counts import StopReason
 from dqlab.stats.eta import Effort
 from dqlab.stats.spending import Spending
 
-__all__ = ["CodeName", "Failing", "HeldFor", "HeldLease", "LaneReport", "fields_of", "plain"]
-
 
 class CodeName(NamedTuple):
     """A code version as views name it."""

@@ -11,8 +11,6 @@ from sortedcontainers import SortedDict, SortedKeyList
 from dqlab.frame import Piece
 from dqlab.rules.ranges import Ranges
 
-__all__ = ["HeldStretches", "ResultIndex", "Stretch"]
-
 T = TypeVar("T")
 
 BLOCK = 4096

@@ -12,8 +12,6 @@ from dqlab.config import check_count, seconds
 from dqlab.errors import BadOption, DqlabError
 from dqlab.failures.failure import path_of
 
-__all__ = ["Later", "Retry", "as_retry"]
-
 _MAX_DOUBLINGS = 64
 SHORTEST = 0.1
 """Least seconds for which a function may send its message away: one without a delay would come back in a hot loop."""

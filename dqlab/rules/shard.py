@@ -39,8 +39,6 @@ from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked, cancel, let_go, lose, purge, retry, revoke
 from dqlab.rules.uniques import Uniques
 
-__all__ = ["Holding", "Put", "Shard", "holding"]
-
 MOST_DESCRIBED = 5
 """Oldest leases that are described one by one."""
 

@@ -18,8 +18,6 @@ from typing import Generic, TypeVar
 from dqlab.errors import BadOption
 from dqlab.numbers import due
 
-__all__ = ["QUANTUM_S", "Share", "Turns"]
-
 QUANTUM_S = 0.1
 
 Key = TypeVar("Key", bound=Hashable)

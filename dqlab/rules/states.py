@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from enum import Enum, IntEnum, auto
 
-__all__ = ["STATES", "State", "Verdict", "stretches"]
-
 _EQUAL_BYTES = re.compile(rb"(.)\1*", re.DOTALL)
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from dqlab.config import check_count
 from dqlab.errors import BadOption
 
-__all__ = ["Stop", "as_stop"]
-
 AUTO = 100
 """Documents that have failed, if none has succeeded, at which a run pauses itself unless a user says otherwise."""
 FEWEST = 200

@@ -8,8 +8,6 @@ from typing import Any, Self
 
 from dqlab.rules.ranges import ENDLESS, Ranges
 
-__all__ = ["Submitted"]
-
 
 @dataclass(frozen=True)
 class Submitted:

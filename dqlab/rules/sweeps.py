@@ -12,8 +12,6 @@ from dqlab.rules.leases import Lease, Leases
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 
-__all__ = ["Revoked", "cancel", "let_go", "lose", "purge", "retry", "revoke"]
-
 
 class Revoked(NamedTuple):
     """Ids of a lease that its consumer should skip."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dqlab.rules.lane import Lane
 from dqlab.rules.states import STATES, State
 
-__all__ = ["Uniques"]
-
 FEW = 1000
 """Keys that are kept without a look at whether they still hold."""
 

@@ -8,8 +8,6 @@ from contextlib import suppress
 from dqlab.cluster.transport.link import Link
 from dqlab.errors import DqlabError
 
-__all__ = ["Claim"]
-
 GIVING_BACK = 1.0
 """Seconds to wait until a claim is released."""
 

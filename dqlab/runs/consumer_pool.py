@@ -35,8 +35,6 @@ from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Standstill, expects_workers
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Consumer", "ConsumerPool"]
-
 
 @dataclass(frozen=True)
 class Consumer:

@@ -10,8 +10,6 @@ from typing import Any
 
 from dqlab.cluster.consumer.message import Message
 
-__all__ = ["ConsumerBaseClass", "DummyConsumer", "GeneralConsumer"]
-
 
 class ConsumerBaseClass(ABC):
     """Subclass it and define `process_item`.

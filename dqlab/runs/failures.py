@@ -32,8 +32,6 @@ from dqlab.texts import one_line, shown
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DeadLetter", "Failures", "dead_letter", "letter_named"]
-
 PAGE = 500
 CLASSES = 100
 """Failure classes that a table lists at most."""

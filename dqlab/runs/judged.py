@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dqlab.runs.run import Run
     from dqlab.stats.sample import Interval
 
-__all__ = ["Marks"]
-
 
 class Marks:
     """Which results of a run's sample are right and which are wrong, in the judgement of its users.

@@ -11,17 +11,6 @@ from dqlab.documents import Document, Documents, Labelled
 from dqlab.errors import users_code
 from dqlab.rules.ranges import Ranges
 
-__all__ = [
-    "AbsentDocument",
-    "CancelledDocument",
-    "LostDocument",
-    "first_keys",
-    "key_of",
-    "keys_at",
-    "repeats",
-    "why_empty",
-]
-
 LOOK_FOR = 10_000
 """Documents of a listing that are read at most to name the first lost ones in an error."""
 

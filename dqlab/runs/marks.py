@@ -17,8 +17,6 @@ from dqlab.texts import shown
 if TYPE_CHECKING:
     from dqlab.runs.run import Run
 
-__all__ = ["mark", "owner", "pausing", "tell"]
-
 PATIENCE = 5.0
 """Seconds that a report may take, while nothing waits for it."""
 

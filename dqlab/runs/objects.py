@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 
 from dqlab.notebook import views
 
-__all__ = ["HasWidget", "StaysHere"]
-
 
 class StaysHere:
     """An object that calls the cluster from one process, and refuses to be pickled."""

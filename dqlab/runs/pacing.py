@@ -14,8 +14,6 @@ from dqlab.errors import BadOption
 from dqlab.rules.budget import Budget
 from dqlab.rules.flow import CALLS, Adaptive, FlowTerms, RateLimit
 
-__all__ = ["BudgetOption", "Concurrency", "Limit", "LimitOption", "flow_terms", "shared_budget", "shared_rates"]
-
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kM]?)\s*(?:/|\s+per\s+)\s*([a-z]+)\s*")
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)([kM]?)\s+([^\W\d]\w*)\s*")
 _TIMES = {"k": 1e3, "M": 1e6, "": 1.0}

@@ -47,7 +47,7 @@ from dqlab.runs.shares import share_of
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.terms import RunTerms
 from dqlab.runs.timeline import Timeline
-from dqlab.runs.unacked import Unacked, UnackedLeases, leases_of
+from dqlab.runs.unacked import UnackedLeases, leases_of
 from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.values import Compacted
 from dqlab.user_frames import level_of_user
@@ -55,8 +55,6 @@ from dqlab.waits import shown
 
 if TYPE_CHECKING:
     from distributed import Client
-
-__all__ = ["QueuePool", "ShardView", "Unacked"]
 
 
 @dataclass(frozen=True)

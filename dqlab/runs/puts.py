@@ -49,8 +49,6 @@ from dqlab.runs.reading.results import check_errors, check_readable, open_settle
 from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, LoneSender, PutSender, Ticket
 from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
 
-__all__ = ["PlainPuts", "PutResult"]
-
 logger = logging.getLogger("dqlab.sender")
 
 PAGE = 1000

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from dqlab.runs.run import Run
 
-__all__ = ["Estimate", "Rehearsal", "Tried"]
-
 HOUR = 3600.0
 LEAST_NAMED = 0.01
 """Hours, and prices, below which these are not told apart."""

@@ -86,8 +86,6 @@ if TYPE_CHECKING:
     from dqlab.datasets.publishing import Published
     from dqlab.datasets.table import RunTable
 
-__all__ = ["RowsStay", "Run"]
-
 MIN_PAST = 60.0
 """Seconds that the charts of a young run cover at least."""
 REPORTED_WITHIN = 0.8

@@ -65,8 +65,6 @@ from dqlab.runs.waiting import Deadline
 from dqlab.user_frames import level_of_user
 from dqlab.waits import shown
 
-__all__ = ["NothingFailed", "PoolLike", "RunBook"]
-
 logger = logging.getLogger("dqlab.runs")
 
 NAMING = 60.0

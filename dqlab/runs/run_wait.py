@@ -51,8 +51,6 @@ from dqlab.stats import Counts, StopReason
 from dqlab.texts import one_line
 from dqlab.waits import Wait
 
-__all__ = ["RunWait"]
-
 _PATH = re.compile(r"'([^']+)'")
 """Finds paths in Python's messages about files."""
 NAMED = 3
@@ -81,7 +79,8 @@ class Awaited(Protocol):
     at_end: Progress | None
 
     @property
-    def queue(self) -> str: ...
+    def queue(self) -> str:
+        """Return the name of the run's queue."""
 
     def failures(self) -> Failures:
         """Return the run's dead letters."""

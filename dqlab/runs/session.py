@@ -19,9 +19,10 @@ from dqlab.cluster.scheduler.actors import OPEN_TIMEOUT
 from dqlab.cluster.scheduler.examiner import Examiner
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.shard.actor import QueueActor
-from dqlab.cluster.transport.handle import TRANSIENT, Handle
+from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import dask_version_of, install_plugin
 from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.orders import TRANSIENT
 from dqlab.cluster.transport.protocol import check_dask, check_protocol
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.config import nbytes, nbytes_or_none, option, seconds
@@ -32,8 +33,6 @@ from dqlab.runs.run_book import PoolLike, RunBook
 from dqlab.store.directories import queue_directory
 from dqlab.store.values import MAX_RESULT
 from dqlab.user_frames import level_of_user
-
-__all__ = ["Durability", "Session", "consumer_options", "queue_options", "result_limit", "stored_in", "warn_of_kept"]
 
 logger = logging.getLogger("dqlab.session")
 

@@ -11,8 +11,6 @@ from dqlab.config import seconds
 from dqlab.errors import BadOption
 from dqlab.rules.sharing import Share
 
-__all__ = ["moment_of", "share_of"]
-
 LONGEST = 366 * 86400.0
 _WRITTEN = "is a datetime, or written like '18:00' or '2026-11-30 18:00'."
 

@@ -12,8 +12,6 @@ from dqlab.rules.flow import FlowTerms
 from dqlab.rules.retry import Retry
 from dqlab.rules.stopping import Stop
 
-__all__ = ["RunTerms"]
-
 
 @dataclass(frozen=True, slots=True)
 class RunTerms:

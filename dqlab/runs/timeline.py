@@ -14,8 +14,6 @@ from dqlab.stats import History, Mark
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Moment", "Timeline"]
-
 
 class Moment(NamedTuple):
     """The state of a queue at one point in time, with None for what is unknown; rates are per second.

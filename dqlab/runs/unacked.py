@@ -10,8 +10,6 @@ from dqlab import numbers
 from dqlab.numbers import many
 from dqlab.stats import ConsumerStats, short_name
 
-__all__ = ["Unacked", "UnackedLeases", "leases_of"]
-
 
 @dataclass(frozen=True)
 class Unacked:

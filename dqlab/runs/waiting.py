@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from dqlab.cluster.transport.handle import Handle
     from dqlab.cluster.transport.link import Link
 
-__all__ = [
-    "ENDS_WITH_SCRIPT",
-    "GRACE",
-    "STALLED_AFTER",
-    "Deadline",
-    "Standstill",
-    "expects_workers",
-    "name_pause",
-    "reading",
-]
-
 GRACE = 0.5
 """Seconds that the last answer may take beyond the caller's time limit."""
 

@@ -17,19 +17,6 @@ from dqlab.stats.queues import ConsumerStats, QueueStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 from dqlab.stats.snapshot import Attention, AttentionKind, Severity
 
-__all__ = [
-    "GOES_ON",
-    "QueueFacts",
-    "Thresholds",
-    "at_rest",
-    "brief",
-    "failures_of",
-    "find",
-    "find_leaving",
-    "is_stuck",
-]
-
-
 GOES_ON = (
     "A slot's process was ended. A thread cannot be killed: a function that does not end keeps running there, and "
     "slows others, until it ends or its worker is restarted (%dq doctor has the line)"

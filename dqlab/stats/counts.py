@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-__all__ = ["Blocked", "Counts", "QueueState", "RunState", "StopReason", "run_state", "total_counts"]
-
 
 class RunState(StrEnum):
     """What a run is doing, in one word."""

@@ -22,8 +22,6 @@ from typing import Self
 
 from dqlab.stats.runs import Eta
 
-__all__ = ["MIN_DOCUMENTS", "MIN_SECONDS", "Effort", "Steady", "estimate", "typical", "with_stuck"]
-
 MIN_DOCUMENTS, MIN_SECONDS = 5, 2.0
 """Documents settled and seconds passed before an estimate is shown."""
 START = 1.0

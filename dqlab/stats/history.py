@@ -10,8 +10,6 @@ from typing import Any
 from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.snapshot import Mark, from_plain, plain
 
-__all__ = ["MAX_POINTS", "Figures", "History"]
-
 MAX_POINTS = 360
 """Most points of one series; the step grows with the span."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 
-__all__ = ["RATE_WINDOW", "STALL", "Meter", "Speed"]
-
 RATE_WINDOW = 60.0
 """Seconds over which rates are measured."""
 POINTS = 60

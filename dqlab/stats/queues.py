@@ -8,18 +8,6 @@ from dataclasses import dataclass
 from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.counts import Counts, QueueState, total_counts
 
-__all__ = [
-    "AGE_EDGES",
-    "Compaction",
-    "ConsumerStats",
-    "Held",
-    "QueueStats",
-    "StorageStats",
-    "Unacked",
-    "short_name",
-    "total_queue",
-]
-
 WINDOW = 60.0
 """Seconds over which rates and shares of consumers are measured."""
 AGE_EDGES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0)

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from math import ceil, floor
 from typing import NamedTuple
 
-__all__ = ["Ring"]
-
 BANDS = ((1.0, 900), (60.0, 1440))
 """Seconds in a slot, and slots: a quarter of an hour by seconds, a day by minutes."""
 

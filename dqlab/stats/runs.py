@@ -11,16 +11,6 @@ from dqlab.numbers import duration
 from dqlab.stats.counts import Blocked, Counts, RunState, StopReason
 from dqlab.stats.spending import Spend
 
-__all__ = [
-    "NO_ROOM",
-    "ClassStats",
-    "CodeStats",
-    "Eta",
-    "RunList",
-    "RunStats",
-    "setup_words",
-]
-
 NO_ROOM = "no room for more results"
 """First words of the reason of a run that paused itself because its queue can keep no more results."""
 

@@ -19,8 +19,6 @@ from random import Random
 from statistics import NormalDist
 from typing import Any
 
-__all__ = ["FEW", "Draw", "Interval", "Measured", "Pick", "Sample", "Stratum", "sum_over"]
-
 FEW = 10
 """Below so many documents, an interval is only the range of what was seen."""
 LEVEL = 0.9

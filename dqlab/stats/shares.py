@@ -13,8 +13,6 @@ from statistics import NormalDist
 
 from dqlab.stats.sample import Interval
 
-__all__ = ["LEVEL", "Seen", "chance", "share_of", "wilson"]
-
 LEVEL = 0.95
 """Probability with which an interval of a share is to contain the true one."""
 

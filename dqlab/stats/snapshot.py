@@ -21,25 +21,6 @@ from dqlab.stats.counts import Counts, QueueState
 from dqlab.stats.queues import ConsumerStats, QueueStats, StorageStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 
-__all__ = [
-    "MAX_ATTENTION",
-    "MAX_CLASSES",
-    "MAX_CONSUMERS",
-    "MAX_DETAILED_QUEUES",
-    "MAX_MARKS",
-    "MAX_QUEUES",
-    "MAX_RUNS",
-    "SCHEMA",
-    "Attention",
-    "FailingDocument",
-    "Failures",
-    "Mark",
-    "Severity",
-    "Snapshot",
-    "from_plain",
-    "plain",
-]
-
 SCHEMA = 1
 # Queues past MAX_DETAILED_QUEUES have counts, state and rates alone; of consumers the slowest are listed.
 MAX_RUNS, MAX_QUEUES, MAX_DETAILED_QUEUES, MAX_CONSUMERS, MAX_CLASSES, MAX_MARKS, MAX_ATTENTION = (

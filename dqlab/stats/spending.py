@@ -14,8 +14,6 @@ from dqlab.stats.counts import RunState
 if TYPE_CHECKING:
     from dqlab.stats.runs import RunStats
 
-__all__ = ["Spend", "Spending", "spend_of"]
-
 ENOUGH = 5
 """Documents that ended before what all of them cost is estimated."""
 P90 = 1.2816

@@ -28,21 +28,6 @@ from dqlab.rules.lanes.trouble import Trouble
 from dqlab.rules.states import State
 from dqlab.texts import EXACT
 
-__all__ = [
-    "DeliveryCounts",
-    "Move",
-    "Ruling",
-    "base_of_copy",
-    "old_place",
-    "open_settle",
-    "pack_plain",
-    "pack_settle",
-    "pack_with_list",
-    "place_of",
-    "position_of",
-    "unpack_plain",
-]
-
 _SIZE = struct.Struct("<I")
 _OFFSET_BITS = _SIZE_BITS = 27
 """A record's body is at most 64 MiB, and begins within a segment's first 128 MiB. Checkpoints hold places: never change

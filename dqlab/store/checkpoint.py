@@ -28,8 +28,6 @@ from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 from dqlab.store.bodies import pack_plain, pack_with_list, unpack_plain
 
-__all__ = ["freeze", "hold_resting", "restore"]
-
 _VERSION = 1
 AT_ONCE = 50
 """Lanes that `hold_resting` freezes per step: about two milliseconds."""

@@ -22,8 +22,6 @@ from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import unsettled
 from dqlab.store.values import Compacted
 
-__all__ = ["MOSTLY", "compaction", "run_through"]
-
 MOSTLY = 0.95
 """Share of a segment's bytes below which it is copied when compaction is asked for."""
 _BYTES, _RECORDS = 256 << 10, 100

@@ -24,17 +24,6 @@ from dqlab.log.errors import typed
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 
-__all__ = [
-    "NotAQueue",
-    "StoredQueue",
-    "keep_queue",
-    "queue_directory",
-    "read_queue",
-    "shard_directory",
-    "stored_directories",
-    "stored_queues",
-]
-
 _FILE = "queue.json"
 _FORMAT = 1
 

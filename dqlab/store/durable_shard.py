@@ -20,8 +20,6 @@ from dqlab.store.checkpoint import freeze, hold_resting
 from dqlab.store.journal import LogJournal
 from dqlab.store.replay import rebuild
 
-__all__ = ["DurableShard"]
-
 
 @dataclass
 class DurableShard:

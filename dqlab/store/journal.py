@@ -23,8 +23,6 @@ from dqlab.rules.states import State, stretches
 from dqlab.store.bodies import DeliveryCounts, Move, Ruling, pack_plain, pack_settle, place_of, position_of
 from dqlab.store.values import MAX_FUNCTION, too_large
 
-__all__ = ["MOVES", "LogJournal", "needed_by", "unsettled"]
-
 MOVES = 100_000
 """Most moves in one record: some 20 MB."""
 

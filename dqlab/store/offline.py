@@ -35,20 +35,6 @@ from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_di
 from dqlab.store.journal import LogJournal
 from dqlab.store.replay import rebuild
 
-__all__ = [
-    "UNREADABLE",
-    "NotUnderstood",
-    "OfflineShard",
-    "StillClock",
-    "StoredPlace",
-    "SurveyedShard",
-    "Unreadable",
-    "may_be_there",
-    "places_in",
-    "steadily",
-    "survey",
-]
-
 _SHARD = re.compile(r"\d{3}")
 _ATTEMPTS = 3
 UNREADABLE = (RecordCorrupt, FrameCorrupt)

@@ -16,8 +16,6 @@ from typing import Any, Literal, Self, TypeAlias
 from dqlab.log import Files
 from dqlab.log.ownership import seen_elsewhere
 
-__all__ = ["Marker", "Probe", "Seen", "probe"]
-
 Seen: TypeAlias = Literal["", "missing", "locked", "unlocked"]
 """Of a marker: none to look for; not found; found locked; found without its lock."""
 

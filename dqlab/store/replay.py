@@ -24,8 +24,6 @@ from dqlab.rules.states import State
 from dqlab.store.bodies import Move, old_place, open_settle, place_of, unpack_plain
 from dqlab.store.checkpoint import restore
 
-__all__ = ["Replay", "rebuild"]
-
 _HASH_BYTES = 16
 
 

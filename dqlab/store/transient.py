@@ -26,8 +26,6 @@ from dqlab.config import entry
 from dqlab.errors import BadOption
 from dqlab.platforms import problem_with
 
-__all__ = ["ClusterDirectory", "delete_logs", "log_directory", "private_directory"]
-
 logger = logging.getLogger(__name__)
 
 _SCHEDULER = "scheduler"

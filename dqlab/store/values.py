@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from dqlab.log.records import MAX_BODY
 from dqlab.numbers import many
 
-__all__ = ["MAX_FUNCTION", "MAX_RESULT", "Compacted", "too_large"]
-
 MAX_FUNCTION = MAX_BODY - (1 << 20)
 """Most bytes of a function: its record also holds the order that brings it."""
 MAX_RESULT = MAX_BODY - (4 << 20)

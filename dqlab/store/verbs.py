@@ -42,22 +42,6 @@ from dqlab.store.offline import (
     steadily,
 )
 
-__all__ = [
-    "CheckReport",
-    "Finding",
-    "Level",
-    "QueueCheck",
-    "QueueInfo",
-    "RunInfo",
-    "ShardCheck",
-    "ShardInfo",
-    "StoreInfo",
-    "check",
-    "describe_ids",
-    "export",
-    "show",
-]
-
 SCHEMA = 3
 _STRIDE = next_sequence(0)
 _ENDING = frozenset({Op.CANCEL, Op.DROP})

@@ -12,8 +12,6 @@ from dqlab.lab import Lab
 from dqlab.runs.pool import QueuePool
 from dqlab.testing.clock import FakeClock
 
-__all__ = ["dq_clock", "dq_lab", "dq_queue"]
-
 
 @pytest.fixture(scope="session")
 def dq_lab() -> Iterator[Lab]:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from dqlab.texts import kept, restored
 
-__all__ = ["Gate", "Tally"]
-
 LOOK_AGAIN_S = 0.005
 
 

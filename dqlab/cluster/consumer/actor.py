@@ -27,8 +27,6 @@ from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import ConsumerReport, Reporter
 from dqlab.cluster.transport.wire import pack
 
-__all__ = ["ConsumerActor"]
-
 LOOK_AT_MEMORY_EVERY = 1.0
 """Seconds between two measurements of the memory of a consumer's processes."""
 DEFAULT_YOUNG, YOUNG = 700, 2000

@@ -16,8 +16,6 @@ from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Work, message_here
 from dqlab.cluster.transport.sealed import open_value
 
-__all__ = ["CustomConsumer", "PreparedConsumer"]
-
 
 class PreparedConsumer(ConsumerActor):
     """Makes a user's object in the thread of each slot before anything runs there; calls run as they are."""

@@ -24,8 +24,6 @@ from pathlib import Path
 from dqlab.cluster.transport.isolation import GPUS
 from dqlab.cluster.transport.walltime import job_of
 
-__all__ = ["MASK", "Equipment", "Numbers", "devices_here", "most_of", "of_mask", "share_of"]
-
 MASK = "CUDA_VISIBLE_DEVICES"
 """Environment variable with the devices that a process sees, by index or uuid; CUDA reads it once."""
 FILES = Path("/dev")

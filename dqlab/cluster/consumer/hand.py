@@ -13,8 +13,6 @@ from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.transport.calls import HeldBySlot
 from dqlab.cluster.transport.parking import Credit
 
-__all__ = ["LET_GO_S", "STAY_S", "Hand", "Stage", "clinging", "let_go"]
-
 STAY_S = 30.0
 """Seconds in which a slot takes messages of a run that has loaded a model before those of others."""
 STAY_TIMES = 5

@@ -7,8 +7,6 @@ from typing import Any
 
 from dqlab.errors import BadOption
 
-__all__ = ["Message"]
-
 
 class Message:
     """A function and its arguments. Calling the message calls the function.

@@ -26,8 +26,6 @@ from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.journal import Op
 from dqlab.stats.counts import StopReason
 
-__all__ = ["Refusals"]
-
 logger = logging.getLogger("dqlab.consumer")
 
 

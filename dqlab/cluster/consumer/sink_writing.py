@@ -30,8 +30,6 @@ from dqlab.errors import in_words
 from dqlab.frame import Outcome
 from dqlab.texts import one_line
 
-__all__ = ["Calls", "Gathering", "Sinks"]
-
 logger = logging.getLogger("dqlab.consumer")
 
 FEWEST, EARLY, SHARE = 500, 25_000, 40

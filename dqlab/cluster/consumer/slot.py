@@ -65,8 +65,6 @@ from dqlab.printed import Logs
 from dqlab.rules.states import State
 from dqlab.texts import as_name
 
-__all__ = ["Slot", "SlotOptions"]
-
 
 @dataclass(kw_only=True)
 class SlotOptions:

@@ -42,8 +42,6 @@ from dqlab.cluster.transport.undisturbed import ClusterClosesUndisturbed
 if TYPE_CHECKING:
     from distributed import SpecCluster
 
-__all__ = ["EmbeddedCluster", "ForkedNanny", "Nursery"]
-
 logger = logging.getLogger("dqlab.registry")
 
 END_WITHIN = 2.0

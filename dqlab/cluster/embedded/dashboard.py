@@ -17,8 +17,6 @@ from typing import Any
 from distributed.http.utils import get_handlers
 from tornado.web import Application, RequestHandler
 
-__all__ = ["LateDashboard"]
-
 logger = logging.getLogger("dqlab.registry")
 
 PAGES = "distributed.dashboard.scheduler"

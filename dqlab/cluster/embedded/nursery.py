@@ -32,8 +32,6 @@ from dqlab.cluster.embedded import sockets
 if TYPE_CHECKING:
     from distributed import Worker
 
-__all__ = ["CLOSE", "EXIT", "FAILED", "START", "STARTED", "main", "packed", "taken_from"]
-
 logger = logging.getLogger("dqlab.nursery")
 
 START, CLOSE = "start", "close"

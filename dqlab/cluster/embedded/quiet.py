@@ -12,8 +12,6 @@ from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.link import silence_own_lines
 
-__all__ = ["quieted"]
-
 logger = logging.getLogger("dqlab.registry")
 
 

@@ -31,8 +31,6 @@ from tornado.tcpserver import TCPServer
 
 from dqlab.platforms import problem_with
 
-__all__ = ["PREFIX", "SCHEME", "Sockets", "make_directory", "missing", "register", "remove_directory"]
-
 logger = logging.getLogger("dqlab.sockets")
 
 SCHEME = "unix"

@@ -7,8 +7,6 @@ from typing import Any
 
 import distributed
 
-__all__ = ["Worker"]
-
 
 class Worker(distributed.Worker):
     """A worker that cancels a running heartbeat when it closes."""

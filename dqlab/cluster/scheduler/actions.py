@@ -30,8 +30,6 @@ from dqlab.numbers import duration, many, minute
 from dqlab.stats.attention import GOES_ON
 from dqlab.stats.queues import short_name
 
-__all__ = ["Action", "Actions"]
-
 BY = "JupyterLab"
 MOST_CONSUMERS = 10_000
 ANSWERS_WITHIN = 10.0

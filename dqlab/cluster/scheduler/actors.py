@@ -25,8 +25,6 @@ from dqlab.log import LogError
 from dqlab.rules.states import State
 from dqlab.texts import said_by
 
-__all__ = ["OPEN_TIMEOUT", "SPAWN_TIMEOUT", "Actors", "Whereabouts"]
-
 logger = logging.getLogger("dqlab.registry")
 
 SPAWN_TIMEOUT = 30.0

@@ -15,8 +15,6 @@ from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport.calls import CutOffCall, SubmittingCall
 from dqlab.cluster.transport.parking import Bell
 
-__all__ = ["AWAY", "Attachments", "Claims"]
-
 MAX_LEFT = 1000
 """Most clients that left whose open queues are remembered."""
 AWAY = 5.0

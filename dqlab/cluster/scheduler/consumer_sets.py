@@ -19,8 +19,6 @@ from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.errors import CallTimeout, QueueClosed
 
-__all__ = ["ConsumerSets", "misplaced", "missing"]
-
 logger = logging.getLogger("dqlab.registry")
 
 REPLACEMENT_WAIT = 1.0

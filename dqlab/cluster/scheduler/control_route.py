@@ -25,8 +25,6 @@ from dqlab.errors import BadOption, CallTimeout, DqlabError, RunNotFound
 from dqlab.proof import ANSWER, ANYWHERE, ASK, NONCE, PROOF, Challenges, is_nonce, mac, machine, same
 from dqlab.texts import valid
 
-__all__ = ["Control", "add_routes", "served_at"]
-
 logger = logging.getLogger("dqlab.registry")
 
 PREFIX = "/dqlab/api/"

@@ -23,8 +23,6 @@ from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.transport.internals import kill_worker, take_over_retiring
 from dqlab.cluster.transport.walltime import JobEnd
 
-__all__ = ["LOOK_EVERY", "Beat", "Deadlines", "Departures", "patience"]
-
 STAGGER = 0.1
 """Workers begin to leave up to this share of their time earlier or later, so that not all go at once."""
 MOST = 0.5

@@ -18,8 +18,6 @@ from dqlab.cluster.scheduler.placement import WORKERS_PER_HOST
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport.internals import has_tasks, take_over_adapting
 
-__all__ = ["Backlog", "Elasticity", "workers_for"]
-
 UNKNOWN_S = 0.5
 """Seconds that a message is assumed to take while none has been settled."""
 

@@ -11,8 +11,6 @@ from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.transport.internals import loop_lag
 from dqlab.cluster.transport.process_vitals import process_vitals
 
-__all__ = ["Examiner"]
-
 
 class Examiner(SchedulerPlugin):
     """Adds the handler ``dq_overview`` to a scheduler."""

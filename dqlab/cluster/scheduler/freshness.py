@@ -10,8 +10,6 @@ from itertools import count
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport.internals import ask_handler
 
-__all__ = ["Freshness"]
-
 
 class Freshness:
     """Asks workers for their reports, and waits for them."""

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from dqlab.errors import DqlabError
 
-__all__ = ["QUEUE_RESOURCE", "Host", "NoWorkers", "Plan", "plan"]
-
 QUEUE_RESOURCE = "dq-queue"
 """Workers started with this Dask resource host queues first."""
 WORKERS_PER_HOST = 16

@@ -18,8 +18,6 @@ from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.transport.errands import ask_worker
 from dqlab.rules.states import State
 
-__all__ = ["CLOSE_AFTER", "Queues"]
-
 logger = logging.getLogger("dqlab.registry")
 
 CLOSE_AFTER = 3600.0

@@ -37,8 +37,6 @@ from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.proof import Challenges
 from dqlab.store.transient import ClusterDirectory
 
-__all__ = ["Registry"]
-
 logger = logging.getLogger("dqlab.registry")
 
 HELLO_TIMEOUT = 3.0

@@ -24,8 +24,6 @@ from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport.internals import is_leaving, is_paused, memory_at_its_kill
 from dqlab.store.transient import private_directory
 
-__all__ = ["REPLACED_IN", "ClusterState", "Entry", "OpenQueue"]
-
 logger = logging.getLogger("dqlab.registry")
 
 MOST_LIMITS = 10_000

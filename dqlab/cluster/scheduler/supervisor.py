@@ -17,8 +17,6 @@ from dqlab.cluster.transport.parking import Bell
 from dqlab.errors import DqlabError
 from dqlab.log import LogError, LogGone
 
-__all__ = ["Supervisor"]
-
 logger = logging.getLogger("dqlab.registry")
 
 REPLACEMENT_WAIT = 0.5

@@ -52,8 +52,6 @@ from dqlab.store.directories import StoredQueue, shard_directory
 from dqlab.store.transient import log_directory
 from dqlab.store.values import Compacted
 
-__all__ = ["SWITCH_S", "QueueActor"]
-
 SWITCH_S = 0.0005
 """Seconds that the thread for checkpoints and compaction may hold the interpreter while messages wait."""
 RETURN_S = 5.0

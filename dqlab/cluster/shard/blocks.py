@@ -5,8 +5,6 @@ A consumer repeats its report, and a report expires: so the report of a dead or 
 
 from __future__ import annotations
 
-__all__ = ["LASTS", "Blocks"]
-
 LASTS = 30.0
 """Seconds after which a consumer's report expires."""
 

@@ -11,8 +11,6 @@ from dqlab.cluster.shard.durable import LogStore
 from dqlab.rules.book import Book
 from dqlab.rules.result_index import ResultIndex
 
-__all__ = ["Confirmed"]
-
 
 @dataclass(slots=True)  # one is kept for each run, also for those that ended long ago
 class _Known:

@@ -38,8 +38,6 @@ from dqlab.store.directories import StoredQueue, keep_queue, stored_queues
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import LogJournal
 
-__all__ = ["LogStore", "keep", "list_stored", "open_log_of"]
-
 DISK_PATIENCE = 20.0
 """Seconds that a confirmation waits for room on the disk or for descriptors, and that a read waits for its disk."""
 _READ_AGAIN = 0.1

@@ -9,8 +9,6 @@ from typing import TypeAlias
 from dqlab.frame import Piece, Settlement
 from dqlab.rules.result_index import ResultIndex, Stretch
 
-__all__ = ["PAGE_BYTES", "PAGE_VALUES", "page", "page_behind", "rider_behind", "rider_of", "slowest_behind"]
-
 PAGE_VALUES = 1000
 PAGE_BYTES = 4 << 20
 KEEP_OPEN = 8

@@ -6,8 +6,6 @@ from dqlab.cluster.transport.parking import Do, ParkingLot, SlotOrder
 from dqlab.rules.picking import serves
 from dqlab.rules.shard import Shard
 
-__all__ = ["Recalls"]
-
 WORTH_S = 0.01
 """Least seconds of untouched work that are worth moving, unless the work stands still."""
 STILL_S = 0.2

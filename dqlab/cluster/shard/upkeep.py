@@ -13,8 +13,6 @@ from dqlab.store.compaction import MOSTLY, compaction
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.values import Compacted
 
-__all__ = ["CHECKPOINT_AFTER", "Upkeep"]
-
 logger = logging.getLogger("dqlab.queue")
 
 COMPACTIONS = 10

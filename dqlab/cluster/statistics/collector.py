@@ -33,8 +33,6 @@ from dqlab.stats import History, Mark, QueueState, RunState, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.snapshot import MAX_ATTENTION
 
-__all__ = ["Collector", "Statistics", "thresholds"]
-
 logger = logging.getLogger("dqlab.registry")
 
 REMEMBER_EVERY = 1.0

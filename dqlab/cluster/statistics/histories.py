@@ -13,8 +13,6 @@ from dqlab.stats.history import MAX_POINTS, Figures
 from dqlab.stats.meter import RATE_WINDOW
 from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_QUEUES
 
-__all__ = ["history"]
-
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
 """Possible seconds between points. The smallest that needs at most `MAX_POINTS` is used."""
 

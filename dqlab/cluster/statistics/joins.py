@@ -31,22 +31,6 @@ from dqlab.stats import (
 from dqlab.stats.eta import Effort
 from dqlab.stats.snapshot import MAX_CLASSES
 
-__all__ = [
-    "Shards",
-    "class_stats",
-    "classes_of",
-    "failed_by_class",
-    "failures_of",
-    "mark_slow",
-    "merged_classes",
-    "merged_failures",
-    "merged_storage",
-    "storage_of",
-    "sum_effort",
-    "unacked_of",
-    "versions_of",
-]
-
 OLDEST = 5
 DOCUMENTS = 4
 UNRENEWED = 20.0

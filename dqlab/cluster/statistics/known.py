@@ -27,8 +27,6 @@ from dqlab.stats.eta import typical
 from dqlab.stats.rings import Ring
 from dqlab.stats.snapshot import MAX_RUNS
 
-__all__ = ["Known", "KnownLanes"]
-
 
 class KnownLanes:
     """Lanes by run and shard."""

@@ -8,8 +8,6 @@ from dqlab.rules.book import CANCELLED
 from dqlab.rules.reports import CodeName, LaneReport
 from dqlab.stats import NO_ROOM, Blocked, CodeStats, Counts, RunState, RunStats, StopReason, run_state
 
-__all__ = ["run_stats", "state_of", "sum_counts", "sum_revived", "sum_units"]
-
 
 def sum_counts(lanes: Iterable[LaneReport]) -> Counts:
     """Return the messages of lanes by state."""

@@ -51,8 +51,6 @@ from dqlab.stats.snapshot import (
 )
 from dqlab.stats.spending import spend_of
 
-__all__ = ["JoinedQueue", "Snapshots"]
-
 KEEPS_UP = 2.0
 """Seconds of lag under which a queue keeps up."""
 TOLD_FOR = 5.0

@@ -16,8 +16,6 @@ from dqlab.stats.eta import Effort, Steady
 from dqlab.stats.meter import STALL
 from dqlab.stats.rings import Ring
 
-__all__ = ["CLASS_MINUTES", "DEPTH_MINUTES", "ConsumerTrack", "QueueTrack", "RunTrack"]
-
 CLASS_MINUTES, DEPTH_MINUTES = 120, 30
 """Minutes for which failures are counted by class, and for which the depths of all queues are kept."""
 LATELY = 600.0

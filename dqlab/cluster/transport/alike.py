@@ -11,8 +11,6 @@ from typing import Any
 
 from dqlab.imports import loaded
 
-__all__ = ["open_alike", "seal_rows"]
-
 _LEAST = 64
 """Bytes of data of a row below which it is pickled by itself."""
 

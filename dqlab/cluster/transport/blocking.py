@@ -14,8 +14,6 @@ from dqlab.cluster.transport.calls import HoldCall
 from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import RunNotFound
 
-__all__ = ["CallShard", "hold"]
-
 logger = logging.getLogger("dqlab.consumer")
 
 CallShard: TypeAlias = Callable[[str, bytes], Awaitable[Packed]]

@@ -10,8 +10,6 @@ from dqlab.errors import BadOption, FrameCorrupt
 from dqlab.failures.failure import NO_ERROR, Failure, shown_name
 from dqlab.failures.records import NO_ANSWER
 
-__all__ = ["dead_page", "described"]
-
 MOST = 100
 _NO_FAILURE = {
     "error": NO_ERROR,

@@ -16,8 +16,6 @@ from dqlab.cluster.transport.internals import ask_handler
 from dqlab.cluster.transport.sealed import open_here, seal_value
 from dqlab.errors import DqlabError
 
-__all__ = ["WorkerLost", "answering", "ask_worker", "opened"]
-
 _RAISED = "dq_raised"
 
 

@@ -14,8 +14,6 @@ from dqlab.cluster.transport.ref import RPC_TIMEOUT, Ref
 from dqlab.errors import RunNotFound
 from dqlab.texts import as_name
 
-__all__ = ["TRANSIENT", "Handle"]
-
 
 class Handle(QueueCalls):
     """Calls the shards of one queue from a client."""

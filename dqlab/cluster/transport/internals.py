@@ -37,52 +37,6 @@ from dqlab.cluster.transport.undisturbed import ClosesUndisturbed
 from dqlab.cluster.transport.wire import LARGE_PART, Apart, Packed
 from dqlab.texts import said_by, shown
 
-__all__ = [
-    "CALL",
-    "KEEPER",
-    "ActorFailed",
-    "NoSuchActor",
-    "OwnClient",
-    "PatientClient",
-    "Unreachable",
-    "actors_here",
-    "answer_call",
-    "answers",
-    "ask_handler",
-    "call_actor",
-    "call_actor_proxied",
-    "daemon_thread",
-    "dask_version_of",
-    "dask_version_through",
-    "dask_versions",
-    "event_loop",
-    "has_tasks",
-    "in_event_loop",
-    "install",
-    "install_plugin",
-    "is_leaving",
-    "is_shut",
-    "keep_replaced_workers",
-    "kill_worker",
-    "loop_lag",
-    "memory_at_its_kill",
-    "memory_limit",
-    "opened_bytes",
-    "outlast_pauses",
-    "pin",
-    "pin_remotely",
-    "replace_lost_workers",
-    "report",
-    "scheduler_rpc",
-    "security_of",
-    "start_actor",
-    "take_over_adapting",
-    "take_over_retiring",
-    "tend",
-    "unpin",
-    "with_event_loop",
-]
-
 T = TypeVar("T", bound=Client | Cluster)
 
 check_dask("this process", distributed.__version__)  # type: ignore[attr-defined]

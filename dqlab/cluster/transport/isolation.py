@@ -12,8 +12,6 @@ from typing import Any, Literal, Self, TypeAlias
 from dqlab.config import check_count, check_timeout, nbytes_or_none, seconds_or_none
 from dqlab.errors import BadOption
 
-__all__ = ["GPUS", "Executor", "Isolation", "is_coroutine", "isolation", "needs_of", "size"]
-
 Executor: TypeAlias = Literal["auto", "thread", "process"]
 """Where a run's function runs."""
 GPUS = "gpus"

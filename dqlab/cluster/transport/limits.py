@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-__all__ = ["Limit", "limited"]
-
 LATE = 1.0
 """Most seconds that a timer may be late. Later than that, this process was stopped."""
 MORE = 10.0

@@ -28,8 +28,6 @@ from dqlab.cluster.transport.limits import limited
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
 from dqlab.waits import shown
 
-__all__ = ["Link", "silence_own_lines"]
-
 T = TypeVar("T")
 
 SLICE = 0.2

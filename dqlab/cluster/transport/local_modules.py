@@ -24,18 +24,6 @@ from typing import Any
 
 from dqlab.errors import DqlabError
 
-__all__ = [
-    "ModuleDiffers",
-    "Opened",
-    "Reached",
-    "is_local",
-    "lazy_digests",
-    "lazy_imports",
-    "local_modules",
-    "package_of",
-    "sources_of",
-]
-
 _NEVER = sys.stdlib_module_names | {"dqlab", "__main__", "__mp_main__"}
 _INSTALLED = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _IMPORTS = dis.opmap["IMPORT_NAME"]

@@ -15,30 +15,6 @@ from dqlab.rules.ids import shard_of
 from dqlab.rules.journal import Op
 from dqlab.rules.submitted import Submitted
 
-__all__ = [
-    "TRANSIENT",
-    "Adopt",
-    "Cancel",
-    "Code",
-    "Drain",
-    "Drop",
-    "Forget",
-    "Judge",
-    "LearnCode",
-    "Open",
-    "Order",
-    "Pace",
-    "Pause",
-    "Purge",
-    "RecordSubmitted",
-    "Reopen",
-    "Resume",
-    "Retries",
-    "RetryDead",
-    "RunningMessage",
-    "Seal",
-]
-
 TRANSIENT = "transient"
 """Promise of a queue without a store."""
 

@@ -12,8 +12,6 @@ from dqlab.cluster.transport.wire import PlainData
 from dqlab.numbers import many
 from dqlab.rules.picking import serves
 
-__all__ = ["Bell", "Credit", "Do", "ParkedLease", "ParkingLot", "SlotOrder", "rung"]
-
 
 async def rung(future: asyncio.Future[Any], timeout: float) -> None:
     """Wait for a future of our own, and give it the result None after `timeout` seconds."""

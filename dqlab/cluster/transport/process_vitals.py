@@ -16,8 +16,6 @@ from dqlab import platforms
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.protocol import greeting
 
-__all__ = ["PACKAGES", "process_vitals"]
-
 PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "fsspec", "sortedcontainers")
 """Packages that need the same version in all processes of a cluster: Dask, and those behind frames and payloads."""
 

@@ -13,8 +13,6 @@ from dqlab.rules.reports import LaneReport, fields_of, plain
 from dqlab.rules.submitted import Submitted
 from dqlab.stats import Counts, StopReason, total_counts
 
-__all__ = ["Progress", "ShardProgress"]
-
 
 @dataclass(slots=True, kw_only=True)
 class ShardProgress:

@@ -6,8 +6,6 @@ import re
 
 from dqlab.errors import DaskTooOld, VersionMismatch
 
-__all__ = ["LEASE_PARK", "OLDEST_DASK", "PARK", "PROTOCOL", "check_dask", "check_protocol", "greeting"]
-
 PROTOCOL = 13
 """Grows whenever a call or a frame changes its meaning."""
 

@@ -25,19 +25,6 @@ from dqlab.cluster.transport.progress import Progress
 from dqlab.errors import RunError
 from dqlab.store.values import Compacted
 
-__all__ = [
-    "QueueCalls",
-    "begin_retry",
-    "cancel",
-    "compact",
-    "dead_counts",
-    "kept_function",
-    "newest_code",
-    "progress_of",
-    "retry",
-    "runs_of",
-]
-
 
 class QueueCalls(ABC):
     """Calls that clients and the scheduler can make to a queue's shards."""

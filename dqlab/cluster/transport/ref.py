@@ -27,8 +27,6 @@ from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, CallTimeout, QueueLost, SchedulerGone, StoreFailed
 from dqlab.log import Fenced, LogClosed, LogFailed
 
-__all__ = ["Place", "Ref"]
-
 RPC_TIMEOUT = 30.0
 NEWS_WAIT = 2.0
 """Seconds in which the scheduler should notice that a worker has died."""

@@ -18,8 +18,6 @@ from dqlab.cluster.transport.wire import pack_report, unpack_report
 from dqlab.rules.reports import HeldFor, HeldLease, LaneReport, fields_of, plain
 from dqlab.stats import QueueState
 
-__all__ = ["FRESH", "ConsumerReport", "Reporter", "Running", "ShardReport", "StorageReport", "packed", "unpacked"]
-
 
 @dataclass(slots=True, kw_only=True)
 class StorageReport:

@@ -47,29 +47,6 @@ from dqlab.errors import NotPicklable, in_words, users_code
 from dqlab.failures.failure import class_name
 from dqlab.plan import Plan
 
-__all__ = [
-    "SealError",
-    "blob_hash",
-    "captured",
-    "dispatches",
-    "global_names",
-    "make_sealer",
-    "named_in",
-    "open_all_here",
-    "open_here",
-    "open_value",
-    "opened_blob",
-    "opened_plan",
-    "pack_function",
-    "seal_function",
-    "seal_or_explain",
-    "seal_value",
-    "settings_in",
-    "with_options",
-    "with_plan_of",
-    "with_settings",
-]
-
 _MAIN = ("__main__", "__mp_main__")
 """Names of the user's script: the second is its name in a child of `multiprocessing` that was spawned."""
 _OF_CLASSES = re.compile(rb"_make_skeleton_")

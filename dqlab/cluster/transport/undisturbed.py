@@ -9,8 +9,6 @@ from typing import Any, Generic, TypeVar
 
 from distributed.core import Status
 
-__all__ = ["ClosesUndisturbed", "ClusterClosesUndisturbed", "Undisturbed", "undisturbed"]
-
 T = TypeVar("T")
 
 

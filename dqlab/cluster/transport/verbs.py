@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from dqlab.cluster.transport.orders import Drain, Order, Pause, Purge, Resume
 from dqlab.errors import BadOption
 
-__all__ = ["ORDERS", "VERBS", "OrderVerb", "Verb", "purged_state"]
-
 
 @dataclass(frozen=True, slots=True)
 class Verb:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["DEADLINE", "DRAIN", "JobEnd", "batch_system", "job_of", "read_end"]
-
 DEADLINE, DRAIN = "DQLAB_JOB_DEADLINE", "DQLAB_JOB_DRAIN"
 """Environment variables of a job: its end in seconds since 1970, and how many seconds before it the worker leaves."""
 DRAIN_S = 180.0

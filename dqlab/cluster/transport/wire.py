@@ -24,8 +24,6 @@ import msgpack
 from dqlab.rules.reports import fields_of, plain
 from dqlab.texts import EXACT, SHOWN
 
-__all__ = ["LARGE_PART", "Apart", "Packed", "PlainData", "pack", "pack_apart", "pack_report", "unpack", "unpack_report"]
-
 _HEAD = struct.Struct("<II")
 LARGE_PART = 64 << 10
 """Least bytes of a part that is cheaper to send beside a message than to copy into it."""

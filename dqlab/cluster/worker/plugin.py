@@ -43,8 +43,6 @@ from dqlab.cluster.worker.sigterm import on_sigterm
 from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.store.transient import ClusterDirectory, delete_logs
 
-__all__ = ["BEAT_EVERY", "DqlabWorkerPlugin"]
-
 logger = logging.getLogger("dqlab.worker")
 
 _HANDLERS = ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_delete", "dq_vitals")

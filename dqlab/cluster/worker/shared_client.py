@@ -11,8 +11,6 @@ from distributed import Worker
 
 from dqlab.cluster.transport.internals import NoSuchActor, PatientClient, security_of
 
-__all__ = ["SharedClient"]
-
 logger = logging.getLogger("dqlab.worker")
 
 LINGER_S = 5.0

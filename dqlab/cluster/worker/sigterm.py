@@ -11,8 +11,6 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
-__all__ = ["on_sigterm"]
-
 DEFAULTS: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 """Handlers for the children of a worker's process."""
 _OF_DASK = "distributed._signals"

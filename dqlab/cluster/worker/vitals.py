@@ -23,8 +23,6 @@ from dqlab.cluster.transport.walltime import batch_system, read_end
 from dqlab.store.probe import Probe, probe
 from dqlab.texts import valid
 
-__all__ = ["WorkerVitals"]
-
 T = TypeVar("T")
 
 

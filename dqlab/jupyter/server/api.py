@@ -20,8 +20,6 @@ from dqlab.jupyter.server.proxy import Dashboard
 from dqlab.jupyter.server.services import NoSuchService, Services, ServiceUp
 from dqlab.jupyter.server.upstream import Refused, ServiceSilent
 
-__all__ = ["OURS", "Act", "Ask", "Panels", "Service", "ServiceList", "panels", "routes"]
-
 ALL = "dq"
 _ID = r"([A-Za-z0-9_-]+)"
 OURS = {

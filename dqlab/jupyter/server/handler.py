@@ -16,8 +16,6 @@ from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.services import Services
 from dqlab.jupyter.server.upstream import ServiceSilent
 
-__all__ = ["Handler"]
-
 READS = ("GET", "HEAD")
 
 

@@ -32,8 +32,6 @@ from dqlab.jupyter.server.services import NoSuchService
 from dqlab.jupyter.server.upstream import LARGEST, Refused, ServiceSilent
 from dqlab.numbers import clock
 
-__all__ = ["Dashboard", "Trick", "answer_headers", "framed", "location", "query", "request_headers", "upstream_path"]
-
 ASKED = ("Accept", "Accept-Language", "Cache-Control", "If-Modified-Since", "If-None-Match", "Pragma", "Range")
 """Request headers that are forwarded: a dashboard must not get cookies or authorizations of Jupyter."""
 ANSWERED = (

@@ -13,8 +13,6 @@ from dqlab.clusters_here import Announcement, announced, forget, seen, sweep
 from dqlab.errors import DqlabError
 from dqlab.jupyter.server.upstream import Refused, ServiceSilent, Upstream
 
-__all__ = ["NoSuchService", "ServiceUp", "Services"]
-
 PATIENCE = 1.0
 """Seconds that a service may take to answer a probe."""
 REMEMBER = 2.0

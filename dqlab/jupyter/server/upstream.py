@@ -19,8 +19,6 @@ from dqlab.clusters_here import Announcement
 from dqlab.errors import DqlabError
 from dqlab.proof import ANSWER, ASK, NONCE, PROOF, mac, misplaced, nonce, same
 
-__all__ = ["LARGEST", "Refused", "ServiceSilent", "Upstream"]
-
 LARGEST = 64 << 20
 """Most bytes of a response, or of one message of a websocket."""
 AT_ONCE = 64

@@ -16,18 +16,6 @@ from typing import Any
 
 from dqlab.errors import UsageError
 
-__all__ = [
-    "STATIC",
-    "draws_widgets",
-    "has_a_reader",
-    "in_colab",
-    "in_vscode",
-    "missing",
-    "not_built",
-    "script",
-    "styles",
-]
-
 
 def draws_widgets(shell: Any) -> bool:
     """Return whether a live widget is worth sending, instead of HTML refreshed in place."""

@@ -19,8 +19,6 @@ from dqlab.live.style import PLAIN, TextStyle
 from dqlab.live.text import render_text
 from dqlab.live.views import Press, QueuesView, RunView
 
-__all__ = ["HtmlCanvas", "LooseCanvas", "View", "WidgetCanvas", "bundle", "screen"]
-
 AWAITED = 15.0
 """Seconds in which a front end draws a widget, and asks to keep it."""
 HTML_PERIOD = 1.0

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
     from dqlab.runs.run import Run
 
-__all__ = ["LineCanvas", "ScreenCanvas", "follow_here"]
-
 SCREEN_PERIOD, LINE_PERIOD = 0.5, 30.0
 """Seconds between two screens, and between two lines."""
 

@@ -13,8 +13,6 @@ import logging
 import threading
 from typing import Protocol
 
-__all__ = ["Moving", "Ticker", "shared"]
-
 PERIOD = 0.25
 """Seconds between two steps."""
 NAME = "dqlab-live"

@@ -26,8 +26,6 @@ from dqlab.notebook import in_jupyter
 from dqlab.texts import one_line
 from dqlab.waits import Picture
 
-__all__ = ["SentencePicture", "ViewPicture", "picture_of"]
-
 
 def picture_of(what: Any) -> Picture | None:
     """Return how a wait is drawn here, or None where it is on view already, or nothing moves."""

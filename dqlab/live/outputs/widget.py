@@ -18,8 +18,6 @@ from dqlab.clock import Clock, SystemClock
 from dqlab.live.outputs.frontend import script, styles
 from dqlab.live.views import Command, Press, QueuesView, RunView
 
-__all__ = ["LiveWidget"]
-
 _SLACK = 0.05
 """Seconds by which a step may be early."""
 _AT_ONCE = ("head", "examples")

@@ -10,8 +10,6 @@ from dqlab.live.panels.scene import Scene
 from dqlab.numbers import count, due, duration, rate
 from dqlab.stats import Mark, QueueState
 
-__all__ = ["DepthPanel"]
-
 LATELY = 20.0
 """Seconds over which the trend of the depth is judged."""
 SMALL = (StateLook.DELAYED, StateLook.LEASED, StateLook.DEAD)

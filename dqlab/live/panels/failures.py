@@ -15,8 +15,6 @@ from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Table
 from dqlab.numbers import count, many, noun_of
 
-__all__ = ["FailuresPanel"]
-
 GAP = 6.0
 """Seconds free on either side of the bar of a minute."""
 

@@ -9,8 +9,6 @@ import distributed
 from bokeh.themes import Theme
 from jinja2 import Environment, FileSystemLoader, Template
 
-__all__ = ["Tokens", "page_template", "read", "tokens"]
-
 SANS = "Helvetica, Arial, sans-serif"
 """Font of canvases: they know no CSS variables."""
 

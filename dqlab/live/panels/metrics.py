@@ -18,8 +18,6 @@ from prometheus_client.metrics_core import Metric
 from dqlab.live.feeds import Feed
 from dqlab.stats import Counts, QueueStats, RunStats, Snapshot
 
-__all__ = ["install"]
-
 Labels = tuple[str, ...]
 Values = Mapping[Labels, float | None]
 

@@ -30,8 +30,6 @@ from dqlab.stats import Snapshot
 from dqlab.stats.attention import at_rest
 from dqlab.texts import as_word
 
-__all__ = ["PANELS", "PERIOD", "Page"]
-
 logger = logging.getLogger("dqlab.panels")
 
 PANELS: dict[str, type[Panel]] = {

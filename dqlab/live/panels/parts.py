@@ -33,23 +33,6 @@ from dqlab.live.panels.look import Tokens, read
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Table
 
-__all__ = [
-    "Panel",
-    "Rows",
-    "Series",
-    "Stage",
-    "amount",
-    "code",
-    "fill",
-    "html",
-    "nice",
-    "series",
-    "show",
-    "strong",
-    "text",
-    "times",
-]
-
 Series = NDArray[np.float32]
 INKS = {Ink.STRONG: "strong", Ink.QUIET: "mut", Ink.WARN: "warn", Ink.BAD: "bad", Ink.GOOD: "ok"}
 STEPS = (1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10)

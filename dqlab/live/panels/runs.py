@@ -12,8 +12,6 @@ from dqlab.live.tables import Cell, Table
 from dqlab.numbers import UNKNOWN, count, instant
 from dqlab.stats import RunState
 
-__all__ = ["RunsPanel"]
-
 
 class RunsPanel:
     """A row per run: those that need the user first."""

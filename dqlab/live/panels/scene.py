@@ -18,21 +18,6 @@ from dqlab.live.feeds import Feed
 from dqlab.numbers import span as spell_span
 from dqlab.stats import History, QueueStats, RunStats, Snapshot
 
-__all__ = [
-    "LATELY",
-    "LONGEST",
-    "SHORTEST",
-    "SPANS",
-    "USUAL",
-    "WHOLE",
-    "Readings",
-    "Request",
-    "Scene",
-    "request",
-    "scene",
-    "span_of_run",
-]
-
 SPANS = (("5 min", 300.0), ("30 min", 1800.0), ("2 h", 7200.0))
 WHOLE = 0.0
 """Stands for the time since the run began."""

@@ -21,8 +21,6 @@ from dqlab.live.panels.look import page_template, read, tokens
 from dqlab.live.panels.page import PANELS, Page
 from dqlab.live.panels.scene import Readings, request
 
-__all__ = ["APPLICATIONS", "PAGE", "draw_from", "forget", "open_page", "serve"]
-
 
 def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: str) -> Callable[[], None]:
     """Serve applications that are not served yet, name them in the navigation, and return what removes them."""

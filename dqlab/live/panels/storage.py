@@ -8,8 +8,6 @@ from dqlab.live.panels.parts import Stage, fill, nice, series, show, strong, tex
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import UNKNOWN, duration, share, size
 
-__all__ = ["StoragePanel"]
-
 SIZES = """const power = tick >= 1 ? Math.min(Math.floor(Math.log10(tick) / 3), 5) : 0
 return tick ? `${Number((tick / 1000 ** power).toFixed(1))} ${["B", "kB", "MB", "GB", "TB", "PB"][power]}` : "0" """
 

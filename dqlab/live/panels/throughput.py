@@ -12,8 +12,6 @@ from dqlab.live.tables import Cell, Table
 from dqlab.numbers import count, many, rate, share
 from dqlab.stats import ConsumerStats
 
-__all__ = ["ThroughputPanel"]
-
 PER_DOCUMENT = "documents"
 """The unit of speeds where pages are unknown: one column of speeds is enough then."""
 

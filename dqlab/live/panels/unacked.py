@@ -13,8 +13,6 @@ from dqlab.live.tables import Cell, Table
 from dqlab.numbers import count
 from dqlab.stats import AGE_EDGES
 
-__all__ = ["UnackedPanel"]
-
 BINS = len(AGE_EDGES) + 1
 
 

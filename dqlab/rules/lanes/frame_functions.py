@@ -9,8 +9,6 @@ from typing import Any
 from dqlab.frame import NO_ID
 from dqlab.rules.ranges import Ranges
 
-__all__ = ["FrameFunctions", "Overrides"]
-
 LATEST = 8
 """Functions of the last frames that a lane keeps although those are freed: their client sends no pickle next time."""
 

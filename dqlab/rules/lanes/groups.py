@@ -13,8 +13,6 @@ from sortedcontainers import SortedList
 from dqlab.rules.ids import END
 from dqlab.rules.ranges import Ranges
 
-__all__ = ["Groups"]
-
 
 class Groups:
     """The groups of one lane; messages behind the last known end belong to no group.

@@ -9,8 +9,6 @@ from typing import Any
 from dqlab.frame import NO_ID
 from dqlab.rules.states import Verdict
 
-__all__ = ["Producers"]
-
 _WINDOW = 16  # frames of a producer for which a duplicate is answered with its first id
 
 

@@ -10,8 +10,6 @@ from typing import Literal, NamedTuple, Self
 
 from sortedcontainers import SortedDict
 
-__all__ = ["CHUNK", "Column", "FrozenRows", "Row", "Rows"]
-
 
 class Column:
     """A sequence of integers."""

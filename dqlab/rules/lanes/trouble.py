@@ -15,8 +15,6 @@ from sortedcontainers import SortedList
 from dqlab.failures.records import StoredRecord, fingerprint_of
 from dqlab.rules.ids import ID_BITS, ID_MASK
 
-__all__ = ["ONCE", "DeadIndex", "Death", "Receipt", "StoredLetter", "Trouble"]
-
 _HISTORY = 8
 ONCE = "once"
 """Name of the side column of settlements with the answers that messages keep."""

@@ -21,8 +21,6 @@ from dqlab.cluster.transport.sealed import captured
 from dqlab.runs.code.source import Sources, attribute, innermost, type_text
 from dqlab.syntax import parse
 
-__all__ = ["RETURN_IT", "Changed", "changes"]
-
 RETURN_IT = "Return the value from the function, and read run.results()."
 """Advice for the user."""
 

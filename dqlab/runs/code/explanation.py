@@ -16,8 +16,6 @@ from dqlab.runs.code.sealing import function_bytes
 from dqlab.runs.code.source import attribute, type_text
 from dqlab.runs.code.versions import CodeVersion, version_and_values
 
-__all__ = ["Captured", "Explanation", "explain"]
-
 LARGE = 16 << 20
 """Bytes above which a value is worth a warning: it is pickled with the function and sent to every consumer."""
 

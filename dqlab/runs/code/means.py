@@ -14,8 +14,6 @@ from dqlab.plan import called
 from dqlab.rules.book import CodeRecord
 from dqlab.texts import one_line
 
-__all__ = ["Means"]
-
 _NOTE = 200
 """Most characters of a note: each version's record has it, in every answer to who waits."""
 

@@ -38,21 +38,6 @@ from dqlab.runs.code.versions import (
 from dqlab.store.values import MAX_FUNCTION, too_large
 from dqlab.user_frames import level_of_user
 
-__all__ = [
-    "ChangesACopy",
-    "HeavyFunction",
-    "Uncomparable",
-    "check_weight",
-    "code_record",
-    "function_bytes",
-    "keeping_plan",
-    "sealed_function",
-    "warn_of_changes",
-    "warn_of_scheme",
-    "warn_of_uncertain",
-]
-
-
 LARGEST_CLASS = 64_000
 """Bytes of a sealed class, at most, that the record of a run keeps; each look at the run sends it."""
 

@@ -13,8 +13,6 @@ from dqlab.numbers import many
 from dqlab.plan import Plan, called, is_model
 from dqlab.texts import one_line
 
-__all__ = ["check_function", "check_takes", "check_takes_one", "own_signature"]
-
 
 def check_function(value: object, *, option: str = "fn") -> None:
     """Raise BadOption for a value that cannot be called."""

@@ -20,19 +20,6 @@ from dqlab.errors import users_code
 from dqlab.notebook import cells_by_file
 from dqlab.syntax import parse
 
-__all__ = [
-    "Definition",
-    "Sources",
-    "attribute",
-    "cell_number",
-    "compiled",
-    "innermost",
-    "names_of",
-    "qualname",
-    "type_text",
-    "written",
-]
-
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
 _MAX_WRAPPERS = 20
 _WITHOUT_MEANING = frozenset(

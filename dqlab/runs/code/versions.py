@@ -55,19 +55,6 @@ from dqlab.runs.code.source import (
 )
 from dqlab.texts import kept
 
-__all__ = [
-    "CodeVersion",
-    "Redefined",
-    "can_run_here",
-    "code_version",
-    "digests",
-    "exact_version",
-    "fingerprint",
-    "given_parts",
-    "same_scheme",
-    "version_and_values",
-]
-
 _MAIN = ("__main__", "__mp_main__")
 _SCHEME = "3"
 """How versions are computed. Change it whenever equal functions would get other hashes than before."""

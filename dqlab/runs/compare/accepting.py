@@ -20,8 +20,6 @@ from dqlab.stats import CodeStats
 if TYPE_CHECKING:
     from dqlab.runs.run import Run
 
-__all__ = ["EQUAL", "Redo", "Version", "accept", "accept_code", "mixed", "numbered", "source_diff", "take", "versions"]
-
 Redo = Literal["all", "changed", "failed", "none"]
 
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from dqlab.cluster.transport.progress import Progress
     from dqlab.runs.run import Run
 
-__all__ = ["REPEATS", "compare"]
-
 REPEATS = 30
 """Documents on which the old code runs again where it may not be deterministic."""
 FEWEST = 10

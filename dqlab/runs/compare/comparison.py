@@ -23,8 +23,6 @@ from dqlab.stats.shares import LEVEL, Seen, chance, share_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Became", "Compared", "Comparison", "difference"]
-
 LONG = 0.001
 """Seconds of a document below which the time is mostly that of the call, and no ratio is named."""
 ALIKE = 1.15

@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 from dqlab.cluster.transport.sealed import SealError, seal_value
 from dqlab.errors import BadOption
 
-__all__ = ["Equal", "close", "same", "same_row", "same_value", "same_words"]
-
 Equal: TypeAlias = Callable[[Any, Any], Any]
 _ABSENT = object()
 

@@ -11,8 +11,6 @@ from typing import Any
 from dqlab.datasets.plain import EXACT, even_columns, row_of
 from dqlab.datasets.yielded import exploded, spread
 
-__all__ = ["FrameRows", "empty_frame", "frame_of", "index_of", "series_of"]
-
 _NUMBERS = {int: "int64", float: "float64", bool: "bool"}
 _DECLARED = {
     "bool": "bool",

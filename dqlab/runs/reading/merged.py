@@ -21,8 +21,6 @@ from dqlab.runs.reading.results import InPlace, Labels, Results, Values, frame_o
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MergedResults", "check_merge"]
-
 _PART = re.compile(r"#p([1-9][0-9]*)-([1-9][0-9]*)of([1-9][0-9]*)$")
 """What `Documents.split` adds to the key of a document: "a.pdf#p1-40of57"."""
 

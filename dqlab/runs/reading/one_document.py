@@ -32,8 +32,6 @@ from dqlab.texts import as_name, one_line
 if TYPE_CHECKING:
     from dqlab.runs.run import Run
 
-__all__ = ["SlowDocument", "Slowest", "debug", "logs_of", "slowest"]
-
 LOGS = "logs"
 """The side column of results that has what documents printed."""
 

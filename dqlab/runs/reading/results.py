@@ -57,20 +57,6 @@ if TYPE_CHECKING:
     from dqlab.datasets.rows import Rows
     from dqlab.datasets.table import RunTable
 
-__all__ = [
-    "InPlace",
-    "Keys",
-    "Labels",
-    "OpenedStretch",
-    "ResultRows",
-    "Results",
-    "Streams",
-    "check_errors",
-    "check_readable",
-    "frame_of_pairs",
-    "open_settlements",
-]
-
 KEYS_LOOKED_AT = 1_000_000
 """Keys that are compared to find a repeated one; their hashes take some 60 MB."""
 SAID_EVERY = 10_000

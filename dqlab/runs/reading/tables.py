@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from dqlab.datasets.rows import Rows
     from dqlab.datasets.table import RunTable
 
-__all__ = ["Errors", "RunTables"]
-
 PAGE = 1_000
 """Documents of an input in one batch of rows."""
 
@@ -49,13 +47,20 @@ class HasResults(Protocol):
     """The parts of a run that its tables need."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the name of the run."""
+
     @property
-    def id(self) -> bytes: ...
+    def id(self) -> bytes:
+        """Return the id of the run."""
+
     @property
-    def handle(self) -> Handle: ...
+    def handle(self) -> Handle:
+        """Return the handle of the run's queue."""
+
     @property
-    def submitter(self) -> Submitter | None: ...
+    def submitter(self) -> Submitter | None:
+        """Return the submission of this process, or None."""
 
     def results(self, errors: Any = ..., timeout: Any = ...) -> Results | MergedResults:
         """Wait for the run, then return its values."""

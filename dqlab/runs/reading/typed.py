@@ -15,8 +15,6 @@ from dqlab.rules.book import CodeRecord
 if TYPE_CHECKING:
     from dqlab.runs.reading.results import OpenedStretch
 
-__all__ = ["TypedCodes"]
-
 
 class TypedCodes:
     """The classes of a run's results, by code version."""

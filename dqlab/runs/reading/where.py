@@ -10,8 +10,6 @@ from dqlab.conditions import Fields, condition_of
 from dqlab.numbers import count, many
 from dqlab.texts import one_line
 
-__all__ = ["FIELDS", "compile_where", "why_none"]
-
 _SHOWN = 5
 """Most classes that are named where no failure matches."""
 

@@ -12,8 +12,6 @@ from dqlab.errors import DqlabWarning
 from dqlab.numbers import size
 from dqlab.user_frames import level_of_user
 
-__all__ = ["ClassTravels", "tell_class"]
-
 WORTH = 5_000
 """Elements from which on the classes cost about a second, here and on the consumers."""
 _MAIN = ("__main__", "__mp_main__")

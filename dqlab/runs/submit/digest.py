@@ -14,8 +14,6 @@ from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.submitted import Submitted
 from dqlab.texts import kept
 
-__all__ = ["Digest"]
-
 BLOCK = 500
 """Elements that are hashed at once."""
 

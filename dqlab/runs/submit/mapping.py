@@ -41,8 +41,6 @@ from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.sender import RunSender
 
-__all__ = ["Submitter", "as_mapped"]
-
 NOTE_EVERY = 1.0
 """Seconds between two records of how much of the input the queue holds."""
 LOOK_EVERY = 0.2

@@ -29,8 +29,6 @@ from dqlab.runs.submit.weights import unit_of, weigher
 from dqlab.stats.sample import Draw, Pick, Sample
 from dqlab.waits import shown
 
-__all__ = ["Drawn", "OtherInput", "SampleSubmitter", "checked", "draw", "draw_among", "draw_placed"]
-
 SAID_EVERY = 10_000
 """Documents between two reports of how many were listed."""
 

@@ -45,19 +45,6 @@ from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.states import Verdict
 from dqlab.runs.submit.weights import weigher
 
-__all__ = [
-    "BUFFER_BYTES",
-    "BUFFER_MESSAGES",
-    "CONFIRM_WAIT",
-    "Entry",
-    "LoneSender",
-    "PutSender",
-    "RunSender",
-    "Sender",
-    "Ticket",
-    "UnsentFrame",
-]
-
 logger = logging.getLogger("dqlab.sender")
 
 FRAME_MESSAGES = 1000

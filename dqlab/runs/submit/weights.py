@@ -14,8 +14,6 @@ from dqlab.documents.listing import Documents
 from dqlab.documents.parts import Member
 from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window
 
-__all__ = ["BYTES", "unit_of", "weigher"]
-
 BYTES = "bytes"
 _MOST = (1 << 32) - 1
 """Largest weight that fits the 32 bits of a frame; larger documents weigh as much."""

@@ -20,8 +20,6 @@ from dqlab.runs.update.plan import Trust
 if TYPE_CHECKING:
     from dqlab.runs.run import Run
 
-__all__ = ["Following"]
-
 SHORTEST = 0.1
 """Seconds between two looks, at least."""
 

@@ -17,8 +17,6 @@ from dqlab.documents import label_of
 if TYPE_CHECKING:
     from dqlab.runs.reading.results import Results
 
-__all__ = ["Index"]
-
 _LOW, _KEPT = 0xFFFFFFFF, 2
 
 

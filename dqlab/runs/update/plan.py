@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dqlab.runs.reading.results import Results
     from dqlab.runs.run import Run
 
-__all__ = ["EQUAL", "UPDATED", "Again", "Trust", "UpdatePlan", "plan_of"]
-
 EQUAL = "changes no result"
 """Note of a code version that a user declared equal to the one before it."""
 Trust = Literal["version", "size"]

@@ -18,8 +18,6 @@ from dqlab.runs.update.plan import UPDATED, UpdatePlan, plan_of
 if TYPE_CHECKING:
     from dqlab.runs.run import Run
 
-__all__ = ["redo"]
-
 
 def redo(run: Run, fn: Callable[..., Any] | None, keys: Collection[Any] | None, documents: Iterable[Any] | None) -> int:
     """Run documents with these keys again, as `Run.redo` describes."""

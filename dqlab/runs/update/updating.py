@@ -13,8 +13,6 @@ from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sender import RunSender, UnsentFrame
 
-__all__ = ["UpdateSender", "UpdateSubmitter"]
-
 TOGETHER = 64
 """Frames of one call, at most."""
 

@@ -34,8 +34,6 @@ from dqlab.documents.ahead import ReadAhead
 from dqlab.documents.document import reading_ahead
 from dqlab.frame import Kind, Outcome
 
-__all__ = ["Turns", "main"]
-
 _READ = 1 << 16
 IDLE_MS = 1000
 """Milliseconds without a message after which documents that were read ahead are released."""

@@ -28,8 +28,6 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.transport.wire import pack
 from dqlab.frame import Kind
 
-__all__ = ["Child"]
-
 LEAVE_S = 0.5
 """Seconds that a process may take to end by itself and run its exit handlers."""
 DESCRIBE_S = 0.2

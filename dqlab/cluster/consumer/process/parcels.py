@@ -19,8 +19,6 @@ from dqlab.failures.failure import Failure, class_name
 from dqlab.frame import Kind, Outcome
 from dqlab.printed import Ring
 
-__all__ = ["BatchProcess"]
-
 _ENDS = frozenset(map(class_name, (MemoryLimit, MessageTimeout, ProcessDied)))
 """Failures of a message whose process has ended."""
 

@@ -16,8 +16,6 @@ from dqlab import platforms
 from dqlab.documents import key_text, label_of
 from dqlab.texts import kept, restored
 
-__all__ = ["TURN", "LastWords", "Record", "Records", "Say", "record"]
-
 TURN = struct.Struct("<I")
 _HEAD = struct.Struct("<BBIiIdQQ")
 _KEY = struct.Struct("<IIH")

@@ -8,8 +8,6 @@ from contextlib import suppress
 from dqlab import platforms
 from dqlab.printed import Ring
 
-__all__ = ["PrintedFile"]
-
 _READ = 1 << 18
 _FREED = 4 << 20
 """Bytes that were read and are still in memory, above which they are freed."""

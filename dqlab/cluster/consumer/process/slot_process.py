@@ -33,8 +33,6 @@ from dqlab.frame import Outcome
 from dqlab.texts import kept
 from dqlab.user_frames import is_own, is_users
 
-__all__ = ["SlotProcess"]
-
 LOOK_S = 0.05
 """Seconds between two checks of memory and of cancelled messages."""
 STILL_S = 0.03

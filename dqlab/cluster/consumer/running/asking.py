@@ -7,8 +7,6 @@ from typing import Any
 from dqlab.documents.servers import asked_wait
 from dqlab.rules.retry import Later
 
-__all__ = ["later_from"]
-
 
 def later_from(response: Any, *, default: float | str = 1.0, only_me: bool = False) -> Later:
     """Return the `Later` to raise for an answer of a service that says when to call again.

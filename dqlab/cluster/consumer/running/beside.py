@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dqlab.cluster.consumer.running.chunk import Chunk
     from dqlab.cluster.consumer.running.outcomes import Columns
 
-__all__ = ["Beside", "kept_for_the_next", "spent_beside"]
-
 
 class Beside:
     """What messages have spent, and the answers that they keep, until both ride beside their outcomes."""

@@ -33,8 +33,6 @@ from dqlab.printed import Ring
 from dqlab.rules.budget import SPENT
 from dqlab.rules.lanes.trouble import ONCE
 
-__all__ = ["Chunk", "Done", "Lease"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from dqlab.cluster.consumer.running.batches import Batches
 from dqlab.cluster.consumer.running.execution import Coroutines, Flight
 from dqlab.cluster.transport.internals import daemon_thread
 
-__all__ = ["CoroutineThread"]
-
 
 class CoroutineThread:
     """Runs `Coroutines`, or `Batches`, until it is closed."""

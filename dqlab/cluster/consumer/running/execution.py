@@ -42,28 +42,6 @@ if TYPE_CHECKING:
 
 ACK = Outcome.ACK
 
-__all__ = [
-    "HALT",
-    "Coroutines",
-    "Flight",
-    "Origin",
-    "Queued",
-    "Work",
-    "alone",
-    "cancelled",
-    "check_called",
-    "end_if_forked",
-    "fail_all",
-    "fail_taken",
-    "failed",
-    "message_here",
-    "resolve",
-    "run_calls",
-    "run_chunk",
-    "seal_result",
-    "take",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:

@@ -19,8 +19,6 @@ from dqlab.plan import Batch, Plan
 if TYPE_CHECKING:
     from dqlab.cluster.transport.ref import Ref  # a process that only runs functions does not need Dask
 
-__all__ = ["FunctionCache", "FunctionLost", "batch_in", "makes_objects"]
-
 KEEP = 64
 
 

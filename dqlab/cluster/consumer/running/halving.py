@@ -11,8 +11,6 @@ from dqlab.imports import loaded
 from dqlab.numbers import many
 from dqlab.plan import AUTO, Batch
 
-__all__ = ["FIRST", "SMALLER", "WHOLE", "Blame", "Call", "Halving", "InARow", "Size", "shares"]
-
 SMALLER, WHOLE = "smaller", "whole"
 """What a call raised where that is no fingerprint: it asks for smaller batches; it is about all its documents alike."""
 

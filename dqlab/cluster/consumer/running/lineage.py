@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dqlab.cluster.consumer.running.chunk import Lease
     from dqlab.cluster.consumer.running.outcomes import Columns
 
-__all__ = ["FAR_APART", "Lineage"]
-
 _NAN = float("nan")
 FAR_APART = 0.2
 """Seconds between the first and the last result of a settlement above which each result gets its own time."""

@@ -20,8 +20,6 @@ from dqlab.plan import is_model
 from dqlab.stats.counts import StopReason
 from dqlab.texts import one_line
 
-__all__ = ["Objects", "Setup", "SetupFailed", "halt_all", "halted"]
-
 Setup: TypeAlias = tuple[bytes, float]
 """The run whose function had objects made last, and how many seconds that took."""
 TURN_S = 120.0

@@ -22,8 +22,6 @@ from dqlab.printed import Ring
 from dqlab.rules.retry import Later
 from dqlab.texts import said_by
 
-__all__ = ["OneBatch", "key_in", "one_by_one", "opened_parcel", "shared"]
-
 
 class OneBatch(Beside):
     """Some messages for one call, and their outcomes by place; in its context it stands for a `Queued`."""

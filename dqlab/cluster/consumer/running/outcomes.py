@@ -12,8 +12,6 @@ from typing import NamedTuple, TypeAlias
 
 from dqlab.frame import Outcome
 
-__all__ = ["UNDECIDED", "Columns", "Done", "Outcomes", "Undecided"]
-
 
 class Undecided(IntEnum):
     """The outcome of a delivery whose consumer has not decided on one."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dqlab.cluster.consumer.running.chunk import Chunk
     from dqlab.cluster.consumer.running.outcomes import Columns
 
-__all__ = ["LOGS", "kept_beside", "kept_in_failures", "logs_in", "ring_of"]
-
 LOGS = "logs"
 """The name of the rider."""
 SLOW_S, SLOW_TIMES = 1.0, 10

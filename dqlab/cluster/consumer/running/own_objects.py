@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["per_consumer"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from dqlab.cluster.consumer.running.execution import Queued, message_here
 from dqlab.cluster.transport.sealed import SealError, open_value, seal_value
 from dqlab.errors import Reject
 
-__all__ = ["once"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 MOST = 256 << 10

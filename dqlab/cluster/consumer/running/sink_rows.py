@@ -16,8 +16,6 @@ from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.sink_parts import SinkRows
 from dqlab.frame import Outcome
 
-__all__ = ["Opened", "code_in", "columns_in", "opened_rows", "settled_rows"]
-
 
 def code_in(blob: bytes | None) -> str:
     """Return the short code version of a packed function, or "" if it was lost."""

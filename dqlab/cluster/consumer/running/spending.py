@@ -7,8 +7,6 @@ import math
 from dqlab.cluster.consumer.running.execution import message_here
 from dqlab.errors import Reject
 
-__all__ = ["spend"]
-
 
 def spend(**amounts: float) -> None:
     """Say what the call for this document has cost, by unit: of money, of tokens, or of anything else.

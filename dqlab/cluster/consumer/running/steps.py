@@ -10,8 +10,6 @@ from dqlab.cluster.consumer.running.execution import alone, message_here
 from dqlab.documents.pdf import Page
 from dqlab.errors import BadOption
 
-__all__ = ["track"]
-
 T = TypeVar("T")
 
 

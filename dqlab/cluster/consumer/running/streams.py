@@ -9,8 +9,6 @@ from typing import Any
 
 from dqlab.cluster.consumer.running.execution import alone, message_here
 
-__all__ = ["install"]
-
 
 class Stream:
     """A text stream that passes everything on, and notes what the running message writes."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakKeyDictionary
 
-__all__ = ["needs_worker", "turn_of_suspects"]
-
 _raised: WeakKeyDictionary[asyncio.AbstractEventLoop, set[tuple[bytes, int]]] = WeakKeyDictionary()
 _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 

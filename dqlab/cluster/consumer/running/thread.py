@@ -9,8 +9,6 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["CallBroken", "SlotThread"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

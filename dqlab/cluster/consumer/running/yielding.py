@@ -11,8 +11,6 @@ from dqlab.cluster.transport.sealed import seal_value
 from dqlab.datasets.yielded import Yielded
 from dqlab.errors import ResultTooLarge
 
-__all__ = ["collected", "seal_yielded"]
-
 _LOOK = 64
 """Rows after which their bytes are measured for the first time, then at each doubling: most documents have fewer."""
 
