@@ -135,7 +135,7 @@ def submit(line: Line, options: Namespace) -> Run:
                 delay=_duration(options.delay),
                 at=options.at,
                 stop_if=options.stop_if,
-                rehearse=sample_for(options.rehearse, documents, yes=options.yes),
+                rehearse=sample_for(options.rehearse, documents, line.lab.stats, function, yes=options.yes),
                 sink=None if options.sink is None else sink_named(options.sink),
                 logs=options.logs,
                 cell=line.cell,

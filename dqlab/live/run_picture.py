@@ -104,7 +104,6 @@ LATE, NAMED = 10.0, 3
 _ACTIONS = ("retry", "show", "resume", "scale")
 MORE_TRIED = 100
 """Documents that a rehearsal tries when more are asked for."""
-_REHEARSED = "rehearsed "
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
 
@@ -327,7 +326,7 @@ def _face(stats: RunStats, *, stale: bool) -> Face:
 
 
 def _chip(face: Face, stats: RunStats) -> str:
-    if face is Face.INCOMPLETE and stats.why.startswith(_REHEARSED):
+    if face is Face.INCOMPLETE and stats.rehearsed:
         return "Rehearsed"
     if stats.state is RunState.FOLLOWING and face is Face.RUNNING:
         return "Following"
@@ -463,7 +462,7 @@ def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: 
     if face is Face.WAITING:
         waiting = many(stats.counts.left, "document")
         return Notice(why or f"No consumer: {waiting} left, and none is being processed", Tone.WARN)
-    if face is Face.INCOMPLETE and why.startswith(_REHEARSED):
+    if face is Face.INCOMPLETE and stats.rehearsed:
         way = "Go, or run.go() in Python" if focus.tried is not None else "its cell to be run again, which asks again"
         return Notice(f"{why}; the rest waits for {way}")
     if face is Face.INCOMPLETE:

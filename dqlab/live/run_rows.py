@@ -86,6 +86,8 @@ def run_word(run: RunStats) -> tuple[str, Ink]:
         return "some lost", Ink.BAD
     if run.state is RunState.DONE:
         return "done", Ink.GOOD
+    if run.rehearsed:
+        return "rehearsed", Ink.WARN
     # Only a stuck document is left: the run waits for it.
     if run.stuck:
         return RunState.WAITING.value, Ink.WARN

@@ -24,8 +24,9 @@ from dqlab.runs.lost import key_of
 from dqlab.runs.reading.dataframes import frame_of, index_of
 from dqlab.runs.shares import moment_of
 from dqlab.runs.submit.sampling import Drawn
-from dqlab.stats.runs import setup_words
+from dqlab.stats.runs import RunStats, setup_words
 from dqlab.stats.sample import FEW, Interval, Measured, Pick, Sample, sum_over
+from dqlab.stats.spending import Spend
 from dqlab.texts import one_line
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class Estimate:
     seconds : Interval
         From start to end.
     bound : str
-        What limits that: "computing", what a service allows, or a limit of the run, which more slots do not raise.
+        What limits that: "computing", what a service allows, or a limit or the budget of the run, which more slots do
+        not raise.
     price : Interval or None
         Worker-hours times the rate, None without a rate.
     nbytes : Interval or None
@@ -125,6 +127,30 @@ class Estimate:
         return f"whole run: {' · '.join(parts)}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What limits and the budget of a run let through, as far as the sample shows what a document spends."""
+
+    a_second: float = math.inf
+    """Documents."""
+    limit: str = ""
+    """The limit that allows no more, in words."""
+    paid: float = math.inf
+    """Documents that the budget pays for."""
+
+    @classmethod
+    def by(cls, flow: FlowTerms, shards: int, stats: RunStats) -> _Held:
+        spend = stats.spend or Spend()
+        each = {unit: amount / max(1, stats.counts.worked) for unit, amount in spend.spent.items()} | {CALLS: 1.0}
+        limits = []
+        for rate in flow.rates:
+            a_second, what = shards * rate.amount / rate.period, "" if rate.unit == CALLS else f" {rate.unit}"
+            if of_one := each.get(rate.unit):
+                limits.append((a_second / of_one, f"its limit of {numbers.rate(a_second * 60)}{what} a minute"))
+        whole, unit = spend.budget or (math.inf, "")
+        return cls(*min(limits, default=(math.inf, "")), whole / each[unit] if each.get(unit) else math.inf)
+
+
 class Rehearsal:
     """What a sample of a run's documents says about the run.
 
@@ -137,10 +163,9 @@ class Rehearsal:
     """
 
     def __init__(
-        self, run: Run, drawn: Drawn, tried: tuple[Tried, ...], *, slots: int, a_second: float, took: float | None
+        self, run: Run, drawn: Drawn, tried: tuple[Tried, ...], *, slots: int, held: _Held, took: float | None
     ) -> None:
-        # a_second: the calls that the run's limit allows.
-        self._run, self._drawn, self._slots, self._a_second, self._took = run, drawn, slots, a_second, took
+        self._run, self._drawn, self._slots, self._held, self._took = run, drawn, slots, held, took
         self._bound = "computing"
         self._peak: int | None = None
         self._setup = 0.0
@@ -159,18 +184,18 @@ class Rehearsal:
             _tried(pick, drawn.sample.strata[pick.stratum].name, values.get(pick.at), letters.get(pick.at), sized)
             for pick in drawn.sample.picks
         )
-        took = run.stats().elapsed if progress.rehearsed else None  # afterwards, it is the time of the whole run
+        stats = run.stats()
+        took = stats.elapsed if progress.rehearsed else None  # afterwards, it is the time of the whole run
         flow = FlowTerms.of(progress.record.flow or {})
         slots = max(1, progress.consumers)
         if flow.adaptive is not None:  # how many calls a service takes is not seen in a few
             slots = flow.adaptive.max * len(progress.shards)
-        calls = [rate.amount / rate.period for rate in flow.rates if rate.unit == CALLS]
-        a_second = min((len(progress.shards) * call for call in calls), default=math.inf)
-        made = cls(run, drawn, tried, slots=slots, a_second=a_second, took=took)
+        held = _Held.by(flow, len(progress.shards), stats)
+        made = cls(run, drawn, tried, slots=slots, held=held, took=took)
         made._bound = "computing" if flow.adaptive is None else "what its service allows"
         here = [consumer for consumer in run.snapshot().consumers if consumer.queue == run.queue]
         made._peak = max((each.peak or 0 for each in here), default=0) or None
-        made._setup = run.stats().setup
+        made._setup = stats.setup
         return made
 
     @property
@@ -268,11 +293,13 @@ class Rehearsal:
             work.n,
         )
         assert self.total is not None, "asked by `estimate`"
-        least = self.total / self._a_second
-        if least <= ends.likely:
-            return ends, self._bound
-        each = numbers.rate(self._a_second * 60)
-        return replace(ends, low=least, likely=least, high=max(least, ends.high)), f"its limit of {each} a minute"
+        least, held = self.total / self._held.a_second, self._held
+        bound = self._bound
+        if least > ends.likely:
+            ends, bound = replace(ends, low=least, likely=least, high=max(least, ends.high)), held.limit
+        if held.paid < self.total:
+            bound = f"its budget, which pays for about {many(round(held.paid), 'document')}"
+        return ends, bound
 
     def _needed(self, work: Interval, within: float) -> int | None:
         """Return the least slots that end within some seconds, or None if no number of them does."""

@@ -95,6 +95,10 @@ class NothingFailed(DqlabWarning):
     """`map` was to retry failed documents with other code, and no document has failed."""
 
 
+class _OldPlan(RunError):
+    """A run has got other documents since a plan for it was made."""
+
+
 class PoolLike(Protocol):
     """The parts of an open `QueuePool` that a session and its runs need."""
 
@@ -415,16 +419,19 @@ class RunBook:
         if isinstance(given, UpdatePlan):
             self._update(run, given, code)
             return
-        progress = run._progress(covered=True)
-        if not (progress.sealed or self._submits(run.id)):
-            progress = self._cut_off(run, progress)
-        if waits and (progress.counts.left or not progress.sealed):  # as where an update was cut off
-            with run._wait.interruptible(), shown(run):
-                run._wait.settled(Deadline(None), lambda progress: None)
+        while True:
             progress = run._progress(covered=True)
-        _check_sink(run.name, progress.record.sink, sink)
-        plan = plan_of(run, given, progress, code=code.code, trust=trust, keep_gone=keep_gone)
-        self._update(run, plan, code)
+            if not (progress.sealed or self._submits(run.id)):
+                progress = self._cut_off(run, progress)
+            if waits and (progress.counts.left or not progress.sealed):  # another client updates it, or did until now
+                with run._wait.interruptible(), shown(run):
+                    run._wait.settled(Deadline(None), lambda progress: None)
+                progress = run._progress(covered=True)
+            _check_sink(run.name, progress.record.sink, sink)
+            plan = plan_of(run, given, progress, code=code.code, trust=trust, keep_gone=keep_gone)
+            with suppress(_OldPlan):  # another client has updated it meanwhile
+                self._update(run, plan, code)
+                return
 
     def _update(self, run: Run, plan: UpdatePlan, code: Code) -> None:
         """Carry out a plan, unless the run's input is another one since."""
@@ -436,7 +443,7 @@ class RunBook:
             if not progress.sealed or progress.record.input.digest != plan.digest:
                 what = "other documents" if progress.sealed else "documents"
                 reason = f"it has got {what} since the plan was made. Nothing changed. Make another one."
-                raise RunError(run=run.name, reason=reason)
+                raise _OldPlan(run=run.name, reason=reason)
             same = plan.again > 0 and plan.only_again and progress.incomplete is None
             run.updated = run.updated if same else plan
             if plan.empty and progress.incomplete is None:  # else the input of an update that was cut off ends here

@@ -223,6 +223,11 @@ class RunStats(SuggestsAttributes):
         return self.total == 0 and self.state is not RunState.INCOMPLETE
 
     @property
+    def rehearsed(self) -> bool:
+        """A sample of it was submitted, and the rest waits for its user."""
+        return self.state is RunState.INCOMPLETE and self.why.startswith("rehearsed ")
+
+    @property
     def finished(self) -> bool:
         """Nothing more will happen by itself."""
         return self.state in (RunState.DONE, RunState.CANCELLED)

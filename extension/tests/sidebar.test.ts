@@ -5,7 +5,7 @@ import type { Action, Service } from '../src/lab/client';
 import type { Desk } from '../src/lab/desk';
 import { Model, type Asking } from '../src/lab/model';
 import { runGlyph } from '../src/lab/icons';
-import { endWord } from '../src/lab/sidebar/runs';
+import { endWord, runWord } from '../src/lab/sidebar/runs';
 import { Sidebar } from '../src/lab/sidebar/sidebar';
 import { date } from '../src/shared/format';
 import type { Snapshot } from '../src/shared/snapshot';
@@ -475,6 +475,14 @@ test('a run over no documents is empty, and not done', () => {
   expect(runGlyph(none)).toBe('dash');
   expect(endWord({ ...none, total: 5 })).toBe('done');
   expect(endWord({ ...none, state: 'incomplete' })).toBe('incomplete');
+});
+
+test('a run that was rehearsed, or follows its input, says so with a glyph of its own', () => {
+  const [run] = goldenSnapshot().runs;
+  const tried = { ...run!, state: 'incomplete', why: 'rehearsed 30 of 2,000 documents' };
+  expect([endWord(tried), runGlyph(tried)]).toEqual(['rehearsed', 'halt']);
+  const follows = { ...run!, state: 'following', why: 'following inbox/**, 3 taken, next look in 40 s', stuck: false };
+  expect([runWord(follows, true, follows.at), runGlyph(follows)]).toEqual(['following', 'later']);
 });
 
 test('a run that ended on another day has its date, in its row and in what needs you', async () => {

@@ -244,6 +244,30 @@ def test_estimate_names_the_limit_that_binds(queue: dq.QueuePool) -> None:
     run.cancel()
 
 
+@pytest.mark.parametrize(
+    ("terms", "bound"),
+    [
+        ({"limit": {"tokens": "600k/min"}}, "its limit of 600,000 tokens a minute"),
+        ({"budget": "2 eur"}, "its budget, which pays for about 200 documents"),
+        ({"budget": "2000 eur"}, "computing"),
+    ],
+    ids=["tokens", "budget", "enough"],
+)
+def test_estimate_names_what_the_sample_spends(queue: dq.QueuePool, terms: dict[str, Any], bound: str) -> None:
+    """By what a document of it has cost."""
+
+    def pays(x: int) -> None:
+        dq.spend(tokens=1000, eur=0.01)
+
+    run = queue.map(pays, range(30_000), rehearse=12, **terms)
+    found = run.rehearsal.estimate(slots=64)
+
+    assert found is not None
+    assert found.bound == bound
+    assert found.seconds.likely == pytest.approx(30_000 / 600 * 60) or "tokens" not in bound
+    run.cancel()
+
+
 def test_marks_say_how_many_results_are_right(queue: dq.QueuePool, queue_name: str) -> None:
     """Crashes are seen, wrong answers are not; who maps again still has the marks."""
     run = queue.map(odd_fails, range(0, 20_000, 2), name=queue_name, rehearse=30)

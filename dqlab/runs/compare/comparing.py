@@ -196,6 +196,8 @@ def _drawn(
         raise RunError(run=run.name, reason=f"its input {why}. {steps}. Nothing was run.")
     done = Ranges(span for shard in progress.shards for span in shard.covered)
     failed = Ranges((ordinal, ordinal + 1) for _, ordinal in _dead(run, progress))
+    for lo, hi in failed:  # what failed when it ran again has its old result still, perhaps of another version
+        done.discard(lo, hi)
     if not done and not failed:
         raise RunError(
             run=run.name, reason="no document of it has an outcome yet, so there is nothing to compare with."

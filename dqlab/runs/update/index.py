@@ -100,3 +100,7 @@ class Index:
             return Counter({code: self._listed.count(_KEPT) for code in self._codes})
         numbers = Counter(number for number, noted in zip(self._made, self._listed, strict=True) if noted == _KEPT)
         return Counter({code: numbers[number] for code, number in self._codes.items()})
+
+    def examples(self) -> dict[str, int]:
+        """Return for each code the position of a result that it made."""
+        return {code: self._made.index(number) for code, number in self._codes.items()}

@@ -66,6 +66,9 @@ class UpdatePlan:
         How many have changed in "size", in "time" alone, or in another "version", such as an ETag or a checksum.
     made : dict of int to int
         By the number of a code version, how many of the kept results it has made.
+    lacking : dict of str to int
+        For a run with a sink: by column that rows of the code of an update have, how many kept results lack it, as far
+        as a row of each code shows. ``run.redo(fn, keys=list(run.results(code=1).keys()))`` fills them.
     code : int
         Number of the code version that an update runs.
 
@@ -86,6 +89,7 @@ class UpdatePlan:
     failed: int
     reasons: dict[str, int]
     made: dict[int, int]
+    lacking: dict[str, int]
     code: int
     keep_gone: bool
     evidence: str = field(repr=False)
@@ -101,7 +105,7 @@ class UpdatePlan:
     def of_redo(cls, run: str, chosen: list[tuple[int, Any]], digest: str, given: Iterable[Any]) -> UpdatePlan:
         """Return a plan that runs documents of a run again, and nothing else."""
         none: dict[str, Any] = {"gone": 0, "kept": 0, "unknown": 0, "failed": 0, "code": 0, "reasons": {}, "made": {}}
-        none |= {"keep_gone": False, "evidence": "", "gone_at": Ranges()}
+        none |= {"lacking": {}, "keep_gone": False, "evidence": "", "gone_at": Ranges()}
         return cls(run, [], chosen, len(chosen), digest=digest, input=given, **none)
 
     @property
@@ -138,6 +142,8 @@ class UpdatePlan:
             each = [f"{n:,} by v{number}" for number, n in self.made.items()]
             made = f"of them {', '.join(each)}" if len(each) > 1 else f"made by v{next(iter(self.made))}"
             said += f", {made} (the code is v{self.code}: compare shows what that would change)"
+        if self.lacking:
+            said += f"; {', '.join(f'{n:,} lack the column {column!r}' for column, n in self.lacking.items())}"
         if self.unknown:
             said += f"; {self.unknown:,} without a version are kept, changed or not"
         if self.failed:
@@ -221,6 +227,7 @@ def plan_of(
         failed,
         _reasons(run, changed, dead),
         made,
+        _lacking(run, (code or progress.record.codes[-1])["short"], results, index, kept),
         runs,
         keep_gone,
         f"{listed} listed at {minute(at_wall)} with the keys and versions{_property(compared)} it has",
@@ -312,6 +319,20 @@ def _made_by(codes: list[CodeRecord], code: CodeRecord | None, kept: Mapping[str
     for short, n in kept.items():
         made[numbers.get(short, runs)] += n
     return {number: n for number, n in sorted(made.items()) if n}, runs
+
+
+def _lacking(run: Run, newest: str, results: Results, index: Index, kept: Mapping[str, int]) -> dict[str, int]:
+    """Return, by column that rows of the newest code have in a sink, how many kept results lack it."""
+    examples, found = index.examples(), Counter[str]()
+    if len(examples) < 2 or newest not in examples or run.sink is None:
+        return {}
+    at = sorted((results.ordinal(at), code) for code, at in examples.items())
+    made = run.results_at([(each, each + 1) for each, _ in at]).made()  # with errors for what cannot be read
+    rows = {code: row for (_, code), (_, row, *_) in zip(at, made, strict=True)}
+    for code, row in rows.items():
+        if isinstance(row, dict) and isinstance(rows[newest], dict):
+            found.update({column: kept[code] for column in rows[newest].keys() - row.keys() if kept[code]})
+    return dict(found)
 
 
 def _chooser(again: Again) -> Callable[[str], object]:

@@ -21,6 +21,8 @@ const RUNS: Record<string, Glyph> = {
   paused: 'halt',
   waiting: 'warning',
   done: 'tick',
+  following: 'later',
+  rehearsed: 'halt',
   cancelled: 'struck',
   incomplete: 'warning',
   stopped: 'cross'

@@ -285,8 +285,11 @@ export const allFailed = (of: Run): boolean => failsThroughout(of) || (finished(
 /** The worst trouble of a consumer in one word; as `ConsumerStats.trouble` in dqlab/stats/queues.py. */
 export const troubleOf = (of: Consumer): string => (of.silent !== null ? 'silent' : of.stuck ? 'stuck' : of.slow ? 'slow' : '');
 
+/** A sample of it was submitted, and the rest waits for its user; as `RunStats.rehearsed` in dqlab/stats/runs.py. */
+const rehearsed = (of: Run): boolean => of.state === 'incomplete' && of.why.startsWith('rehearsed ');
+
 /** The state of a run, "waiting" where only a stuck document is left; as `run_word` in dqlab/live/run_rows.py. */
-export const stateOf = (of: Run): string => (of.stuck ? 'waiting' : of.state);
+export const stateOf = (of: Run): string => (rehearsed(of) ? 'rehearsed' : of.stuck ? 'waiting' : of.state);
 
 /** The input had no documents; as `RunStats.empty` in dqlab/stats/runs.py. */
 export const hadNothing = (of: Run): boolean => of.total === 0 && of.state !== 'incomplete';

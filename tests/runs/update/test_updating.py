@@ -355,6 +355,28 @@ def test_a_plan_says_which_code_made_what_it_keeps(start: Callable[..., dq.Run],
     assert run.plan(folder.documents, fn=folder.function).older == 0
 
 
+def test_a_plan_counts_rows_that_lack_a_column_of_the_newest_code(start: Callable[..., dq.Run], folder: Folder) -> None:
+    """They would have null there for ever; only a sink has columns."""
+    run = start().wait()
+
+    def named(document: dq.Document) -> dict[str, str]:
+        return {"text": document.text(), "name": document.key}
+
+    folder.write("new.txt")
+    assert run.plan(folder.documents, fn=named).lacking == {}  # it has made no row yet
+    run.update(folder.documents, named).wait()
+    plan = run.plan(folder.documents)
+    if run.sink is None:
+        assert plan.lacking == {}
+        return
+    assert plan.lacking == {"name": 40}
+    assert "; 40 lack the column 'name'" in str(plan)
+    old = run.query("select _key from results where name is null")._key
+    assert sorted(old) == sorted(run.results(code=1).keys())
+    assert run.redo(named, keys=old, documents=folder.documents) == 40
+    assert run.wait().plan(folder.documents).lacking == {}
+
+
 def test_a_listing_that_fails_half_way_changes_nothing(start: Callable[..., dq.Run], folder: Folder) -> None:
     """Nothing counts as gone because it was not listed."""
     run = start().wait()

@@ -16,7 +16,7 @@ export const runKey = (run: Run): string => `run ${run.queue} ${run.name}`;
 /** How a run ended: with dead documents it is not just done. The words are those of dqlab/live/run_rows.py. */
 export function endWord(run: Run): string {
   if (hadNothing(run)) return 'empty';
-  if (run.state !== 'done' || !(run.counts.dead || run.counts.lost)) return run.state;
+  if (run.state !== 'done' || !(run.counts.dead || run.counts.lost)) return stateOf(run);
   if (run.counts.dead) return run.counts.acked ? 'some dead' : 'all dead';
   return 'some lost';
 }
