@@ -41,14 +41,6 @@ _MISTAKES = (
 )
 """Mistakes too if a line of the user's own raised them. In a library, they may come from a service or another thread;
 so may a user's or a library's class that is derived from them. `ValueError` is not one: parsers of answers raise it."""
-_NO_LINE = "EOF when reading a line"
-"""Text of the `EOFError` that Python's `input` raises."""
-_NO_KEYBOARD = "a consumer has no keyboard."
-_OF_DOCUMENT = (
-    "A document is a reference to what it holds: doc.text() returns its text, doc.bytes() its bytes, doc.where its "
-    "path."
-)
-_A_DOCUMENT = re.compile(r"\bDocument\b")
 _OF_ENVIRONMENT = (
     "consumers have the environment variables that were set when they were started, as by dq.connect. Give the value "
     "to the function, or set it before you connect."
@@ -173,12 +165,6 @@ def _explained(exception: BaseException, trace: TracebackType | None) -> str:
     """Return the text of an exception, with a hint where its cause cannot be seen from the function."""
     said = said_by(exception)
     # Exact classes: a user's subclass has words of its own.
-    if type(exception) is EOFError and said == _NO_LINE:
-        return f"{said}: {_NO_KEYBOARD} Ask before the run, and give the answer to the function in place of input()."
-    if type(exception) is BdbQuit and not said:
-        return f"{_NO_KEYBOARD} Call the function here with one document to debug it, or leave breakpoint() out."
-    if type(exception) is TypeError and _misuses_document(said, trace):
-        return f"{said}. {_OF_DOCUMENT}"
     if type(exception) is KeyError and _last_code(trace) is type(os.environ).__getitem__.__code__:
         return f"{said}: {_OF_ENVIRONMENT}"
     if type(exception) is FileNotFoundError and isinstance(exception.filename, str):
@@ -187,19 +173,6 @@ def _explained(exception: BaseException, trace: TracebackType | None) -> str:
             with suppress(OSError):  # its folder was removed
                 return f"{said}; {_OF_FOLDER.format(folder=Path.cwd())}"
     return said
-
-
-def _misuses_document(said: str, trace: TracebackType | None) -> bool:
-    """Return whether a TypeError is about one of our documents in a variable of the user's code."""
-    if _A_DOCUMENT.search(said) is None:
-        return False
-    for frame, _ in islice(traceback.walk_tb(trace), _MAX_FRAMES):
-        if is_users(frame.f_code.co_filename):
-            for value in frame.f_locals.values():
-                with suppress(Exception):  # a metaclass may return anything, or raise
-                    if class_name(type(value)).startswith("dqlab.documents.") and type(value).__name__ == "Document":
-                        return True
-    return False
 
 
 def _last_code(trace: TracebackType | None) -> CodeType | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from itertools import groupby
 
 from dqlab.live.palette import STATES, Ink
 from dqlab.live.parts import Box, Chart, Code, Gauge, Line, Medium, Only, Part, Steps, Title
+from dqlab.live.style import PLAIN
 from dqlab.live.tables import Cell, Column, Table
+from dqlab.live.text import chart_lines
 
 _OUTER = (
     "font-family:system-ui,-apple-system,'Helvetica Neue',Helvetica,Arial,sans-serif;font-size:13px;line-height:1.5;"
@@ -24,8 +25,6 @@ _LEFT, _RIGHT = "padding:3px 14px 3px 0;text-align:left", "padding:3px 14px 3px 
 _MONO = ";font-family:monospace;overflow-wrap:anywhere;min-width:10ch"
 _FIGURES = "font-variant-numeric:tabular-nums"
 _INKS = {Ink.BAD: "#E0533F", Ink.WARN: "#9A6200", Ink.GOOD: "#0A9F88"}
-_DRAWN = 480, 30
-"""Pixels of one drawing."""
 
 
 def render_html(parts: Iterable[Part]) -> str:
@@ -137,41 +136,6 @@ def _td(cell: Cell, column: Column) -> str:
 
 
 def _chart(chart: Chart) -> str:
-    rows = []
-    for each in chart.series:
-        name = f'<span style="flex:none;width:70px">{escape(each.name)}</span>'
-        words = f'<span style="flex:none">{_inked(each.words, Ink.QUIET)}</span>'
-        drawn = _drawing(f"{each.name}: {each.words}", each.values, [at for at, _ in chart.marks])
-        rows.append(f'<div style="display:flex;gap:10px;align-items:center">{name}{drawn}{words}</div>')
-    style = f"display:flex;justify-content:space-between;width:{_DRAWN[0]}px;margin-left:80px;opacity:.7"
-    rows.append(f'<div style="{style}"><span>{escape(chart.start)}</span><span>{escape(chart.end)}</span></div>')
-    rows += [f'<div style="margin-left:80px">{_inked(words, Ink.QUIET)}</div>' for _, words in chart.marks]
-    return "\n".join(rows)
-
-
-def _drawing(label: str, values: Sequence[float | None], marks: Sequence[float]) -> str:
-    """Return an area over time, with a line at each of `marks`, places from 0 to 1."""
-    width, height = _DRAWN
-    top = max((value for value in values if value is not None), default=0.0) or 1.0
-    step = width / max(1, len(values) - 1)
-    areas: list[str] = []
-    for known, run in groupby(enumerate(values), key=lambda point: point[1] is not None):
-        if known:
-            points = [(at * step, height - 1 - (height - 2) * (value or 0.0) / top) for at, value in run]
-            # One point alone has no width.
-            points += [(points[0][0] + step, points[0][1])] * (len(points) == 1)
-            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-            areas.append(
-                f'<polygon points="{points[0][0]:.1f},{height} {line} {points[-1][0]:.1f},{height}" '
-                'fill="currentColor" fill-opacity="0.18"></polygon>'
-                f'<polyline points="{line}" fill="none" stroke="currentColor"></polyline>'
-            )
-    lines = "".join(
-        f'<line x1="{place * width:.1f}" x2="{place * width:.1f}" y1="0" y2="{height}" stroke="#9A6200" '
-        'stroke-dasharray="3 2"></line>'
-        for place in marks
-    )
-    return (
-        f'<svg role="img" aria-label="{escape(label)}" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" style="flex:none">{"".join(areas)}{lines}</svg>'
-    )
+    label = escape("; ".join(f"{each.name}: {each.words}" for each in chart.series))
+    text = escape("\n".join(chart_lines(chart, PLAIN)))
+    return f'<pre role="img" aria-label="{label}" style="margin:0;line-height:1.2;overflow-x:auto">{text}</pre>'

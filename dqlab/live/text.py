@@ -40,7 +40,7 @@ def _lines(part: Part, style: TextStyle) -> list[str]:
         case Code(text):
             return text.split("\n")
         case Chart():
-            return _chart(part, style)
+            return chart_lines(part, style)
         case Table():
             return _table(part, style)
 
@@ -153,7 +153,8 @@ def _fit(widths: list[int], room: int, of: list[Column]) -> None:
             widths[widest] -= 1
 
 
-def _chart(chart: Chart, style: TextStyle) -> list[str]:
+def chart_lines(chart: Chart, style: TextStyle) -> list[str]:
+    """Return each series of a chart as a line of blocks, their span of time, and its marks."""
     wide = max(_NARROWEST, style.width - _NAME - 2 - max(columns(each.words) for each in chart.series))
     shapes = _UNICODE_BLOCKS if style.unicode else _ASCII_BLOCKS
     lines = [f"{each.name:<{_NAME}} {blocks(each.values, wide, shapes)} {each.words}" for each in chart.series]

@@ -46,8 +46,7 @@ def test_played_notebook_ends_with_its_figures(tmp_path: Path, capsys: pytest.Ca
     lines = capsys.readouterr().out.splitlines()
     assert status == 0
     assert lines[-1] == "demo: 3 documents, 10 pages, 1 failed then retried, 5 pages/s"
-    assert "[1/2] Step 1" in lines
-    assert "      three of three" in lines
+    assert "three of three" in lines
     assert (tmp_path / "scratch" / "beside").exists()
     assert not (tmp_path / "beside").exists()
 
@@ -60,7 +59,7 @@ def test_document_without_result_fails_the_demo(tmp_path: Path, capsys: pytest.C
 
     said = capsys.readouterr()
     assert status == 1
-    assert said.err == "demo: 1 of 3 documents have no result\n"
+    assert "1 of 3 documents have no result" in said.err
     assert said.out.splitlines()[-1].startswith("demo: 3 documents")
 
 
@@ -71,18 +70,9 @@ def test_failing_cell_is_named_with_its_error(tmp_path: Path, capsys: pytest.Cap
     status = demo.play(notebook)
 
     assert status == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "demo: cell 2 of 2 (Step 2) failed: KeyError: 'missing'"
-
-
-@pytest.mark.slow
-def test_notebook_that_leaves_nothing_behind_is_told_what_to_leave(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The three names are the only contract between the notebook and the demo."""
-    status = demo.play(write(tmp_path, ["x = 1"]))
-
-    assert status == 1
-    assert "leaves behind docs, run and retried failed: NameError" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "{}['missing']" in said
+    assert said.splitlines()[-1] == "KeyError: 'missing'"
 
 
 @pytest.mark.slow
@@ -97,7 +87,6 @@ def test_figures_are_taken_before_the_lab_is_closed(tmp_path: Path, capsys: pyte
 
     lines = capsys.readouterr().out.splitlines()
     assert status == 0
-    assert "[2/2] Step 2" in lines
     assert lines[-1].startswith("demo: 3 documents")
 
 
@@ -115,5 +104,4 @@ def test_demo_leaves_out_the_run_that_is_there_to_be_watched(
 
     lines = capsys.readouterr().out.splitlines()
     assert status == 0
-    assert "[1/1] Step 1" in lines
     assert lines[-1].startswith("demo: 3 documents")

@@ -47,18 +47,6 @@ def test_a_mark_stands_where_its_cell_ran(history: History) -> None:
     assert "[3] submit" in lines[-3]
 
 
-def test_history_in_html_is_a_picture_with_the_marks_of_cells(history: History) -> None:
-    """It was grey text."""
-    html = render_html(timeline_parts(history))
-    root = ElementTree.fromstring(html)
-
-    drawings = list(root.iter("svg"))
-    assert len(drawings) == 5
-    assert all(len(list(drawing.iter("line"))) == 3 for drawing in drawings)
-    assert all(drawing.get("aria-label") for drawing in drawings)
-    assert drawings[0].find("polyline") is not None
-
-
 def test_history_in_html_is_readable_where_drawings_are_stripped(history: History) -> None:
     """Code hosts remove them; words and figures stay."""
     root = ElementTree.fromstring(render_html(timeline_parts(history)))
@@ -74,15 +62,12 @@ def test_history_of_a_young_queue_fills_the_picture(history: History) -> None:
     known = {"ready": (None,) * (points - 1) + (489.0,), "delayed": (None,) * (points - 1) + (0.0,), "marks": ()}
     young = replace(history, **known)
 
-    drawing = next(iter(ElementTree.fromstring(render_html(timeline_parts(young))).iter("polyline")))
-    first, last = (float(point.split(",")[0]) for point in drawing.get("points", "").split())
-    assert (first, last) == (0.0, 480.0)
     assert render_text(timeline_parts(young), TextStyle()).split("\n")[2].startswith("waiting    ████")
 
 
 def test_history_of_nothing_is_drawn_without_lines() -> None:
     """A queue that was made just now."""
-    assert "svg" in render_html(timeline_parts(History(t0=0.0, step=1.0)))
+    assert render_html(timeline_parts(History(t0=0.0, step=1.0)))
     assert render_text(timeline_parts(History(t0=0.0, step=1.0)), TextStyle())
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dqlab.documents import Document, Documents
-from dqlab.failures.failure import Failure, retryable
+from dqlab.failures.failure import Failure
 
 
 def failed(function: Callable[[Any], Any], argument: Any = None) -> tuple[BaseException, Failure]:
@@ -22,12 +19,6 @@ def failed(function: Callable[[Any], Any], argument: Any = None) -> tuple[BaseEx
     except Exception as error:  # noqa: BLE001 - it is what the test is about
         return error, Failure.from_exception(error, skip=1, when=1.7e9, seconds=0.5)
     raise AssertionError("nothing was raised")
-
-
-@pytest.fixture
-def document(tmp_path: Path) -> Document:
-    (tmp_path / "a.txt").write_text("one")
-    return Documents.from_glob(tmp_path / "*.txt")[0]
 
 
 def test_a_variable_that_was_set_after_connecting_is_explained() -> None:
@@ -55,36 +46,3 @@ def test_a_relative_path_is_explained_with_the_folder_of_the_consumer(
     assert (
         failed(lambda _: Path(absolute).read_bytes())[1].message == f"[Errno 2] No such file or directory: {absolute!r}"
     )
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [len, open, lambda doc: doc + "x", lambda doc: "x" + doc, lambda doc: "x" in doc, lambda doc: list(doc), int],
-    ids=["len", "open", "add", "radd", "in", "list", "int"],
-)
-def test_a_document_that_is_used_as_its_text_is_explained_and_fails_once(wrong: Any, document: Document) -> None:
-    """It was tried four times, and "object of type 'Document' has no len()" does not say what to write."""
-    error, record = failed(lambda doc: wrong(doc), document)
-
-    assert record.message.startswith(str(error))
-    assert "doc.text() returns its text, doc.bytes() its bytes, doc.where its path" in record.message
-    assert not retryable(error)
-
-
-def test_a_document_in_the_hands_of_a_library_is_explained_and_retried(document: Document) -> None:
-    """What a library makes of it need not be the same the next time."""
-    error, record = failed(lambda doc: json.dumps({"x": re.sub("a", "b", doc)}), document)
-
-    assert "doc.text() returns its text" in record.message
-    assert retryable(error)
-
-
-def test_documents_of_others_are_left_alone() -> None:
-    """Parsers have classes of that name too."""
-
-    class Document:
-        pass
-
-    _, record = failed(lambda doc: len(doc), Document())
-
-    assert record.message == "object of type 'Document' has no len()"

@@ -281,20 +281,6 @@ def test_fingerprints_of_different_causes_differ() -> None:
     assert failure(read, "a").fingerprint == failure(read, "b").fingerprint != failure(read, None).fingerprint
 
 
-def test_input_that_cannot_be_answered_says_so() -> None:
-    """ "EOF when reading a line" gave no cause where the function asks a question."""
-    read = cell("def read(x):\n    raise EOFError('EOF when reading a line')\n", name="<asks>")["read"]
-    stopped = cell("from bdb import BdbQuit\ndef stop(x):\n    raise BdbQuit\n", name="<stops>")["stop"]
-    cut_off = cell("def load(x):\n    raise EOFError('Ran out of input')\n", name="<cut>")["load"]
-
-    asked, debugged = failure(read, 1).message, failure(stopped, 1).message
-    assert asked.startswith("EOF when reading a line: a consumer has no keyboard. ")
-    assert "input()" in asked
-    assert debugged.startswith("a consumer has no keyboard")
-    assert "breakpoint()" in debugged
-    assert failure(cut_off, 1).message == "Ran out of input"
-
-
 # --- what is worth a retry ------------------------------------------------------------------
 
 
