@@ -1,4 +1,4 @@
-"""Word the Python that a run's widget offers, cells to insert and lines to copy, and run none of it."""
+"""Word the Python that a run's widget offers, cells to insert, and run none of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dqlab import numbers
 from dqlab.live.feeds import cluster_of, is_lab
 from dqlab.live.views import Offers
 from dqlab.notebook import shell
-from dqlab.runs.code.versions import can_run_here
 from dqlab.stats import RunStats
 from dqlab.texts import as_word, one_line
 
@@ -30,7 +29,6 @@ class NotebookNames(NamedTuple):
 
 
 NO_NAMES = NotebookNames()
-_FIRST = "# needs the cluster of this kernel: in a new kernel, run the cells that connect and submit first"
 
 
 def names_here(source: object) -> NotebookNames:
@@ -54,12 +52,7 @@ def first(dead: int) -> int:
 
 def offers(stats: RunStats, source: str | None, names: NotebookNames, *, newer: bool = False) -> Offers:
     """Return what can be done with a run in the notebook."""
-    run, name, dead = _handle(stats.name, names), stats.code.name, stats.counts.dead
-    # The notebook has redefined the function: a retry takes the new definition.
-    fn = name if newer else ""
-    calls = [] if stats.resting else ["pause()", "resume()", f"scale({max(1, stats.consumers)})", "cancel()"]
-    retries = [f"retry({fn})"] if dead else []
-    retries += [f"retry({f'{fn}, ' if fn else ''}limit={few})"] if (few := first(dead)) else []
+    run, name = _handle(stats.name, names), stats.code.name
     named = source is not None and name.isidentifier()
     results, without = _results(run, stats, names)
     return Offers(
@@ -70,7 +63,6 @@ def offers(stats: RunStats, source: str | None, names: NotebookNames, *, newer: 
         code=(source or "").rstrip("\n") if named else "",
         label=f"Insert cell with {name}(){f' v{stats.code.version}' if newer else ''}" if named else "",
         open="%dq open" if names.magic else f"{names.lab or 'lab'}.panel()",
-        python=tuple(f"{run}.{call}" for call in [*retries, _values_of(stats), "failures()", *calls]),
     )
 
 
@@ -80,11 +72,7 @@ def _results(run: str, stats: RunStats, names: NotebookNames) -> tuple[str, str]
     # Without `--errors skip` the line would raise where documents have no result.
     if names.magic and not names.run:
         return f"%dq results {as_word(stats.name)}{' --errors skip' if missing else ''}", missing
-    return f"{run}.{_values_of(stats)}", missing
-
-
-def _values_of(stats: RunStats) -> str:
-    return 'results(errors="skip").to_frame()' if _missing(stats) else "results()"
+    return run + ('.results(errors="skip").to_frame()' if missing else ".results()"), missing
 
 
 def _missing(stats: RunStats) -> str:
@@ -96,24 +84,14 @@ def _missing(stats: RunStats) -> str:
 
 
 def run_here(letter: Any, stats: RunStats, names: NotebookNames) -> str:
-    """Return the cell that opens a dead document and calls the function, and "" for a function without a name."""
-    name = stats.code.name
-    if not name.isidentifier():
-        return ""
-    key = letter.key
-    # By key, which any later run has too: an id is valid in one run. A key that is cut may be that of several
+    """Return the cell that runs a dead document here, under the debugger where it fails."""
+    # By key, which any later run has too: a position is valid in one run. A key that is cut may be that of several
     # documents.
-    names_it = type(key) in (str, int) and one_line(key) == str(key)
-    about = "" if names_it else f"    # {one_line(key, 80)}"
-    test = f"each.key == {key!r}" if names_it else f"each.id == {letter.id}"
+    named = type(letter.key) is str and one_line(letter.key) == letter.key and not letter.key.startswith("#")
+    word = letter.key if named else f"#{letter.ordinal}"
     if names.magic:
-        opens = f"%dq show {as_word(key) if names_it else letter.id} {as_word(stats.name)} -o letter{about}"
-    else:
-        run = _handle(stats.name, names)
-        opens = f"letter = next(each for each in {run}.failures() if {test}){about}"
-    sent = f"{_handle(stats.name, names)}.function(letter.version)"
-    called = name if can_run_here(name) else sent
-    return "\n".join([_FIRST, opens, f"{called}(letter.document)"])
+        return f"%dq debug {as_word(word)} {as_word(stats.name)}"
+    return f"{_handle(stats.name, names)}.debug({word!r})"
 
 
 def _handle(name: str, names: NotebookNames) -> str:

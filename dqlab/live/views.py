@@ -374,8 +374,6 @@ class Offers(NamedTuple):
     """The entry that inserts `code`."""
     open: str = ""
     """The line that opens the dashboard where the front end opens no tabs."""
-    python: tuple[str, ...] = ()
-    """Lines to copy."""
 
 
 NO_OFFERS = Offers()

@@ -190,18 +190,6 @@ def fingerprint(values: list[Any], *, files: bool = False) -> Reached:
     return Reached(digest if walk.whole else None, walk.imports)
 
 
-def can_run_here(name: str) -> bool:
-    """Return whether the notebook has a function of that name and all that it calls."""
-    # A new kernel has neither until its cells are run.
-    function = innermost(getattr(sys.modules.get("__main__"), name, None))
-    if type(function) is not FunctionType:
-        return callable(function)
-    known = function.__globals__
-    if known is not vars(sys.modules["__main__"]):
-        return True
-    return all(each in known or hasattr(builtins, each) for each in global_names(function.__code__))
-
-
 class Redefined:
     """Finds the function that the notebook now has under a name, if its code is not the run's newest."""
 

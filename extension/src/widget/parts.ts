@@ -117,7 +117,6 @@ export interface Offers {
   code: string;
   label: string;
   open: string;
-  python: string[];
 }
 export interface Need {
   key: string;

@@ -82,7 +82,6 @@ export function runWidget(context: Context<RunParts>): WidgetView {
       offers?.label && [offers.label, '', () => context.insert(offers.code)],
       about?.run && ['Open', '', () => wish(context.root, OPEN, about) || context.copy(offers!.open)],
       offers?.queue && ['Scale…', '', () => scale(offers.queue, from)],
-      offers?.python.length && ['Copy as Python…', '', () => menu.open(from, offers.python.map((line): Entry => [line, '', () => context.copy(line)]))],
       chartEntry(context),
       ['Keys', '', () => keys.toggle()],
       cancel && ['', ''],
