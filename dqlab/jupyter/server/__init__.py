@@ -27,4 +27,4 @@ def _load_jupyter_server_extension(server: ServerApp) -> None:
     from dqlab.jupyter.server.api import routes
 
     application = server.web_app
-    application.add_handlers(".*$", routes(application.settings["base_url"], server.runtime_dir, server.log))
+    application.add_handlers(".*$", routes(application.settings["base_url"], server.runtime_dir))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -167,11 +166,9 @@ class Act(_Handler):
         self.finish(await self.ask(self.services.living(id), "actions", wait, body=json.dumps(action).encode()))
 
 
-def routes(
-    base_url: str, runtime_dir: str, log: logging.Logger | None = None
-) -> list[tuple[str, type, dict[str, Any]]]:
-    """Return the handlers of a server, which share one `Services` for its runtime directory and its log."""
-    services = Services(Path(runtime_dir), log)
+def routes(base_url: str, runtime_dir: str) -> list[tuple[str, type, dict[str, Any]]]:
+    """Return the handlers of a server, which share one `Services` for its runtime directory."""
+    services = Services(Path(runtime_dir))
 
     def at(path: str, handler: type, **given: Any) -> tuple[str, type, dict[str, Any]]:
         return url_path_join(base_url, "dq", path), handler, {"services": services, **given}

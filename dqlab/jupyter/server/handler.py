@@ -1,6 +1,6 @@
 """What all handlers share: the services, and a log without a line for each request to a silent service.
 
-`Services` logs the silence once; views ask every few seconds, and dashboards reload themselves.
+Views ask every few seconds, dashboards reload themselves, and both say that a service is silent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Handler(JupyterHandler):
 
     auth_resource = "dqlab"
     explained = False
-    """Whether another log line has the reason, so that this request's own line is logged at level DEBUG."""
+    """Whether what the user sees says why, so that this request's own line is logged at level DEBUG."""
 
     def initialize(self, services: Services) -> None:
         """Set the services."""
@@ -48,13 +48,13 @@ class Handler(JupyterHandler):
         """Note whether a service answers the calls of the block."""
         try:
             yield
-        except ServiceSilent as error:
-            self.services.note_answer(service, answered=False, why=error.reason)
+        except ServiceSilent:
+            self.services.note_answer(service, answered=False)
             raise
         self.services.note_answer(service, answered=True)
 
     def explain(self) -> None:
-        """Log the failed request at level DEBUG if it only reads, since `Services` has logged the reason."""
+        """Log the failed request at level DEBUG if it only reads, since the response has the reason."""
         self.explained = self.request.method in READS
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:

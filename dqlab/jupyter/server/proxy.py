@@ -226,7 +226,7 @@ class Dashboard(WebSocketHandler, Handler):
         except (OSError, TimeoutError, HTTPError, WebSocketError, ServiceSilent, Refused):
             if self._upstream is not None:
                 self._upstream.close()
-            await self._explain_silence(service)
+            self.explain()
             raise web.HTTPError(502) from None
         try:
             await WebSocketHandler.get(self, id, path)
@@ -248,7 +248,7 @@ class Dashboard(WebSocketHandler, Handler):
             self.redirect(f"{base}/{self._query()}")
             return
         if service.unreachable or service.ended:
-            await self._explain_silence(service)
+            self.explain()
         if service.unreachable:
             self._say(502, f"{service.name} cannot be shown here: {service.unreachable}.", theme, again=False)
             return
@@ -262,14 +262,14 @@ class Dashboard(WebSocketHandler, Handler):
             method = str(self.request.method)
             answer = await self.services.upstream.fetch(service, url, wait=WAIT, method=method, headers=headers)
         except ServiceSilent as error:
-            await self._explain_silence(service)
+            self.explain()
             since = f"No answer from {service.name} since {clock(self.services.since(service))}."
             self._say(504 if error.late else 502, since, theme, again=True)
             return
         try:
             await self.services.upstream.prove(service, wait=WAIT)
         except (ServiceSilent, Refused) as error:
-            await self._explain_silence(service)
+            self.explain()
             self._say(502, f"Not shown: {error}", theme, again=True)
             return
         self.set_status(answer.code, answer.reason)
@@ -285,11 +285,6 @@ class Dashboard(WebSocketHandler, Handler):
         if self.request.method == "HEAD" and "Content-Length" in answer.headers:
             self.set_header("Content-Length", answer.headers["Content-Length"])
         self.finish(answer.body if answer.code not in (204, 304) else None)
-
-    async def _explain_silence(self, service: Announcement) -> None:
-        """Keep this failure out of the log if the service does not answer at all, since its page reloads itself."""
-        if await self.services.silent(service):
-            self.explain()
 
     def _say(self, status: int, sentence: str, theme: str, *, again: bool) -> None:
         self.set_status(status)

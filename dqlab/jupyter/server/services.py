@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,6 @@ REMEMBER = 2.0
 NOTE_EVERY = 60.0
 """Seconds between two notes, in its file, that a service has answered."""
 SWEEP_EVERY = 3600.0
-LOG_EVERY = 60.0
-"""Seconds between two log lines that a service is silent, since a slow service answers every other probe."""
 
 
 class NoSuchService(DqlabError):
@@ -42,24 +39,19 @@ class _LastAnswer:
 
     service: Announcement
     asked: float = -REMEMBER
-    """When it was asked, in monotonic seconds, as is `logged`."""
+    """When it was asked, in monotonic seconds."""
     up: bool = False
     last: float = 0.0
     """When it answered, in seconds since 1970, as is `noted`."""
     noted: float = 0.0
     """When its file was last updated."""
-    silent: bool = False
-    """Whether the log has a line about its silence."""
-    logged: float = -LOG_EVERY
-    """When that line was written."""
 
 
 class Services:
     """The services announced in Jupyter's runtime directory."""
 
-    def __init__(self, directory: Path, log: logging.Logger | None = None) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._log = log if log is not None else logging.getLogger("dqlab.jupyter")  # Jupyter's own, if given
         self.upstream = Upstream()
         self._last_answers: dict[str, _LastAnswer] = {}
         self._swept = -SWEEP_EVERY
@@ -76,7 +68,6 @@ class Services:
         service = self.find(id)
         reason = f"process {service.pid} has ended" if service.ended else service.unreachable
         if reason:
-            self._note(self._of(service), answered=False, why=reason)
             raise ServiceSilent(service=service.name, reason=reason, late=False)
         return service
 
@@ -109,25 +100,14 @@ class Services:
             try:
                 await self.upstream.prove(service, wait=PATIENCE)
                 self.note_answer(service, answered=True)
-            except ServiceSilent as error:
-                self.note_answer(service, answered=False, why=error.reason)
-            except Refused as error:
-                self.note_answer(service, answered=False, why=str(error))
+            except (ServiceSilent, Refused):
+                self.note_answer(service, answered=False)
         return "up" if last.up else "silent"
 
-    async def silent(self, service: Announcement) -> bool:
-        """Return whether a service does not answer at all, which the log then reports."""
-        try:
-            self.living(service.id)
-        except (ServiceSilent, NoSuchService):
-            return True
-        return await self.state(service) != "up"
-
-    def note_answer(self, service: Announcement, *, answered: bool, why: str = "") -> None:
-        """Note that a service has answered now, or `why` it has not."""
+    def note_answer(self, service: Announcement, *, answered: bool) -> None:
+        """Note whether a service has answered now."""
         last = self._of(service)
         last.asked, last.up = time.monotonic(), answered
-        self._note(last, answered=answered, why=why)
         if answered:
             last.last = time.time()
             if last.last - last.noted >= NOTE_EVERY:
@@ -147,26 +127,10 @@ class Services:
         forget(self.directory, service)
         self._last_answers.pop(id, None)
 
-    def _note(self, last: _LastAnswer, *, answered: bool, why: str) -> None:
-        """Log that a service has fallen silent or answers again, once for each change."""
-        name, now = last.service.name, time.monotonic()
-        if answered and last.silent:
-            last.silent = False
-            self._log.info("dqlab: service %r answers again.", name)
-        elif not answered and not last.silent and now - last.logged >= LOG_EVERY:
-            last.silent, last.logged = True, now
-            self._log.warning(
-                "dqlab: %s It is asked again while a view of it is open; the next line about that comes when it "
-                "answers. If it is not needed any more, remove it in the sidebar.",
-                ServiceSilent(service=name, reason=why, late=False),
-            )
-
     def _of(self, service: Announcement) -> _LastAnswer:
         last = self._last_answers.get(service.id)
-        if last is None:
+        if last is None or last.service != service:  # announced again: what was known is about another process
             last = self._last_answers[service.id] = _LastAnswer(service)
-        elif last.service != service:  # announced again: what was known is about another process, but the log goes on
-            last = self._last_answers[service.id] = _LastAnswer(service, silent=last.silent, logged=last.logged)
         return last
 
     def _about(self, service: Announcement, state: str) -> dict[str, Any]:
