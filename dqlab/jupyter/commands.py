@@ -259,24 +259,19 @@ def attach(line: Line, options: Namespace) -> Run:
 
 
 def status(line: Line, _: Namespace) -> Snapshot | None:
-    """Show all queues and runs, except those that are gone with their workers."""
+    """Show all queues and runs."""
     snapshot = line.lab.stats()
     if held := _held(line, {queue.name for queue in snapshot.queues}):
         line.say(f"queues of the store are open elsewhere: {held}")
         if not snapshot.queues:
             return None
-    if snapshot.workers:
-        left = sorted((pool for pool in line.lab.queues if pool.gone), key=lambda pool: pool.name)
-        for pool in left:
-            line.say(f"queue {pool.name} is gone with its worker, {_remains(pool)}")
-        gone = {pool.name for pool in left}
-    else:
-        gone = {queue.name for queue in snapshot.queues}
+    if not snapshot.workers:  # nothing else removes the last reports of queues that are gone
         kept = f"; durable ones are in {line.lab.store}" if line.lab.store is not None else ""
         line.say(f"no worker is left, and what transient queues held is lost{kept}. Begin again: %dq connect -o lab")
+        return replace(snapshot, queues=(), runs=(), queues_total=0, runs_total=0)
     if snapshot.queues and not held:
         _say_resting(line, snapshot)
-    return _without(snapshot, gone)
+    return snapshot
 
 
 def watch(line: Line, options: Namespace) -> None:
@@ -676,24 +671,5 @@ def _say_resting(line: Line, snapshot: Snapshot) -> None:
         line.say(f"in the store {line.lab.store}, and not open: {', '.join(resting)}; %dq runs lists their runs too")
 
 
-def _remains(pool: QueuePool) -> str:
-    if pool.durability is Durability.DURABLE:
-        return "and its store has what was confirmed. %dq submit or %dq attach opens it again"
-    return "and its memory with it. %dq submit creates it again"
-
-
 def _called(held: Run | QueuePool) -> str:
     return held.name if isinstance(held, Run) else f"queue {held.name}"
-
-
-def _without(snapshot: Snapshot, gone: Collection[str]) -> Snapshot:
-    """Return a snapshot without queues whose workers are gone, since nothing else removes their last reports."""
-    queues = tuple(queue for queue in snapshot.queues if queue.name not in gone)
-    runs = tuple(run for run in snapshot.runs if run.queue not in gone)
-    return replace(
-        snapshot,
-        queues=queues,
-        runs=runs,
-        queues_total=snapshot.queues_total - len(snapshot.queues) + len(queues),
-        runs_total=snapshot.runs_total - len(snapshot.runs) + len(runs),
-    )
