@@ -36,7 +36,7 @@ from dqlab.live.views import (
     Tone,
 )
 from dqlab.numbers import many
-from dqlab.stats import AttentionKind, ClassStats, CodeStats, Counts, History, RunState, RunStats, Snapshot
+from dqlab.stats import ClassStats, CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.stats.attention import failures_of
 from dqlab.stats.eta import MIN_DOCUMENTS, MIN_SECONDS
 from dqlab.stats.queues import ConsumerStats
@@ -163,7 +163,6 @@ def run_view(
     share = stats.share
     name, chip = one_line(stats.name), _chip(face, stats)
     waits = _waiting_for(face, stats, focus)
-    waits = waits if waits.text else _stuck_among_others(face, stats, focus)
     lasting = Notice(one_line(over, LONGEST), Tone.BAD) if over else _lasting(face, stats, focus, waits, silence)
     if said and (focus.tried is not None or not lasting.text):
         lasting = Notice(said)
@@ -404,39 +403,18 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
         f"{one_line(each.shown_document or '?', 80)}, on {each.name} for {numbers.span(each.oldest_age)}"
         for each in held
     ]
-    others = (
-        f", others take {numbers.duration(stats.mean_seconds)}"
-        if stats.mean_seconds and stats.mean_seconds < longest
-        else ""
-    )
-    text = f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}{others}"
-    return Notice(text, Tone.WARN if stats.stuck else Tone.PLAIN, buttons=_release(held[0], alone=len(held) == 1))
+    text = f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}"
+    return Notice(text, Tone.WARN if stats.stuck else Tone.PLAIN, buttons=_release(held[0]))
 
 
-def _stuck_among_others(face: Face, stats: RunStats, focus: Focus) -> Notice:
-    """Return at which document a consumer is stuck while the run has others left."""
-    if face is not Face.RUNNING or focus.snapshot is None:
-        return NO_NOTICE
-    lines = [each for each in focus.snapshot.attention if each.kind is AttentionKind.HELD]
-    stuck = {line.target for line in lines if (line.queue, line.run) == (stats.queue, stats.name)}
-    consumers = [each for each in focus.snapshot.consumers if each.queue == stats.queue and each.name in stuck]
-    if not consumers:
-        return NO_NOTICE
-    held = max(consumers, key=lambda each: each.oldest_age or 0.0)
-    what = one_line(held.shown_document, 80) if held.document else "one document"
-    behind = f"; {many(held.leased - 1, 'document')} leased with it may wait" if held.leased > 1 else ""
-    text = f"{held.name} has held {what} for {numbers.span(held.oldest_age)}{behind}"
-    return Notice(text, Tone.WARN, buttons=_release(held, alone=True))
-
-
-def _release(held: ConsumerStats, *, alone: bool) -> tuple[Button, ...]:
+def _release(held: ConsumerStats) -> tuple[Button, ...]:
     """Return the buttons for a document that a consumer has held for long."""
     tried = "What it runs is tried again, and the attempt is not counted; the consumer takes other documents."
     failed = "It is listed with the failures, and a retry sends it through again; the consumer takes other documents."
     replace = Button(Command.REPLACE, f"Replace {one_line(held.name, 20)}", hint=tried, target=held.name)
     if not held.document:
         return (replace,)
-    label = "Give up this document" if alone else f"Give up {one_line(held.document, 30)}"
+    label = f"Give up {one_line(held.document, 30)}"
     return (replace, Button(Command.GIVE_UP, label, hint=failed, target=held.document))
 
 

@@ -217,7 +217,7 @@ def test_keyboard_walks_in_reading_order_and_closes_what_it_opened(show: Show, f
     for _ in range(12):
         page.keyboard.press("Tab")
         order.append(page.evaluate(focused))
-    assert order[:5] == ["Pause", "⋯", "Cancel run…", "Replace c5", "Give up this document"]
+    assert order[:5] == ["Pause", "⋯", "Cancel run…", "Replace c5", "Give up inv-00777.pdf"]
     assert order[5:8] == ["Fix & retry…", "Show", "Fix & retry…"]
     assert [each[:11] for each in order[8:]] == ["▸ Consumers", "▸ Failures ", "▸ Unacked 6", "▸ Code v4"]
 
@@ -269,5 +269,5 @@ def test_stuck_document_can_be_given_up_and_its_consumer_replaced_where_it_is_na
 
     page = show(run_view(run, focus), width=420)
     assert page.locator(".dq-notice .dq-grow").bounding_box()["width"] > 300
-    page.get_by_role("button", name="Give up this document").click()
+    page.get_by_role("button", name="Give up inv-00777.pdf").click()
     assert page.evaluate("sent") == [{"command": "give_up", "target": "inv-00777.pdf"}]

@@ -15,8 +15,6 @@ from dqlab.live.run_rows import run_rows, run_word
 from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import (
-    Attention,
-    AttentionKind,
     BatchStats,
     Blocked,
     ClassStats,
@@ -25,7 +23,6 @@ from dqlab.stats import (
     Eta,
     RunState,
     RunStats,
-    Severity,
     Snapshot,
     StopReason,
 )
@@ -355,34 +352,8 @@ def test_a_run_that_waits_for_one_document_names_it(running: RunStats, snapshot:
 
     assert [(each.command, each.label, each.target) for each in view.notice.buttons] == [
         (Command.REPLACE, "Replace c0", "c0"),
-        (Command.GIVE_UP, "Give up this document", "inv-00777.pdf"),
+        (Command.GIVE_UP, "Give up inv-00777.pdf", "inv-00777.pdf"),
     ]
-    run, focus = stuck(replace(running, mean_seconds=0.1), snapshot, 360.0)
-    assert run_view(run, focus).notice.text.endswith("inv-00777.pdf, on c0 for 6 min, others take 0.1 s")
-
-
-def test_a_document_that_is_stuck_among_others_can_be_given_up_where_it_is_named(
-    running: RunStats, snapshot: Snapshot
-) -> None:
-    """Sixteen documents waited behind it, and the view offered only to show the consumer."""
-    run, focus = stuck(running, snapshot, 360.0, others=1)
-    assert focus.snapshot is not None
-    line = Attention(
-        Severity.WARNING, AttentionKind.HELD, "c0", "held one document for 6 min", "inv-00777.pdf", "show", run.queue,
-        run.name, "c0",
-    )  # fmt: skip
-    consumers = [replace(each, leased=17) for each in focus.snapshot.consumers]
-    held = Focus(replace(focus.snapshot, consumers=tuple(consumers), attention=(line,)))
-    run = replace(run, counts=Counts(ready=900, leased=20, acked=4_080), stuck=False)
-
-    notice = run_view(run, held).notice
-    assert notice.text == "c0 has held inv-00777.pdf for 6 min; 16 documents leased with it may wait"
-    assert [(each.command, each.label, each.target) for each in notice.buttons] == [
-        (Command.REPLACE, "Replace c0", "c0"),
-        (Command.GIVE_UP, "Give up this document", "inv-00777.pdf"),
-    ]
-    of_another = replace(line, run="another")
-    assert not run_view(run, Focus(replace(focus.snapshot, attention=(of_another,)))).notice.text
 
 
 def test_a_run_that_waits_long_for_its_last_document_is_waiting(running: RunStats, snapshot: Snapshot) -> None:
