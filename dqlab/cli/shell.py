@@ -48,18 +48,6 @@ class _OneLineSession(ShellSession):
         watch(run)
 
 
-class _Settings:
-    """No settings."""
-
-    names: tuple[str, ...] = ()
-
-    def value(self, name: str) -> str:
-        raise NotImplementedError
-
-    def change(self, name: str, value: str) -> None:
-        raise NotImplementedError
-
-
 class _Line(Line):
     """A line in a shell, which prints the commands of a shell."""
 
@@ -111,7 +99,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
         return FAILED
     try:
         with spelled_by(in_words_of_a_shell):
-            value = ACTIONS[name](_Line(None, _OneLineSession(lab), {}, "default", _Settings()), options)
+            value = ACTIONS[name](_Line(None, _OneLineSession(lab), {}, "default", None), options)
         shown = _text(value)
         if shown:
             print(shown)

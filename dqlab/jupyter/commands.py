@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from traitlets import TraitError
+
 from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
 from dqlab.datasets.sinks import sink_named
@@ -20,8 +22,8 @@ from dqlab.errors.rendering import StoppedWaiting
 from dqlab.hpc.job_waits import give_up
 from dqlab.hpc.recipes import Recipe, spoken
 from dqlab.hpc.systems import KINDS
-from dqlab.jupyter.comparison_view import ComparisonView
 from dqlab.jupyter.dead_letters import find_letter
+from dqlab.jupyter.grammar import COMMANDS
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.messages import (
     Said,
@@ -37,8 +39,8 @@ from dqlab.jupyter.messages import (
 from dqlab.jupyter.rehearsal_prompt import asked, hint, sample_for
 from dqlab.jupyter.rerun_prompt import Choice, offer
 from dqlab.lab import Lab, describe_workers
+from dqlab.live.compared import first_differences
 from dqlab.live.display import conclude, ended_in_view, is_watched
-from dqlab.live.listings import ShownDocuments
 from dqlab.log import LogOptions
 from dqlab.numbers import many, size
 from dqlab.printed import Logs
@@ -88,13 +90,11 @@ def connect(line: Line, options: Namespace) -> Lab:
     return lab
 
 
-def documents(line: Line, options: Namespace) -> Documents | ShownDocuments:
+def documents(line: Line, options: Namespace) -> Documents:
     """Show documents."""
     value = line.documents(options.over, "EXPR")
     listed = value if isinstance(value, Documents) else Documents(value)
-    if options.out is None:
-        return ShownDocuments(listed, options.over)
-    if listed.filtered and (none := summarize(listed).none):  # with -o nothing else shows that the list is empty
+    if options.out is not None and listed.filtered and (none := summarize(listed).none):  # nothing else shows it
         line.say(none)
     return listed
 
@@ -369,10 +369,18 @@ def compare(line: Line, options: Namespace) -> Comparison:
             (options.score, "--score", line.evaluate),
         )
     )
-    view = ComparisonView(line.say)
+    told = 0
+
+    def tell(found: Comparison) -> None:
+        nonlocal told
+        for difference in (lines := first_differences(found, told)):
+            line.say(difference)
+        told += len(lines)
+
     asked = {"sample": options.sample, "equal": equal, "score": score, "noise": options.noise, "elements": over}
-    found = compared(run, function, **asked, seen=view.show)
-    view.end(found, stays=options.out is not None)
+    found = compared(run, function, **asked, seen=tell)
+    if options.out is not None:
+        line.say(found.summary)
     return found
 
 
@@ -560,16 +568,21 @@ def doctor(line: Line, options: Namespace) -> Checkup:
 
 def config(line: Line, options: Namespace) -> None:
     """Show or change the defaults of lines."""
-    for setting in options.settings:
-        name, equals, value = setting.partition("=")
-        if not equals or name not in line.settings.names:
-            known = ", ".join(f"{name}=..." for name in line.settings.names)
-            raise UsageError(reason=f"%dq config does not understand {setting!r}. There are: {known}. Nothing changed.")
-    for setting in options.settings:
-        name, _, value = setting.partition("=")
-        line.settings.change(name, value)
-    for name in line.settings.names:
-        line.say(f"{name} = {line.settings.value(name)}")
+    known = line.settings.class_own_traits(config=True)
+    changes = [setting.partition("=") for setting in options.settings]
+    for name, equals, value in changes:
+        if not equals or name not in known:
+            names = ", ".join(f"{name}=..." for name in known)
+            raise UsageError(
+                reason=f"%dq config does not understand {name + equals + value!r}. There are: {names}. Nothing changed."
+            )
+    for name, _, value in changes:
+        try:
+            setattr(line.settings, name, value)
+        except TraitError as error:
+            raise UsageError(reason=f"{name}={value}: {error}. Nothing changed.") from None
+    for name in known:
+        line.say(f"{name} = {getattr(line.settings, name)}")
 
 
 def close(line: Line, _: Namespace) -> None:
@@ -586,45 +599,9 @@ def close(line: Line, _: Namespace) -> None:
 
 
 ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
-    action.__name__.removesuffix("_panel").removesuffix("_function"): action
-    for action in (
-        connect,
-        documents,
-        submit,
-        attach,
-        status,
-        runs,
-        queues,
-        watch,
-        wait,
-        results,
-        failed,
-        show,
-        logs,
-        slowest,
-        spend,
-        debug,
-        retry,
-        compare,
-        update,
-        pause,
-        resume,
-        drain,
-        cancel,
-        drop,
-        scale,
-        purge,
-        history,
-        open_panel,
-        compact,
-        gc,
-        doctor,
-        explain_function,
-        config,
-        close,
-    )
+    name: globals()[{"open": "open_panel", "explain": "explain_function"}.get(name, name)] for name in COMMANDS
 }
-"""Every command by its name; `open_panel` and `explain_function` are named apart from `open` and `explain`."""
+"""Every command by its name."""
 
 
 def _batch_system(options: Namespace) -> Recipe | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from dqlab.documents.listing import Documents
 from dqlab.errors import RunNotFound, UsageError
@@ -21,23 +21,6 @@ from dqlab.runs.run import Run
 
 _FILES = re.compile(r"[^()\s]*[*/\\][^()]*")
 """File names, which users write where documents are expected: `split` has removed their quotes."""
-
-
-class Settings(Protocol):
-    """The defaults of lines, as ``%config DQMagics`` has them."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the settings."""
-        ...
-
-    def value(self, name: str) -> str:
-        """Return a setting."""
-        ...
-
-    def change(self, name: str, value: str) -> None:
-        """Change a setting, or raise `UsageError` where the value is not valid."""
-        ...
 
 
 def own_names(shell: Any, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,7 +39,8 @@ class Line:
     """Variables, with those of the function that runs the line."""
     queue: str
     """Name of the queue where a line names none."""
-    settings: Settings
+    settings: Any
+    """The defaults of lines, as ``%config DQMagics`` has them."""
 
     @property
     def lab(self) -> Lab:

@@ -20,7 +20,7 @@ from IPython.core.magic import (
     no_var_expand,
     output_can_be_silenced,
 )
-from traitlets import CaselessStrEnum, TraitError, Unicode, default, observe
+from traitlets import CaselessStrEnum, Unicode, default, observe
 
 from dqlab.errors import DqlabError, UsageError
 from dqlab.errors.rendering import StoppedWaiting, rendered
@@ -119,24 +119,6 @@ class DQMagics(Magics):
         if getattr(options, "out", None) is None:
             return value
         return line.store(options.out, value)
-
-    # --- what %dq config shows and changes ----------------------------------------------------
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The defaults of lines that can be set."""
-        return tuple(self.class_own_traits(config=True))
-
-    def value(self, name: str) -> str:
-        """Return a default."""
-        return str(getattr(self, name))
-
-    def change(self, name: str, value: str) -> None:
-        """Set a default, as ``%config DQMagics.NAME = VALUE`` does."""
-        try:
-            setattr(self, name, value)
-        except TraitError as error:
-            raise UsageError(reason=f"{name}={value}: {error}. Nothing changed.") from None
 
     def _names(self, local_ns: dict[str, Any] | None) -> dict[str, Any]:
         user_ns: dict[str, Any] = self._shell.user_ns

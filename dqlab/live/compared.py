@@ -27,12 +27,12 @@ _STEPS = (
 )
 
 
-def compared_parts(found: Comparison, *, over: bool = True) -> list[Part]:
-    """Return what was found, and the first documents that differ; the next steps too once it is `over`."""
+def compared_parts(found: Comparison) -> list[Part]:
+    """Return what was found, the first documents that differ, and the next steps."""
     parts: list[Part] = [*_lines(found)]
     if found.changed:
         parts.append(_table(found.changed))
-    return [*parts, *([Steps(_STEPS, "")] if over and found.changed else [])]
+    return [*parts, *([Steps(_STEPS, "")] if found.changed else [])]
 
 
 def first_differences(found: Comparison, known: int, most: int = 3) -> list[str]:

@@ -390,7 +390,6 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.checkup.findings", "Checkup"): _checkup_bundle,
     ("dqlab.runs.timeline", "Timeline"): _timeline_bundle,
     ("dqlab.documents.listing", "Documents"): _bundle_of(listing_table),
-    ("dqlab.live.listings", "ShownDocuments"): _bundle_of(listing_table),
 }
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
-from dataclasses import dataclass
 from typing import Any
 
 from dqlab import numbers
@@ -14,44 +12,27 @@ from dqlab.live.palette import Ink
 from dqlab.live.tables import Cell, Column, Table
 from dqlab.notebook import shell
 from dqlab.numbers import many
-from dqlab.texts import as_word, one_line
+from dqlab.texts import one_line
 
 _FORMATS = 5
 _WIDTH = 78
 """Characters of a line of notes: tables cut longer lines, and these say why a listing ends."""
-_ONE_WORD = re.compile(r"[^\s'\"#]+")
-"""An expression that a line reads as one word; brackets need no quotes."""
 _LONGEST = 300
 
 
-@dataclass(frozen=True)
-class ShownDocuments:
-    """A listing, and the expression of a line for it."""
-
-    documents: Documents
-    expression: str
-
-    def __repr__(self) -> str:
-        return repr(self.documents)
-
-
-def listing_table(listed: Documents | ShownDocuments) -> Table:
+def listing_table(documents: Documents) -> Table:
     """Look at a listing for two seconds at most, and return what was found."""
-    if isinstance(listed, ShownDocuments):
-        documents, name = listed.documents, listed.expression
-    else:
-        documents, name = listed, _variable(listed)
-    return table_of(summarize(documents), name)
+    return table_of(summarize(documents), _variable(documents))
 
 
 def _variable(documents: Documents) -> str:
-    """Return the name of the variable that holds a listing."""
+    """Return the name of the variable that holds a listing, and "" for none."""
     names: dict[str, Any] = getattr(shell(), "user_ns", {})
-    return next((name for name, value in names.items() if value is documents and not name.startswith("_")), "docs")
+    return next((name for name, value in names.items() if value is documents and not name.startswith("_")), "")
 
 
 def table_of(summary: Summary, name: str) -> Table:
-    """Return a summary as a table, where `name` is the expression of a line for the listing."""
+    """Return a summary as a table, where `name` is the variable that holds the listing, if any."""
     paged = summary.paged > 0
     columns: tuple[Column, ...] = (Column("document", mono=True), Column("format"), Column("size", right=True))
     columns += (Column("pages", right=True),) if paged else ()
@@ -62,9 +43,9 @@ def table_of(summary: Summary, name: str) -> Table:
         pages = _known(numbers.count(summary.pages), summary.paged, summary.count)
         total = (Cell(many(summary.count, "document"), Ink.STRONG), Cell(""), Cell(size))
         total += (Cell(pages),) if paged else ()
-    word = name if _ONE_WORD.fullmatch(name) else as_word(name)
     # A listing known to be empty has nothing to submit.
-    lines = () if summary.whole and not summary.count else (f"%%dq submit --over {word} --watch -o run",)
+    empty = summary.whole and not summary.count
+    lines = () if empty or not name else (f"%%dq submit --over {name} --watch -o run",)
     notes = tuple(line for note in _notes(summary) for line in textwrap.wrap(note, _WIDTH, break_on_hyphens=False))
     return Table(columns, rows, total, notes, lines)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
 
 import dqlab as dq
-from dqlab.jupyter import comparison_view
-from dqlab.jupyter.comparison_view import ComparisonView
 from dqlab.live.compared import compared_parts
 from dqlab.live.display import drawn
 from dqlab.runs.compare.comparison import Comparison
@@ -57,46 +54,6 @@ def test_line_compares_a_function_with_options_and_keeps_it_in_a_variable(
 
     connected.run(f"%dq compare {name} --fn other --sample 50 --score 'lambda key, value: value[\"half\"]' -o found")
     assert "better for 50" in connected["found"].summary
-
-
-class Output:
-    """Stands for an output of a notebook."""
-
-    def __init__(self) -> None:
-        self.shown: list[str] = []
-
-    def update(self, data: dict[str, str], **_: object) -> None:
-        """Replace what it shows."""
-        self.shown.append(data["text/plain"])
-
-
-def test_notebook_draws_differences_in_one_output_until_the_cell_shows_all(
-    connected: Any, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As soon as there is one, at most twice a second; then it makes room, or stays where nothing else is shown."""
-    connected.run(CELL.format(name=name, more="-o found"))
-    found: Comparison = connected["found"]
-    first = replace(found, pairs=tuple(each for each in found.pairs if not each.is_changed))
-    output = Output()
-
-    def publish(data: dict[str, str]) -> Output:
-        output.update(data)
-        return output
-
-    monkeypatch.setattr(comparison_view, "in_jupyter", lambda: True)
-    monkeypatch.setattr(comparison_view, "publish", publish)
-    view = ComparisonView(print)
-    view.show(first)
-    assert not output.shown
-    for _ in range(3):
-        view.show(replace(found, pairs=found.pairs[:-1]))
-    (shown,) = output.shown
-    assert shown.startswith("v1 → v2 on 99 of 100 of 500 documents: ")
-    assert "run.accept" not in shown
-    view.end(found, stays=False)
-    assert output.shown[-1] == ""
-    view.end(found, stays=True)
-    assert "run.accept(found)" in output.shown[-1]
 
 
 def test_wrong_lines_say_what_is_missing(connected: Any, name: str) -> None:

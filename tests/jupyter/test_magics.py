@@ -616,7 +616,8 @@ def test_documents_are_shown_before_they_are_submitted(connected: Any, tmp_path:
     connected.run("%dq documents [papers[0]] -o one")
 
     assert "1.txt" in printed
-    assert "%%dq submit --over papers[1:] --watch -o run" in printed
+    connected.run("%dq documents papers")
+    assert "%%dq submit --over papers --watch -o run" in capsys.readouterr().out
     assert list(connected["one"]) == [connected["papers"][0]]
     assert capsys.readouterr().out == ""
     with pytest.raises(UsageError, match="from_glob"):

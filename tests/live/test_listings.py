@@ -16,7 +16,7 @@ import pytest
 from dqlab.documents import Document, Documents, summary
 from dqlab.documents.summary import summarize
 from dqlab.live.display import text_of
-from dqlab.live.listings import ShownDocuments, listing_table, table_of
+from dqlab.live.listings import listing_table, table_of
 from tests.documents.test_archives import pack
 from tests.kit.compressed import ZSTD
 from tests.kit.pdfs import make_pdf
@@ -34,7 +34,7 @@ def corpus(folder: Path) -> Documents:
 
 def test_table_shows_the_first_five_what_there_is_and_the_line_that_submits_it(tmp_path: Path) -> None:
     documents = corpus(tmp_path)
-    text = table_text(listing_table(ShownDocuments(documents, "docs[:100]")))
+    text = table_text(table_of(summarize(documents), "docs[:100]"))
     size = sum(document.size or 0 for document in documents)
 
     assert [row[0].text for row in listing_table(documents).rows] == ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt"]
