@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from types import FunctionType
 from typing import Any, Literal, Self
@@ -172,32 +173,28 @@ def planned(
         raise BadOption(option="logs", value=logs, problem="is 'failed', 'all' or 'none'. Nothing was submitted.")
     for option, value in (("init", init), ("setup", setup)):
         if value is not None and not (isinstance(value, Mapping) and all(map(_is_name, value))):
-            raise BadOption(
-                option=option, value=value, problem="must be a dict whose keys are names. Nothing was submitted."
-            )
+            problem = "must be a dict whose keys are names. Nothing was submitted."
+            raise BadOption(option=option, value=value, problem=problem)
     if init is not None and not is_model(fn):
-        problem = (
-            "needs a class as fn, whose objects are called: class Embed, with __init__ and __call__. Arguments of a "
-            "function: functools.partial(fn, name=value). Nothing was submitted."
-        )
+        problem = "needs a class as fn. For a function: functools.partial(fn, name=value). Nothing was submitted."
         raise BadOption(option="init", value=init, problem=problem)
     for name, make in (setup or {}).items():
         if not callable(make):
             problem = f"{name!r} is no function that makes the object. Nothing was submitted."
             raise BadOption(option="setup", value=make, problem=problem)
     if is_model(fn):
-        _check_init(fn, init or {})
+        why = "cannot be made with them: {}. Pass all: init={{'name': value}}. Nothing was submitted."
+        _check_made("init", fn, f"{fn.__name__} {why}", **(init or {}))
     elif issubclass(type(fn), type):
-        _check_class(fn)
+        why = "is a class without __call__, and cannot be made with a document: {}. Nothing was submitted."
+        _check_made("fn", fn, why, None)
     if not (batch is None or isinstance(batch, Batch)):
         if isinstance(batch, str) and batch != AUTO:
             problem = "is a number, 'auto' or a dq.Batch. Nothing was submitted."
             raise BadOption(option="batch", value=batch, problem=problem)
         batch = Batch(batch)
     if threads and (setup or is_model(fn) or batch is not None):
-        problem = (
-            "is for plain functions: a class, what `setup` makes, and batches are called one at a time in each slot."
-        )
+        problem = "is for plain functions: classes, setup and batches have one call at a time in each slot."
         raise BadOption(option="concurrency", value=fn, problem=problem)
     init, setup = dict(init or {}) if is_model(fn) else None, dict(setup) if setup else None
     kept = None if logs == "failed" else logs
@@ -208,28 +205,12 @@ def _is_name(key: object) -> bool:
     return isinstance(key, str) and key.isidentifier()
 
 
-def _check_class(fn: Callable[..., Any]) -> None:
-    """Raise BadOption for a class without `__call__` that certainly cannot be made with a document."""
-    try:
-        inspect.signature(fn).bind(None)
-    except ValueError:  # it has no signature to look at
-        return
-    except TypeError as error:
-        problem = (
-            f"is a class without __call__, so it would be made with each document, and cannot be: {error}. Write a "
-            "__call__ that takes the document; what __init__ takes goes into init={...}. Nothing was submitted."
-        )
-        raise BadOption(option="fn", value=fn, problem=problem) from None
-
-
-def _check_init(fn: Callable[..., Any], init: Mapping[str, Any]) -> None:
+def _check_made(option: str, kind: Callable[..., Any], problem: str, *args: Any, **named: Any) -> None:
     """Raise BadOption for arguments with which an object of a class certainly cannot be made."""
-    try:
-        inspect.signature(fn).bind(**init)
-    except ValueError:  # it has no signature to look at
-        return
-    except TypeError as error:
-        problem = (
-            f"{fn.__name__} cannot be made with them: {error}. Pass all: init={{'name': value}}. Nothing was submitted."
-        )
-        raise BadOption(option="init", value=dict(init), problem=problem) from None
+    with suppress(ValueError):  # it has no signature to look at
+        signature = inspect.signature(kind)
+        try:
+            signature.bind(*args, **named)
+        except TypeError as error:
+            value = named if option == "init" else kind
+            raise BadOption(option=option, value=value, problem=problem.format(error)) from None

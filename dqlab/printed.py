@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-from codecs import getincrementaldecoder
 from threading import Lock
 from time import monotonic
 from typing import Self
@@ -17,7 +16,6 @@ _CUT = struct.Struct("<Q")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 """Sequences that color or move in a terminal."""
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_decode = getincrementaldecoder("utf-8")
 MARK_S = 1.0
 """Seconds between two marks of when something was written."""
 _MARKS = 4096
@@ -61,12 +59,9 @@ class Logs(str):
 class Ring:
     """The first and the last 8 KiB that were written, where each line has the state that a terminal shows last."""
 
-    __slots__ = ("_head", "_line", "_lock", "_marks", "_new", "_size", "_tail", "_total")
+    __slots__ = ("_head", "_line", "_lock", "_marks", "_tail", "_total")
 
     def __init__(self) -> None:
-        self._new: list[bytes | str] = []
-        """What was written since it was last looked at: a print writes each of its parts and its end."""
-        self._size = 0
         self._head, self._tail, self._total = bytearray(), bytearray(), 0
         self._line = b""
         """The last line without its end, which a carriage return may still replace."""
@@ -76,29 +71,18 @@ class Ring:
 
     def __len__(self) -> int:
         """Return at least as many bytes as are kept."""
-        return min(self._total + len(self._line) + 4 * self._size, 2 * HALF)
+        return min(self._total + len(self._line), 2 * HALF)
 
     def write(self, data: bytes | str) -> None:
         """Add what was written."""
         now = monotonic()
-        if not self._marks or now >= self._marks[-1][0] + MARK_S:
-            self._look()
-            self._marks.append((now, self._total))
-            del self._marks[:-_MARKS]
-        self._new.append(data)
-        self._size += len(data)
-        if self._size > HALF:
-            self._look()
-
-    def _look(self) -> None:
         with self._lock:
-            new, self._size = self._new[:], 0
-            del self._new[: len(new)]  # not another list: a thread may be about to add to this one
-            data = b"".join(
-                each if isinstance(each, bytes) else each.encode("utf-8", SHOWN) for each in (self._line, *new)
-            )
-            stop = data.rfind(b"\n") + 1
-            lines, line = data[:stop], _last_state(data[stop:])
+            if not self._marks or now >= self._marks[-1][0] + MARK_S:
+                self._marks.append((now, self._total))
+                del self._marks[:-_MARKS]
+            written = self._line + (data.encode("utf-8", SHOWN) if isinstance(data, str) else data)
+            stop = written.rfind(b"\n") + 1
+            lines, line = written[:stop], _last_state(written[stop:])
             if b"\r" in lines:
                 lines = b"\n".join(_last_state(each).rstrip(b"\r") for each in lines.split(b"\n"))
             if len(line) > HALF:  # no line of a progress bar
@@ -114,7 +98,6 @@ class Ring:
 
     def logs(self, seconds: float | None = None) -> Logs:
         """Return what was written so far as text, or in so many seconds before now and up to a second more."""
-        self._look()
         with self._lock:
             line = self._line.rstrip(b"\r")
             head, tail = bytes(self._head), (bytes(self._tail) + line)[-HALF:]
@@ -124,12 +107,8 @@ class Ring:
             head, tail = head[skip:], tail[max(0, skip - (total - len(tail))) :]
         if not cut:
             return Logs.of(_text((head + tail).decode("utf-8", "replace")))
-        # A character that the cut divides is left out.
-        divided = next((at for at in range(4) if at == len(tail) or tail[at] & 0xC0 != 0x80), 0)
-        tail, cut = tail[divided:], cut + divided
-        begin = _decode("replace").decode(head)
-        said = f"{begin}\n... {cut:,} bytes left out ...\n{tail.decode('utf-8', 'replace')}"
-        return Logs.of(_text(said), cut)
+        begin, end = head.decode("utf-8", "replace"), tail.decode("utf-8", "replace")
+        return Logs.of(_text(f"{begin}\n... {cut:,} bytes left out ...\n{end}"), cut)
 
     def _before(self, moment: float, total: int) -> int:
         """Return how many bytes were written a second before a moment, or earlier."""

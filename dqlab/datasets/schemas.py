@@ -18,7 +18,6 @@ import inspect
 import itertools
 import json
 import operator
-import re
 import sys
 import types
 import typing
@@ -47,30 +46,12 @@ _SCALARS: dict[Any, str] = {
     datetime.timedelta: "duration[us]",
     decimal.Decimal: "decimal(38,9)",
 }
-_DURATION = re.compile(r"(?:(-?\d+) days?, )?(\d+):(\d+):(\d+(?:\.\d+)?)")
-
-
-def _duration(text: str) -> datetime.timedelta:
-    """Return what Python writes as "1 day, 2:03:04.5"."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    days, hours, minutes, seconds = (float(group or 0) for group in found.groups())
-    return datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-
-
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     **{kind: kind.fromisoformat for kind in (datetime.date, datetime.datetime, datetime.time)},
     decimal.Decimal: decimal.Decimal,
-    datetime.timedelta: _duration,
 }
 """How texts of JSON become values that JSON has no form for."""
 _LISTS = (list, tuple, set, frozenset, collections.deque)
-_SEVERAL = (
-    *(list, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Iterator, collections.abc.Generator),
-    *(collections.abc.AsyncIterable, collections.abc.AsyncIterator, collections.abc.AsyncGenerator),
-)
-"""Annotations of functions that give several results."""
 _RAW = 8_000
 """Most characters of an invalid answer that its failure keeps."""
 
@@ -98,18 +79,16 @@ def annotated(fn: Any, *, batch: bool = False) -> Typed | None:
 def declared(returns: Any, *, batch: bool = False) -> Typed:
     """Return the class that ``returns=`` gives, or raise `BadOption` if it is not a class of fields."""
     if (typed := _typed(returns, batch=batch)) is None:
-        problem = (
-            "is not a class of fields: a Pydantic model, dataclass, attrs class, named tuple or TypedDict. "
-            "Leave it out for other results. Nothing was submitted."
-        )
+        problem = "is no Pydantic model, dataclass, attrs class, named tuple or TypedDict. Nothing was submitted."
         raise BadOption(option="returns", value=returns, problem=problem)
     return typed
 
 
 def _typed(said: Any, *, batch: bool) -> Typed | None:
     inner, _ = _without_none(said)
-    if batch and typing.get_origin(inner) in _SEVERAL:
-        said = typing.get_args(inner)[0]
+    origin, several = typing.get_origin(inner), collections.abc.Iterable | collections.abc.AsyncIterable
+    if batch and isinstance(origin, type) and issubclass(origin, several):
+        said = typing.get_args(inner)[0]  # as of `list[Invoice]`
         inner, _ = _without_none(said)
     return None if _fields_of(typing.get_origin(inner) or inner) is None else Typed(said)
 
@@ -137,37 +116,31 @@ class Typed:
         self._said, self._forms = said, _Forms(known)
         self._form = self._forms.of(inner)
         self.kind: Any = typing.get_origin(inner) or inner
-        self._others: dict[type, Typed] = {}
-        """By subclass."""
         self.fields: dict[str, Column] = self._form.column
         """Columns by name."""
-
-    def __repr__(self) -> str:
-        return f"<rows of {self.kind.__name__}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Typed, (self._said, self._forms.known)
 
     def row(self, value: Any) -> Any:
         """Return a result as the plain data of a row, or raise `AnswerInvalid`."""
-        if type(value) is self.kind:
+        if type(value) is self.kind or (not issubclass(self.kind, dict) and isinstance(value, self.kind)):
             return self._form.row(value)
         if value is None and self._optional:
             return None
-        if not isinstance(value, dict) and isinstance(value, self.kind):
-            if type(value) not in self._others:
-                self._others[type(value)] = Typed(type(value))
-            return self._others[type(value)].row(value)
         return self._form.row(self._answered(value))
 
     def _answered(self, answer: Any) -> Any:
         """Return an object of the class for a dict or a JSON text."""
         try:
-            if not isinstance(answer, str | bytes | bytearray):
-                return self._form.check(answer)
+            is_text = isinstance(answer, str | bytes | bytearray)
             if is_pydantic(self.kind):
-                return _validated(self.kind.model_validate_json, answer)
-            return self._form.check(_tried(json.loads, answer, "JSON"))
+                return _validated(self.kind.model_validate_json if is_text else self.kind.model_validate, answer)
+            given = _tried(json.loads, answer, "JSON") if is_text else answer
+            for name in given if isinstance(given, Mapping) else ():
+                if name not in self.fields:
+                    raise _Unfit(f"{self.kind.__name__} has no such field", str(name))
+            return self._form.value(given)
         except _Unfit as error:
             field = ".".join(reversed(error.path))
             reason = one_line(f"field {field!r}: {error}" if field else error, 400)
@@ -178,7 +151,7 @@ class Typed:
     def value(self, row: Any) -> Any:
         """Return the object for a row, or the row where the class does not take it."""
         try:
-            return self._form.value(row)
+            return self._form.value(row, lenient=True)
         except Exception:  # noqa: BLE001 - the class may have changed, and making its object runs users' code
             return row
 
@@ -203,14 +176,13 @@ def _same(value: Any) -> Any:
 class _Form:
     """What an annotation says about a value."""
 
-    # `row` and `value` may raise anything for what is of another kind, which then stays as it is.
     column: Column = None
     row: Callable[[Any], Any] = _same
-    """Returns a value as the plain data of a row."""
-    value: Callable[[Any], Any] = _same
-    """Returns the value for that plain data, or for JSON of it."""
-    check: Callable[[Any], Any] = _same
-    """Returns the value for a part of an answer, or raises `_Unfit`."""
+    """Returns a value as the plain data of a row, or raises anything for what is of another kind."""
+    value: Callable[..., Any] = _same
+    """Returns the value for that plain data, or for JSON of it, or raises `_Unfit`."""
+    kind: type | None = None
+    """What has exactly this type is a value."""
 
 
 def _or_none(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -223,7 +195,7 @@ class _Forms:
     def __init__(self, known: Mapping[Any, list[_Field]] | None = None) -> None:
         self.known = dict(known or {})
         """Fields by class."""
-        self._made: dict[Any, _Form | None] = {}
+        self._made: dict[Any, Any] = {}
 
     def of(self, said: Any, told: Iterable[Any] = ()) -> _Form:  # noqa: C901 - a line for each kind
         """Return the form of an annotation, with what ``Annotated`` tells about it."""
@@ -247,12 +219,9 @@ class _Forms:
             return self._record(said, kind, args)
         if issubclass(kind, enum.Enum):
             plainly = _one_of([member.value for member in kind])
-            return _Form(plainly.column, lambda each: each.value, kind, functools.partial(_made, kind))
+            return _Form(plainly.column, lambda each: each.value, functools.partial(_made, kind))
         if issubclass(kind, uuid.UUID | PurePath) or kind.__module__ == "pydantic.networks":
-            return _Form("string", str, kind, functools.partial(_made, kind))
-        if kind.__module__ == "pydantic.types" and kind.__name__.endswith("Datetime"):
-            column = "timestamp[us, UTC]" if kind.__name__.startswith("Aware") else "timestamp[us]"
-            return dataclasses.replace(_scalar(datetime.datetime, ()), column=column)
+            return _Form("string", str, functools.partial(_made, kind))
         if issubclass(kind, dict) or kind is collections.abc.Mapping:
             key, inner = map(self.of, args) if len(args) == 2 else (_Form(), _Form())
             return _mapping(key, inner)
@@ -268,8 +237,8 @@ class _Forms:
         else:
             members = typing.get_args(inner)
             first = functools.partial(_first, [self.of(member) for member in members])
-            form = _Form("double" if set(members) == {int, float} else None, deep, first, first)
-        return _Form(form.column, *map(_or_none, (form.row, form.value, form.check))) if optional else form
+            form = _Form("double" if set(members) == {int, float} else None, deep, first)
+        return _Form(form.column, _or_none(form.row), _or_none(form.value), form.kind) if optional else form
 
     def _record(self, said: Any, kind: type, args: tuple[Any, ...]) -> _Form:
         if said not in self._made:
@@ -279,16 +248,9 @@ class _Forms:
             types_of = dict(zip(getattr(kind, "__parameters__", ()), args, strict=False))
             fields = self.known[kind]
             record = _Record(kind, fields, [self.of(_filled(field.said, types_of), field.told) for field in fields])
-            self._made[said] = _Form(record.column, record.row, record.value, record.check)
-        made = self._made[said]
-        if made is not None:
-            return made
-        made_of = self._made
-
-        def later() -> Any:
-            return made_of[said]
-
-        return _Form(None, lambda e: later().row(e), lambda e: later().value(e), lambda e: later().check(e))
+            self._made[said] = _Form(record.column, record.row, record.value)
+        its = self._made
+        return its[said] or _Form(None, lambda each: its[said].row(each), lambda each: its[said].value(each))
 
 
 def _filled(said: Any, types_of: Mapping[Any, Any]) -> Any:
@@ -310,37 +272,33 @@ def _scalar(kind: Any, told: Iterable[Any]) -> _Form:
         if digits is not None and places is not None and digits <= 38:
             column = f"decimal({digits},{places})"
 
-    def check(value: Any) -> Any:
-        given, value = value, plain(value)
-        if type(value) is kind:
-            return value
-        if type(value) is int and kind in (float, decimal.Decimal):
-            return kind(value)
-        if type(value) is float and kind is decimal.Decimal:
-            return kind(str(value))
-        if type(value) is str and parse is not None:
-            return _tried(parse, value, kind.__name__)
+    def value(given: Any) -> Any:
+        each = plain(given)
+        if type(each) is kind:
+            return each
+        if type(each) is int and kind in (float, decimal.Decimal):
+            return kind(each)
+        if type(each) is float and kind is decimal.Decimal:
+            return kind(str(each))
+        if type(each) is str and parse is not None:
+            return _tried(parse, each, kind.__name__)
+        if type(each) is dict and kind is bytes and "base64" in each:  # as JSON has them in the rest of a row
+            return base64.b64decode(each["base64"])
         raise _unfit(given, kind.__name__)
 
-    if kind is bytes:  # as JSON has them in the rest of a row
-        return _Form(
-            column, _same, lambda each: base64.b64decode(each["base64"]) if type(each) is dict else each, check
-        )
-    back = _same if parse is None else lambda each: _PARSERS[kind](each) if type(each) is str else each
-    return _Form(column, _same, back, check)
+    return _Form(column, _same, value, kind)
 
 
 def _one_of(values: Iterable[Any]) -> _Form:
     allowed = list(values)
     kinds = {type(each.value if isinstance(each, enum.Enum) else each) for each in allowed}
 
-    def check(value: Any) -> Any:
-        found = next((each for each in allowed if type(each) is type(value) and each == value), _Form)
-        if found is _Form:
-            raise _unfit(value, f"one of {', '.join(map(_repr, allowed))}")
-        return found
+    def value(each: Any) -> Any:
+        if not any(type(one) is type(each) and one == each for one in allowed):
+            raise _unfit(each, f"one of {', '.join(map(_repr, allowed))}")
+        return each
 
-    return _Form(_SCALARS.get(*kinds) if len(kinds) == 1 else None, deep, _same, check)
+    return _Form(_SCALARS.get(*kinds) if len(kinds) == 1 else None, deep, value)
 
 
 def _list(make: Any, forms: list[_Form]) -> _Form:
@@ -353,10 +311,7 @@ def _list(make: Any, forms: list[_Form]) -> _Form:
             raise _unfit(each, f"list of {len(forms)}" if fixed else "list")
         return zip(forms if fixed else itertools.repeat(forms[0], len(each)), each, strict=True)
 
-    def check(each: Any) -> Any:
-        return make([_within(str(at), form, part) for at, (form, part) in enumerate(parts(each))])
-
-    to_row, to_value = forms[0].row, forms[0].value
+    to_row, kinds = forms[0].row, {forms[0].kind}
 
     def row(each: Any) -> Any:
         if type(each) is list and not fixed:
@@ -364,41 +319,35 @@ def _list(make: Any, forms: list[_Form]) -> _Form:
         return [form.row(part) for form, part in parts(each)]
 
     def value(each: Any) -> Any:
-        if type(each) is list and not fixed:
-            return make([to_value(part) for part in each])
-        return make([form.value(part) for form, part in parts(each)])
+        if type(each) is list and not fixed and set(map(type, each)) == kinds:
+            return make(each)
+        return make([_within(str(at), form, part) for at, (form, part) in enumerate(parts(each))])
 
     same = make is list and to_row is _same  # a list of plain data is plain
     alike = all(form.column == forms[0].column for form in forms)
-    back = _same if same and to_value is _same else value
-    return _Form([forms[0].column] if alike else None, _same if same else row, back, check)
+    return _Form([forms[0].column] if alike else None, _same if same else row, value)
 
 
 def _mapping(key: _Form, inner: _Form) -> _Form:
-    def check(each: Any) -> Any:
+    def value(each: Any) -> Any:
         if not isinstance(each, Mapping):
             raise _unfit(each, "dict")
         return {_within(str(k), key, k): _within(str(k), inner, v) for k, v in each.items()}
 
-    return _Form(
-        None,
-        lambda each: {key.row(k): inner.row(v) for k, v in each.items()},
-        lambda each: {key.value(k): inner.value(v) for k, v in each.items()},
-        check,
-    )
+    return _Form(None, lambda each: {key.row(k): inner.row(v) for k, v in each.items()}, value)
 
 
 def _first(forms: list[_Form], value: Any) -> Any:
     """Return what the first form makes of a value that fits it."""
     for form in forms:
         with suppress(_Unfit):
-            return form.check(value)
+            return form.value(value)
     raise _unfit(value, "value of its types")
 
 
 def _within(name: str, form: _Form, value: Any) -> Any:
     try:
-        return form.check(value)
+        return value if type(value) is form.kind else form.value(value)
     except _Unfit as error:
         error.path.append(name)
         raise
@@ -447,7 +396,10 @@ def _fields_of(kind: Any) -> list[_Field] | None:
         model: Any = kind
         if not model.__pydantic_complete__:  # a name in it was not defined yet; sent like this, it is of no use
             model.model_rebuild(raise_errors=False)
-        return [_Field(n, each.annotation, tuple(each.metadata)) for n, each in model.model_fields.items()] or None
+        return [
+            _Field(name, each.annotation, tuple(each.metadata), required=each.is_required())
+            for name, each in model.model_fields.items()
+        ] or None
     some: list[tuple[str, str | None, bool]]
     if dataclasses.is_dataclass(kind):
         some = [
@@ -504,7 +456,6 @@ class _Record:
         # `attrgetter` returns a tuple for several names only.
         self._get = attrgetter(*self._names, "__class__")
         self._rows = [(f.name, form.row) for f, form in zip(fields, forms, strict=True) if form.row is not _same]
-        self._values = [(f.name, form.value) for f, form in zip(fields, forms, strict=True) if form.value is not _same]
         self._fields = list(zip(fields, forms, strict=True))
         self.column = {field.name: form.column for field, form in self._fields}
 
@@ -528,49 +479,40 @@ class _Record:
                     row[name] = deep(row[name])
         return row
 
-    def value(self, row: Any) -> Any:
-        if type(row) is not dict:
-            return row
-        made = {name: row[name] for name in self._names if name in row}
-        for name, make in self._values:
-            if name in made:
+    def value(self, row: Any, *, lenient: bool = False) -> Any:
+        """Return the object for a row or an answer; with `lenient`, parts stay as they are that do not fit."""
+        if not isinstance(row, Mapping):
+            if not self._is_dict and isinstance(row, self._kind):
+                return row
+            raise _unfit(row, f"{self._kind.__name__} or dict")
+        made = {}
+        for field, form in self._fields:
+            if field.name in row:
                 try:
-                    made[name] = make(made[name])
-                except Exception:  # noqa: BLE001, S112 - it stays as the row has it
-                    continue
+                    made[field.name] = _within(field.name, form, row[field.name])
+                except _Unfit:
+                    if not lenient:
+                        raise
+                    made[field.name] = row[field.name]
+            elif field.required:
+                raise _Unfit("it is missing", field.name)
+        if self._extra:
+            made |= {name: each for name, each in row.items() if name not in made and each is not None}
+        return self._built(made, lenient=lenient)
+
+    def _built(self, made: dict[str, Any], *, lenient: bool) -> Any:
         if self._is_pydantic:
-            if self._extra:
-                made |= {name: each for name, each in row.items() if name not in made and each is not None}
             return self._kind.model_construct(**made)
         if self._is_dict:
             absent = [f.name for f, _ in self._fields if not f.required and made.get(f.name, 0) is None]
             return {name: each for name, each in made.items() if name not in absent}
-        if issubclass(self._kind, tuple):
-            return self._kind._make(made[name] for name in self._names)
         try:
             value = self._kind(**{f.argument: made[f.name] for f, _ in self._fields if f.argument and f.name in made})
-        except Exception:  # noqa: BLE001 - it takes more, or checks what it took before
-            value = object.__new__(self._kind)
-        for name, each in made.items():
-            object.__setattr__(value, name, each)
-        return value
-
-    def check(self, answer: Any) -> Any:
-        if not self._is_dict and isinstance(answer, self._kind):
-            return answer
-        if self._is_pydantic:
-            return _validated(self._kind.model_validate, answer)
-        if not isinstance(answer, Mapping):
-            raise _unfit(answer, f"{self._kind.__name__} or dict")
-        given = {}
-        for field, form in self._fields:
-            if field.argument is not None and field.name in answer:
-                given[field.argument] = _within(field.name, form, answer[field.name])
-            elif field.required and field.argument is not None:
-                raise _Unfit("it is missing", field.name)
-        if unknown := next((name for name in answer if name not in self._names), None):
-            raise _Unfit(f"{self._kind.__name__} has no such field", str(unknown))
-        try:
-            return self._kind(**given)
         except Exception as error:  # noqa: BLE001 - a user's class may raise anything
-            raise _Unfit(f"{self._kind.__name__} refused it ({type(error).__name__}: {error})") from None
+            if not lenient:
+                raise _Unfit(f"{self._kind.__name__} refused it ({type(error).__name__}: {error})") from None
+            value = object.__new__(self._kind)  # it takes more, or checks what it took before
+        for field, _ in self._fields:
+            if field.name in made and not isinstance(value, tuple) and (lenient or field.argument is None):
+                object.__setattr__(value, field.name, made[field.name])
+        return value

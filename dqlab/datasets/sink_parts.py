@@ -457,16 +457,23 @@ def _known(texts: Sequence[str | None]) -> Sequence[str | None]:
     return [text or None for text in texts]
 
 
-def _repeating(batch: Any) -> list[str] | bool:
-    """Return the columns that a dictionary makes smaller, or True for all columns."""
-    import pyarrow as pa
-
-    # Parquet calls the parts of a nested column by other names, so a list of names would not match.
-    if any(pa.types.is_nested(field.type) for field in batch.schema):
-        return True
+def _repeating(batch: Any) -> list[str]:
+    """Return the columns that a dictionary makes smaller, as Parquet names them."""
     head = batch.slice(0, _HEAD_ROWS)
     unsure = (name for name in head.schema.names if name not in _REPEATING and name not in _DIFFERENT)
-    return [*_REPEATING, *(name for name in unsure if 2 * len(head.column(name).unique()) <= len(head))]
+    leaves = (leaf for name in unsure for leaf in _leaves(name, head.column(name)))
+    return [*_REPEATING, *(name for name, column in leaves if 2 * len(column.unique()) <= len(column))]
+
+
+def _leaves(name: str, column: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the columns without parts of a column, by Parquet's names for them."""
+    if not column.type.num_fields:
+        yield name, column
+    elif hasattr(column, "field"):  # of structs
+        for field, part in zip(column.type, column.flatten(), strict=True):
+            yield from _leaves(f"{name}.{field.name}", part)
+    else:
+        yield from _leaves(f"{name}.list.element", column.flatten().slice(0, _HEAD_ROWS))
 
 
 # --- reading -------------------------------------------------------------------------------------

@@ -13,33 +13,17 @@ The positions are left out where every message has an entry.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import TypeAlias
 
 from dqlab.frame.columns import numbers, u32
 from dqlab.texts import kept, restored
 
 _COUNT = struct.Struct("<I")
 _HEAD = struct.Struct("<II")
-
-
-class Rider:
-    """One side column, found by position."""
-
-    __slots__ = ("_data", "_ends", "positions")
-
-    def __init__(self, positions: Sequence[int], lengths: Sequence[int], data: memoryview) -> None:
-        self.positions = positions
-        """The messages that have an entry, in ascending order."""
-        self._ends, self._data = list(accumulate(lengths, initial=0)), data
-
-    def get(self, position: int) -> memoryview | None:
-        """Return the entry of the message at a position of the settlement, or None if it has none."""
-        at = bisect_left(self.positions, position)
-        if at == len(self.positions) or self.positions[at] != position:
-            return None
-        return self._data[self._ends[at] : self._ends[at + 1]]
+Rider: TypeAlias = dict[int, memoryview]
+"""One side column: an entry, by its message's position in the settlement, for each that has one."""
 
 
 def encode_riders(riders: Mapping[str, Mapping[int, bytes]], count: int) -> bytes:
@@ -69,14 +53,13 @@ def decode_riders(view: memoryview, count: int) -> dict[str, Rider]:
     (columns,) = _COUNT.unpack(take(_COUNT.size))
     for _ in range(columns):
         named, entries = _HEAD.unpack(take(_HEAD.size))
-        if entries > count:
-            raise ValueError(f"a side column of {entries:,} entries for {count:,} messages")
         name = restored(bytes(take(named)))
         positions: Sequence[int] = range(count) if entries == count else numbers(take(4 * entries))
         if any(b <= a for a, b in pairwise(positions)) or (entries and positions[-1] >= count):
             raise ValueError("positions of a side column that do not ascend within it")
-        lengths = numbers(take(4 * entries))
-        found[name] = Rider(positions, lengths, take(sum(lengths)))
+        ends = list(accumulate(numbers(take(4 * entries)), initial=0))
+        data = take(ends[-1])
+        found[name] = {position: data[a:b] for position, (a, b) in zip(positions, pairwise(ends), strict=True)}
     if at != len(view):
         raise ValueError("lengths do not add up to its side columns")
     return found

@@ -21,6 +21,7 @@ from dqlab.live.palette import Ink
 from dqlab.live.run_rows import LAST_MINUTE, RunRow, put_off_words, runs_in_order, speeds_over
 from dqlab.numbers import count, many
 from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
+from dqlab.stats.runs import setup_words
 from dqlab.texts import as_word, one_line
 
 SHOWN_LINES = 8
@@ -178,11 +179,16 @@ def runs_table(
     rows = every[:most]
     # `hidden` runs were left out by the caller; these are left out here.
     hidden += len(every) - len(rows)
-    units, queues = {row.unit for row in rows}, {row.queue for row in rows}
+    units, by_name = {row.unit for row in rows}, {(run.queue, run.name): run for run in runs}
     mixed = len(units) > 1
-    owners = {(run.queue, run.name): run.owner for run in runs}
-    owned = any(owners[row.queue, row.name] for row in rows)
-    more = (*(["owner"] if owned else []), *(["queue"] if len(queues) > 1 else []))
+    its = [by_name[row.queue, row.name] for row in rows]
+    queues = [run.queue for run in its]
+    beside = {
+        "set-up": [setup_words(run.setup, "{}") for run in its],
+        "owner": [run.owner for run in its],
+        "queue": queues if len(set(queues)) > 1 else [],
+    }
+    more = {head: words for head, words in beside.items() if any(words)}
     in_a_second = "per second" if mixed else f"{''.join(units)}/s"
     columns: tuple[Column, ...] = (
         Column("run", whole=True),
@@ -193,7 +199,7 @@ def runs_table(
         Column(in_a_second, right=True),
         Column("code", mono=True),
         Column("took", right=True, spare=True),
-        *(Column(head, spare=True) for head in more),
+        *(Column(head, right=head == "set-up", spare=True) for head in more),
     )
     cells: tuple[tuple[Cell, ...], ...] = tuple(
         (
@@ -205,12 +211,9 @@ def runs_table(
             Cell(_in_a_second(row, named=mixed)),
             Cell(row.code),
             Cell(row.took),
-            *(
-                Cell(one_line(row.queue if head == "queue" else owners[row.queue, row.name] or numbers.UNKNOWN, 40))
-                for head in more
-            ),
+            *(Cell(one_line(words[at] or numbers.UNKNOWN, 40)) for words in more.values()),
         )
-        for row in rows
+        for at, row in enumerate(rows)
     )
     notes = [f"and {numbers.count(hidden)} more: %dq runs"] if hidden > 0 else []
     if over := speeds_over(rows):

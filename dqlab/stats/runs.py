@@ -78,9 +78,9 @@ _LEAST_SETUP = 0.1
 """Seconds of set-up below which it is not named."""
 
 
-def setup_words(seconds: float) -> str:
+def setup_words(seconds: float, words: str = "set-up {} a slot") -> str:
     """Return how long it takes a slot to make its model, "" where nobody would notice."""
-    return f"set-up {duration(seconds)} a slot" if seconds >= _LEAST_SETUP else ""
+    return words.format(duration(seconds)) if seconds >= _LEAST_SETUP else ""
 
 
 @dataclass(frozen=True, slots=True)

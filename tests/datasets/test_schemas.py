@@ -303,7 +303,6 @@ _LEAVES: dict[Any, st.SearchStrategy[Any]] = {
     bytes: st.binary(max_size=9),
     datetime.date: st.dates(),
     datetime.datetime: st.datetimes(),
-    datetime.timedelta: st.timedeltas(datetime.timedelta(-(10**6)), datetime.timedelta(10**6)),
     decimal.Decimal: _DECIMALS,
     uuid.UUID: st.uuids(),
     Colour: st.sampled_from(Colour),
@@ -491,7 +490,7 @@ def test_a_class_of_the_function_that_defines_it_counts() -> None:
 
 @pytest.mark.parametrize("wrong", [int, str, dict, list[Invoice], Invoice(1, []), "Invoice", dict[str, int], object])
 def test_returns_of_another_kind_is_refused(wrong: Any) -> None:
-    with pytest.raises(BadOption, match="is not a class of fields"):
+    with pytest.raises(BadOption, match="is no Pydantic model, dataclass"):
         declared(wrong)
 
 

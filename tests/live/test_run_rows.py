@@ -98,6 +98,17 @@ def test_the_table_names_owners_where_runs_have_some_and_there_is_room(running: 
     assert "owner" not in table_text(runs_table(runs[1:]), TextStyle(width=200))
 
 
+def test_the_table_has_the_set_up_time_of_runs_whose_function_makes_a_model(running: RunStats) -> None:
+    """Below a tenth of a second nobody asks for it."""
+    runs = [replace(running, name="a", setup=2.5), replace(running, name="b", setup=0.05)]
+    head, first, second, *_ = table_text(runs_table(runs), TextStyle(width=200)).split("\n")
+
+    assert "set-up" in head
+    assert "2.5 s" in first
+    assert second.rstrip().endswith(numbers.UNKNOWN)
+    assert "set-up" not in table_text(runs_table(runs[1:]), TextStyle(width=200))
+
+
 def test_a_run_that_has_nothing_left_but_a_stuck_document_waits_in_amber(running: RunStats) -> None:
     """It was "running", in the colour of those that do, and its widget said "Waiting"."""
     stuck = replace(running, stuck=True)

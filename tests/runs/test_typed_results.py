@@ -197,7 +197,7 @@ def test_a_lambda_says_what_it_returns_by_a_keyword(queue: dq.QueuePool) -> None
     run = queue.map(lambda number: {"number": number}, range(2), returns=Later)
 
     assert list(run.results(timeout=30)) == [Later(0), Later(1)]
-    with pytest.raises(BadOption, match="is not a class of fields"):
+    with pytest.raises(BadOption, match="is no Pydantic model, dataclass"):
         queue.map(text, range(2), returns=str)
 
 

@@ -73,8 +73,8 @@ class ConsumerActor:
     async def start(self, body: bytes) -> bytes:
         """Begin to lease, or raise NoSuchActor if the actor was closed before."""
         # Not in the constructor, which Dask calls in a thread without the event loop.
-        devices = await devices_here()
-        if self.closed:  # its worker leaves; no await from here on, or it would begin after its end
+        devices = devices_here()
+        if self.closed:  # its worker leaves; no await here, or it would begin after its end
             raise NoSuchActor(self.name)
         worker = get_worker()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -192,10 +192,11 @@ class ConsumerActor:
             setups=[[run.hex(), seconds] for run, seconds in self._setups.items()],
             abandoned=[name for slot in slots for name in slot.abandoned],
             batches=[
-                [run.hex(), filled.size, filled.calls, filled.documents]
+                [run.hex(), filled.size.now, filled.calls, filled.documents]
                 for slot in slots
                 if slot.batches is not None
-                for run, filled in list(slot.batches.filled.items())
+                for (_, run), filled in list(slot.batches.filled.items())
+                if filled.calls
             ],
             last_error=next((slot.last_error for slot in slots if slot.last_error), None),
         )

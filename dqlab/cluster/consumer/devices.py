@@ -6,16 +6,12 @@ a batch system or a user has set is what there is to share.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import re
-import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
@@ -28,11 +24,8 @@ MASK = "CUDA_VISIBLE_DEVICES"
 """Environment variable with the devices that a process sees, by index or uuid; CUDA reads it once."""
 FILES = Path("/dev")
 """Where the system has a file for each device."""
-ASKED_S = 10.0
-"""Seconds that a driver may take to list its devices."""
 _NONE = re.compile(r"-\d+|NoDevFiles|none|void", re.IGNORECASE)
 """What CUDA, Slurm and containers write for no device; CUDA ignores what follows."""
-_LISTED = re.compile(r"^GPU (\d+):", re.MULTILINE)
 
 
 class Turn:
@@ -116,25 +109,11 @@ def of_mask(mask: str) -> list[str]:
     return found
 
 
-_found: list[str] | None = None
-
-
-async def devices_here() -> list[str]:
+def devices_here() -> list[str]:
     """Return the devices that this process may use: those of its mask, else those of the machine."""
-    global _found
     if MASK in os.environ:
         return of_mask(os.environ[MASK])
-    if _found is None:
-        _found = await asyncio.to_thread(_of_machine)
-    return _found
-
-
-def _of_machine() -> list[str]:
-    there = [path.name.removeprefix("nvidia") for path in FILES.glob("nvidia[0-9]*")]
-    if not there and shutil.which("nvidia-smi"):  # as under Windows, where Linux has no files of devices
-        with suppress(OSError, subprocess.SubprocessError):
-            asked = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=ASKED_S, check=False)
-            there = _LISTED.findall(asked.stdout)
+    there = (path.name.removeprefix("nvidia") for path in FILES.glob("nvidia[0-9]*"))
     return sorted(filter(str.isdecimal, there), key=int)
 
 

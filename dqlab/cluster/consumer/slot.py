@@ -40,11 +40,9 @@ from dqlab.cluster.consumer.running.execution import (
     refuse_value,
     run_chunk,
 )
-from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost, batch_in, makes_objects
+from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost, makes_objects
 from dqlab.cluster.consumer.running.models import Objects, Setup, SetupFailed, halt_all
 from dqlab.cluster.consumer.running.one_batch import key_in, one_by_one
-from dqlab.cluster.consumer.running.output import logs_in
-from dqlab.cluster.consumer.running.sink_rows import code_in, columns_in
 from dqlab.cluster.consumer.running.suspects import needs_worker, turn_of_suspects
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.consumer.sink_writing import Sinks
@@ -60,7 +58,7 @@ from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import LogError, RecordTooLarge
-from dqlab.plan import Batch, called
+from dqlab.plan import Batch, Plan, called
 from dqlab.printed import Logs
 from dqlab.rules.states import State
 from dqlab.texts import as_name
@@ -644,18 +642,20 @@ class Slot:
         streams.install()  # for each chunk: a library may have put its own in their place
         frame = chunk.frames[0]
         try:
-            chunk.code, chunk.logs = code_in(blobs.get(frame.function)), logs_in(blobs.get(frame.function))
-            chunk.columns = columns_in(blobs.get(frame.function)) if chunk.lease.sink else None
+            blob = blobs.get(frame.function)
+            about = {} if blob is None else settings_in(blob)
+            plan = about.get("plan", {})
+            chunk.code, chunk.logs = about.get("code", ""), plan.get("logs", "failed")
+            chunk.columns = plan.get("columns") if chunk.lease.sink else None
             self._refusals.begin(chunk.run)
             if self.options.prepare is not None:
                 self.options.prepare()
             if frame.kind is Kind.VALUE:
                 work = self.options.values() if self.options.values is not None else Work(refuse_value)
             else:
-                blob = blobs[frame.function]
                 if blob is None:
                     raise FunctionLost()
-                batch = batch_in(blob) if frame.kind is Kind.ELEMENT and self.options.calls is None else None
+                batch = Plan.of(plan, {}).batch if frame.kind is Kind.ELEMENT and self.options.calls is None else None
                 if batch is not None and not chunk.lease.suspect:
                     return self._add_to_batches(chunk, blob, batch)
                 if chunk.lease.process is not None and self.options.calls is None:

@@ -521,11 +521,11 @@ class RiderCall(Call[RiderAnswer]):
 
 
 class SlowRow(NamedTuple):
-    """How long one result took."""
+    """How long one result took, on which consumer, with its document's key and position."""
 
     seconds: float
     ordinal: int
-    key: str | None
+    key: str | int | None
     consumer: str
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pdb
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
@@ -36,28 +35,7 @@ LOGS = "logs"
 """The side column of results that has what documents printed."""
 
 
-@dataclass(frozen=True)
-class SlowDocument:
-    """How long a document took that has a result.
-
-    Attributes
-    ----------
-    key : str or int
-        The document's key, or its position if it has none.
-    seconds : float
-    ordinal : int
-        Its position in the run's input.
-    consumer : str
-        The consumer that ran it.
-    """
-
-    key: Any
-    seconds: float
-    ordinal: int
-    consumer: str
-
-
-class Slowest(list[SlowDocument]):
+class Slowest(list[calls.SlowRow]):
     """The slowest documents of a run, the slowest first."""
 
     def __repr__(self) -> str:
@@ -130,10 +108,7 @@ def slowest(run: Run, n: int) -> Slowest:
         while cursor is not None:
             answer, _ = handle.link.sync(handle.ask(shard, calls.SlowestCall(run.id, n, cursor)))
             found, cursor = nlargest(n, [*found, *(calls.SlowRow(*row) for row in answer.rows)]), answer.cursor
-    return Slowest(
-        SlowDocument(label_of(row.key) if row.key else row.ordinal, row.seconds, row.ordinal, row.consumer)
-        for row in found
-    )
+    return Slowest(row._replace(key=label_of(row.key) if row.key else row.ordinal) for row in found)
 
 
 def debug(run: Run, key: str | int) -> Any:
@@ -180,21 +155,9 @@ def _called(function: Callable[..., Any], arguments: tuple[Any, ...], named: dic
     result = function(*arguments, **named)
     if not inspect.isawaitable(result):
         return result
-    ended: list[Any] = []
 
     async def whole() -> Any:
         return await result
 
-    def live() -> None:  # in a thread of its own: a notebook's thread has a running loop
-        try:
-            ended.append((asyncio.run(whole()), None))
-        except Exception as error:  # noqa: BLE001 - raised again below
-            ended.append((None, error))
-
-    thread = threading.Thread(target=live, name="dqlab-debug")
-    thread.start()
-    thread.join()
-    value, error = ended[0]
-    if error is not None:
-        raise error
-    return value
+    with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has a running loop
+        return thread.submit(asyncio.run, whole()).result()

@@ -91,10 +91,6 @@ class _Parcel:
         """The parcel, when one of its messages was cancelled: the others run again, in another process."""
         return (0,) if self._one.cancelled else ()
 
-    def upcoming(self, most: int) -> list[bytes]:
-        """Return nothing: batches are not read ahead."""
-        return []
-
     def begin(self) -> None:
         """Do nothing: `Batches` keeps the time."""
 

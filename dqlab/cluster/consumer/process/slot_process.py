@@ -123,6 +123,8 @@ class _Passage:
 
     def __init__(self, slot: SlotProcess, chunk: Chunk, blob: bytes, limits: Isolation) -> None:
         self._slot, self._chunk, self._blob, self._limits = slot, chunk, blob, limits
+        self._hash, self._planned = chunk.frames[0].function, makes_objects(blob)
+        """The function, and whether the process may have to make objects before the first message."""
         self._messages = chunk.messages()
         self._given: deque[tuple[int, int]] = deque()
         """Turns and positions of messages that the process has not answered; the first one runs, or will."""
@@ -141,15 +143,6 @@ class _Passage:
         tried = failed is not None and failed[0] == self._hash and chunk.leased_at <= failed[1]
         self._halted = failed[2] if failed is not None and tried else b""
         """Outcome of messages whose function could not be set up."""
-
-    @property
-    def _planned(self) -> bool:
-        """Whether the process may have to make objects before the first message."""
-        return makes_objects(self._blob)
-
-    @property
-    def _hash(self) -> bytes:
-        return self._chunk.frames[0].function
 
     def run(self) -> None:
         """Run the messages left in the chunk."""
@@ -307,7 +300,10 @@ class _Passage:
         else:
             self._still = False
             _, index = self._given.popleft()
-            self._note(index, record)  # before the outcome is in `done`: see `Chunk.ended`
+            # Before the outcome is in `done`, see `Chunk.ended`; by this clock: that of the process has another zero.
+            self._chunk.took[index], self._chunk.ended[index] = record.seconds, time.perf_counter()
+            if record.version:
+                self._chunk.versions[index] = record.version
             self._note_printed(child, index, record.printed)
             done: Done = index, _OUTCOMES[record.outcome], record.body, record.key
             if done[1] is UNDECIDED and HALT in unpack(done[2])[0]:
@@ -319,14 +315,6 @@ class _Passage:
             self._chunk.done.append(done)
             self._chunk.running = self._given[0][1] if self._given else None
             self._slot.fruitless = 0
-
-    def _note(self, index: int, record: Record) -> None:
-        """Note how long a message took, when it ended, and its document's version."""
-        chunk = self._chunk
-        # It ends when its outcome arrives: the clock of another process has another zero.
-        chunk.took[index], chunk.ended[index] = record.seconds, time.perf_counter()
-        if record.version:
-            chunk.versions[index] = record.version
 
     def _note_printed(self, child: Child, index: int, upto: int) -> None:
         """Note what a message has printed, up to a position in all that its process has."""

@@ -84,9 +84,10 @@ class BatchFlight(Flight):
 
 @dataclass
 class Filled:
-    """How full the batches of a run were in one slot."""
+    """How large and how full the batches of a run's function are in one slot."""
 
-    size: int = 0
+    size: Size
+    row: InARow = field(default_factory=InARow)
     calls: int = 0
     documents: int = 0
 
@@ -97,27 +98,21 @@ class _Forming:
 
     places: list[Place] = field(default_factory=list)
     nbytes: int = 0
-    timers: list[asyncio.TimerHandle] = field(default_factory=list)
+    until: float = 0.0
+    """When it runs though it is not full, in seconds of the event loop."""
+    timer: asyncio.TimerHandle | None = None
     task: asyncio.Task[None] | None = None
 
     @property
     def flight(self) -> BatchFlight:
         return self.places[0][0]
 
-    def cancelled(self) -> dict[BatchFlight, list[int]]:
-        """Return the positions of cancelled messages, by flight."""
-        found: dict[BatchFlight, list[int]] = {}
-        for flight, index in self.places:
-            if index in flight.chunk.cancelled:
-                found.setdefault(flight, []).append(index)
-        return found
-
     def drop_cancelled(self) -> None:
         """Give cancelled messages their outcome, and keep the others."""
-        for flight, indexes in self.cancelled().items():
-            for index in indexes:
-                flight.finish((index, Outcome.RETURN, b"", None))
-        self.places = [(flight, index) for flight, index in self.places if index not in flight.chunk.cancelled]
+        gone = {(flight, index) for flight, index in self.places if index in flight.chunk.cancelled}
+        for flight, index in gone:
+            flight.finish((index, Outcome.RETURN, b"", None))
+        self.places = [place for place in self.places if place not in gone]
 
 
 class Batches:
@@ -140,10 +135,8 @@ class Batches:
         and by the value that documents share."""
         self._ready: deque[_Forming] = deque()
         self._running: set[_Forming] = set()
-        self._sizes: dict[bytes, Size] = {}
-        self._rows: dict[bytes, InARow] = {}
-        self.filled: dict[bytes, Filled] = {}
-        """By run, of those seen last."""
+        self.filled: dict[tuple[bytes, bytes], Filled] = {}
+        """By function and run, of the newest."""
         self.setup: Setup | None = None
         self.abandoned: set[asyncio.Future[None]] = set()
         """Batches with cancelled messages that still run."""
@@ -152,8 +145,8 @@ class Batches:
 
     def at_least(self, flight: BatchFlight) -> int:
         """Return how many messages keep this slot busy, from any thread."""
-        size = self._sizes.get(flight.function)
-        now = size.now if size is not None else FIRST
+        filled = self.filled.get(flight.group)
+        now = filled.size.now if filled is not None else FIRST
         more = len(self._forming) if flight.batch.key is not None else 0
         return now * (2 * (self._concurrency if flight.wide else 1) + more)
 
@@ -168,12 +161,14 @@ class Batches:
 
     def abandon(self, flight: Flight) -> None:
         """Let go of a chunk's cancelled messages; others of their batches run again."""
-        for key in [key for key, forming in self._forming.items() if any(f is flight for f, _ in forming.places)]:
+        for key in list(self._forming):
             self._complete(key)
         for batch in self._ready:
             batch.drop_cancelled()
         self._ready = deque(batch for batch in self._ready if batch.places)
-        for batch in [batch for batch in self._running if any(f is flight for f in batch.cancelled())]:
+        for batch in list(self._running):
+            if not any(its is flight and index in its.chunk.cancelled for its, index in batch.places):
+                continue
             self._running.discard(batch)
             assert batch.task is not None, "it runs"
             self.abandoned.add(batch.task)
@@ -251,7 +246,7 @@ class Batches:
             forming = self._begin(key, flight)
         forming.places.append((flight, index))
         forming.nbytes += nbytes
-        if len(forming.places) >= self._size(flight).now:
+        if len(forming.places) >= self._filled(flight).size.now:
             self._complete(key)
 
     def _key(self, flight: BatchFlight, index: int) -> _Key:
@@ -262,11 +257,9 @@ class Batches:
     def _begin(self, key: _Key, flight: BatchFlight) -> _Forming:
         if len(self._forming) >= MOST_FORMING:
             self._complete(next(iter(self._forming)))
-        forming = self._forming[key] = _Forming()
-        loop, longest = asyncio.get_running_loop(), float(flight.batch.max_wait)
-        forming.timers.append(loop.call_later(longest, self._due, key, forming))
-        if longest > ASK_S[0]:
-            forming.timers.append(loop.call_later(ASK_S[0], self._ask, key, forming))
+        until = asyncio.get_running_loop().time() + float(flight.batch.max_wait)
+        forming = self._forming[key] = _Forming(until=until)
+        self._look_in(ASK_S[0], key, forming)
         return forming
 
     def _due(self, key: _Key, forming: _Forming) -> None:
@@ -274,12 +267,17 @@ class Batches:
             self._complete(key)
             self._fill()
 
-    def _ask(self, key: _Key, forming: _Forming) -> None:
-        """Ask the queue whether the batch still has to wait."""
-        if self._forming.get(key) is not forming:
-            return
+    def _look_in(self, seconds: float, key: _Key, forming: _Forming) -> None:
         loop = asyncio.get_running_loop()
-        forming.timers.append(loop.call_later(ASK_S[1], self._ask, key, forming))
+        forming.timer = loop.call_at(min(loop.time() + seconds, forming.until), self._look, key, forming)
+
+    def _look(self, key: _Key, forming: _Forming) -> None:
+        """Run a batch that has waited for long enough; else ask the queue whether it still has to wait."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= forming.until:
+            self._due(key, forming)
+            return
+        self._look_in(ASK_S[1], key, forming)
         if not self._waiting:
 
             def answered(answer: concurrent.futures.Future[bool]) -> None:
@@ -290,15 +288,18 @@ class Batches:
 
     def _complete(self, key: _Key) -> None:
         forming = self._forming.pop(key)
-        for timer in forming.timers:
-            timer.cancel()
+        if forming.timer is not None:
+            forming.timer.cancel()
         self._ready.append(forming)
 
-    def _size(self, flight: BatchFlight) -> Size:
-        if flight.function not in self._sizes:
+    def _filled(self, flight: BatchFlight) -> Filled:
+        filled = self.filled.get(flight.group)
+        if filled is None:
+            if len(self.filled) >= KEPT:
+                del self.filled[next(iter(self.filled))]
             gpu = bool((flight.chunk.lease.process or {}).get("gpus"))
-            self._sizes[flight.function] = Size(flight.batch, gpu=gpu)
-        return self._sizes[flight.function]
+            filled = self.filled[flight.group] = Filled(Size(flight.batch, gpu=gpu))
+        return filled
 
     # --- running --------------------------------------------------------------------------------
 
@@ -314,7 +315,7 @@ class Batches:
     async def _run(self, batch: _Forming) -> None:
         flight, places, began = batch.flight, batch.places, time.perf_counter()
         messages = [each.messages[index] for each, index in places]
-        one = OneBatch(messages, self._origin, self._rows.get(flight.function, InARow()))
+        one = OneBatch(messages, self._origin, self._filled(flight).row)
         one.logs = flight.chunk.logs
         for each, index in places:
             each.tasks[index] = one
@@ -347,15 +348,13 @@ class Batches:
     def _settle(self, batch: _Forming, one: OneBatch, seconds: float) -> None:
         """Give each message its outcome."""
         self._running.discard(batch)
-        first, size, now = batch.flight, self._size(batch.flight), time.perf_counter()
-        filled = self._filled(first)
-        self._rows[first.function] = one.row
+        first, filled, now = batch.flight, self._filled(batch.flight), time.perf_counter()
+        filled.row = one.row
         if one.too_many:
-            size.shrink(one.too_many)
+            filled.size.shrink(one.too_many)
         for documents, each in one.calls:
             filled.calls, filled.documents = filled.calls + 1, filled.documents + documents
-            size.ran(documents, each)
-        filled.size = size.now
+            filled.size.ran(documents, each)
         if seconds := self._objects.seconds(first.function):
             self.setup = first.chunk.run, seconds
         for place, amounts in one.spent.items():
@@ -380,13 +379,6 @@ class Batches:
         self._again(first, [batch.places[place] for place in one.again])
         self._fill()
 
-    def _filled(self, flight: BatchFlight) -> Filled:
-        filled = self.filled.pop(flight.chunk.run, None) or Filled()
-        self.filled[flight.chunk.run] = filled  # the last one seen stands last
-        while len(self.filled) > KEPT:
-            del self.filled[next(iter(self.filled))]
-        return filled
-
     def _again(self, flight: BatchFlight, places: list[Place]) -> None:
         """Put messages of a batch at the head of the next one."""
         if not places:
@@ -395,7 +387,7 @@ class Batches:
         forming = self._forming.get(key) or self._begin(key, flight)
         forming.places[:0] = places
         forming.nbytes += sum(each.chunk.nbytes_at(index) for each, index in places)
-        if len(forming.places) >= self._size(flight).now:
+        if len(forming.places) >= self._filled(flight).size.now:
             self._complete(key)
 
 

@@ -87,42 +87,6 @@ class Work:
         return max(origin.result_max, LARGEST_ROW) if self.rows else origin.result_max
 
 
-class _Left(Protocol):
-    def popleft(self) -> int: ...
-
-
-class _Column(Protocol):
-    def append(self, value: Any, /) -> None: ...
-
-
-class _Ended(Protocol):
-    """Takes outcomes: others than results whole, results as their columns, the payload last."""
-
-    def append(self, done: Done, /) -> None: ...
-    @property
-    def positions(self) -> _Column: ...
-    @property
-    def keys(self) -> _Column: ...
-    @property
-    def payloads(self) -> _Column: ...
-
-
-class _Numbers(Protocol):
-    def __setitem__(self, index: int, value: float, /) -> None: ...
-
-
-class _Texts(Protocol):
-    def __setitem__(self, index: int, value: str, /) -> None: ...
-
-
-class _Payloads(Protocol):
-    def __getitem__(self, index: int, /) -> bytes: ...
-
-
-class _Openable(Protocol):
-    def __getitem__(self, index: int, /) -> Any: ...
-
-
 class Queued(Protocol):
     """The part of a `Chunk` that `run_calls` uses, which a process implements for messages that come one by one."""
 
@@ -169,29 +133,29 @@ class Queued(Protocol):
         """Keep answers for a message until it has a result."""
 
     @property
-    def todo(self) -> _Left:
-        """The messages to run."""
+    def todo(self) -> Any:
+        """The messages to run, with `popleft`."""
 
     @property
-    def done(self) -> _Ended:
-        """The outcomes."""
+    def done(self) -> Any:
+        """Takes outcomes: others than results whole, by `append`, results as their columns, the payload last."""
 
     @property
-    def ended(self) -> _Numbers:
+    def ended(self) -> Any:
         """When each message ended; written before its outcome is in `done`, which another thread reads."""
 
     @property
-    def versions(self) -> _Texts:
+    def versions(self) -> Any:
         """The versions of documents, written before their outcomes too."""
 
     @property
     def cancelled(self) -> Collection[int | None]:
         """The messages that are not to run, or whose results are dropped."""
 
-    def messages(self) -> _Payloads:
+    def messages(self) -> Any:
         """Return the bytes of each message."""
 
-    def opening(self) -> tuple[Callable[[Any], Any], _Openable]:
+    def opening(self) -> tuple[Callable[[Any], Any], Any]:
         """Return a function that opens a message, and what it takes for each."""
 
 
@@ -267,6 +231,16 @@ def end_if_forked() -> None:
     if _forked:
         os.write(2, _CAME_BACK)
         os._exit(1)
+
+
+def opened(message: bytes) -> tuple[str | int | None, Any, str]:
+    """Return the key of a message's document, None if it has none, its value, and its document's version."""
+    key, value = None, open_value(message)
+    if type(value) is Labelled:
+        key, value = value.label, value.value
+    if type(value) is Document:
+        return value.key if key is None else key, value, value.version
+    return key, value, ""
 
 
 def run_chunk(chunk: Chunk, work: Work, origin: Origin) -> None:
@@ -500,14 +474,9 @@ class Coroutines:
         key, started, origin, chunk = None, time.perf_counter(), self._origin, flight.chunk
         running.set((chunk, index))
         try:
-            value = open_value(flight.messages[index])
-            if type(value) is Document:
-                key = value.key
-                chunk.versions[index] = value.version
-            elif type(value) is Labelled:
-                key, value = value.label, value.value
-                if type(value) is Document:
-                    chunk.versions[index] = value.version
+            key, value, version = opened(flight.messages[index])
+            if version:
+                chunk.versions[index] = version
             call = flight.work.call
             made = call(*value[0], **value[1]) if flight.spread else call(value)
             most = flight.work.most(origin)
@@ -554,11 +523,8 @@ def _refusal(result: Any, reason: str) -> ResultRefused:
     """Return the error of a result that cannot be pickled, and close the coroutines in it."""
     # Python would warn about coroutines that were never awaited.
     kind = type(result)
-    parts = [result] if kind is CoroutineType else []
-    if kind in (list, tuple, set):
-        parts = [part for part in result if type(part) is CoroutineType]
-    elif kind is dict:
-        parts = [part for part in result.values() if type(part) is CoroutineType]
+    inside = result.values() if kind is dict else result if kind in (list, tuple, set) else [result]
+    parts = [part for part in inside if type(part) is CoroutineType]
     for part in parts:
         part.close()
     if not parts:
@@ -566,13 +532,11 @@ def _refusal(result: Any, reason: str) -> ResultRefused:
             reason=f"the result, of type {kind.__name__}, cannot be pickled: {reason}. It was not kept. Return plain "
             "data instead."
         )
-    call, alone = parts[0].__name__, kind is CoroutineType
-    way = f"{call}(...)" if alone else "asyncio.gather(*coroutines)"
-    place = "" if alone else f" in a {kind.__name__}"
+    call = parts[0].__name__
     return ResultRefused(
-        reason=f"the function called {call}(), a coroutine function, and returned its coroutine{place} without "
-        f"awaiting it, so there is no result. Define the function with `async def`, and write `return await {way}` in "
-        "it."
+        reason=f"the function called {call}(), a coroutine function, and returned its coroutine without awaiting it, "
+        f"so there is no result. Define the function with `async def`, and write `return await {call}(...)` in it, or "
+        "`return await asyncio.gather(*coroutines)`."
     )
 
 

@@ -14,7 +14,6 @@ from dqlab.cluster.transport.sealed import open_value, opened_plan
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents.storage import learn
 from dqlab.errors import DqlabError
-from dqlab.plan import Batch, Plan
 
 if TYPE_CHECKING:
     from dqlab.cluster.transport.ref import Ref  # a process that only runs functions does not need Dask
@@ -58,12 +57,6 @@ class FunctionCache:
             while len(self._opened) > KEEP:
                 self._opened.popitem(last=False)
         return work
-
-
-def batch_in(blob: bytes) -> Batch | None:
-    """Return the batches that a packed function takes, or None for single documents; users' objects stay closed."""
-    settings = unpack(blob)[0].get("plan")
-    return None if settings is None else Plan.of(settings, {}).batch
 
 
 def makes_objects(blob: bytes) -> bool:

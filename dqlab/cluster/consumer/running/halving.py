@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -125,13 +126,14 @@ class Halving:
                     return
 
 
-def shares(result: Any, names: Sequence[Hashable | None]) -> Sequence[Any]:
+def shares(result: Any, names: Sequence[Any]) -> Sequence[Any]:
     """Return the result of each document of a batch, or raise ResultRefused; `names` are the documents' keys."""
     n, kind = len(names), type(result)
     found: Sequence[Any] | None = None
     if issubclass(kind, Mapping):
-        if len(result) == n and all(name in result for name in names):
-            return [result[name] for name in names]
+        with suppress(TypeError):  # a document need not be hashable
+            if len(result) == n and all(name in result for name in names):
+                return [result[name] for name in names]
         columns = {column: _rows(values) for column, values in result.items()}
         if columns and all(values is not None and len(values) == n for values in columns.values()):
             return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -189,11 +191,9 @@ class Size:
         """Note a call that succeeded, and climb if full batches of this size bring more documents through."""
         if not self._climbs or documents < self.now:
             return
-        self._calls, self._documents, self._seconds = (
-            self._calls + 1,
-            self._documents + documents,
-            self._seconds + seconds,
-        )
+        self._calls += 1
+        self._documents += documents
+        self._seconds += seconds
         if self._calls < CALLS and self._seconds < ENOUGH_S:
             return
         rate = self._documents / max(self._seconds, 1e-9)
@@ -203,8 +203,7 @@ class Size:
             self._climbs = False
         else:
             self.now, self._before = 2 * self.now, rate
-        self._calls = self._documents = 0
-        self._seconds = 0.0
+        self._calls = self._documents = self._seconds = 0
 
     def shrink(self, documents: int) -> None:
         """Note that so many documents were too many, and climb no more."""

@@ -9,18 +9,20 @@ from dataclasses import replace
 from typing import Any
 
 from dqlab.cluster.consumer.running.beside import Beside
-from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, failed, running, seal_result
+from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, failed, opened, running, seal_result
 from dqlab.cluster.consumer.running.halving import SMALLER, WHOLE, Call, Halving, InARow, shares
 from dqlab.cluster.consumer.running.outcomes import Done
 from dqlab.cluster.transport.alike import seal_rows
-from dqlab.cluster.transport.sealed import open_value
-from dqlab.documents import Document, Labelled
+from dqlab.documents import Document
 from dqlab.failures.failure import Failure
 from dqlab.frame import Kind, Outcome
 from dqlab.plan import Smaller
 from dqlab.printed import Ring
 from dqlab.rules.retry import Later
 from dqlab.texts import said_by
+
+_FIRST: Any = None
+"""What a generator that has not begun is sent."""
 
 
 class OneBatch(Beside):
@@ -80,40 +82,36 @@ class OneBatch(Beside):
 
     def run(self, work: Work) -> None:
         """Run the batch here."""
-        steps, call = self._steps(work), work.call
+        steps, answer = self._steps(work, paid=False), _FIRST
         with suppress(StopIteration):
-            values = next(steps)
             while True:
+                values = steps.send(answer)
                 try:
-                    result, error = call(values), None
+                    answer = work.call(values), None
                 except BaseException as raised:  # noqa: BLE001 - sys.exit in a function fails its messages
-                    result, error = None, raised
-                end_if_forked()
-                values = steps.send((result, error))
+                    answer = None, raised
 
     async def run_coroutine(self, work: Work) -> None:
         """Run the batch on this event loop."""
-        steps, call = self._steps(work, paid=True), work.call
+        steps, answer = self._steps(work, paid=True), _FIRST
         with suppress(StopIteration):
-            values = next(steps)
             while True:
+                values = steps.send(answer)
                 try:
-                    result, error = await call(values), None
+                    answer = await work.call(values), None
                 except BaseException as raised:  # noqa: BLE001 - as in `run`
-                    result, error = None, raised
-                end_if_forked()
-                values = steps.send((result, error))
+                    answer = None, raised
 
-    def _steps(self, work: Work, *, paid: bool = False) -> Generator[list[Any], tuple[Any, BaseException | None], None]:
+    def _steps(self, work: Work, *, paid: bool) -> Generator[list[Any], tuple[Any, BaseException | None], None]:
         """Yield the documents of each call; its result, or what it raised, is the answer."""
         around = running.get()
-        opened = self._open(work)
-        halving, last = Halving(len(opened), self.row), None
+        all_of_it = self._open(work)
+        halving, last = Halving(len(all_of_it), self.row), None
         steps, answer = halving.steps(), ""
         with suppress(StopIteration):
             step = next(steps)
             while True:
-                some = [opened[place] for place in step.places]
+                some = [all_of_it[place] for place in step.places]
                 if type(step) is Call:
                     places = [place for place, _, _ in some]
                     running.set((self, places[0]))  # type: ignore[arg-type]
@@ -121,6 +119,7 @@ class OneBatch(Beside):
                     self.before_call(places)
                     began = time.perf_counter()
                     result, error = yield [value for _, _, value in some]
+                    end_if_forked()
                     seconds = time.perf_counter() - began
                     running.set((self, places[0]))  # type: ignore[arg-type]
                     error = error or self._keep(some, result, work, seconds)
@@ -130,27 +129,22 @@ class OneBatch(Beside):
                     for place, key, _ in some:
                         self.done.append(failed(place, last[0], self._origin, work.code, key, last[1]))
                 step = steps.send(answer)
-        self.row, self.again = halving.row, [opened[place][0] for place in halving.again]
+        self.row, self.again = halving.row, [all_of_it[place][0] for place in halving.again]
         running.set(around)
 
     def _open(self, work: Work) -> list[tuple[int, str | int | None, Any]]:
         """Return the place, key and value of each message; one that cannot be opened fails here."""
-        opened: list[tuple[int, str | int | None, Any]] = []
+        some: list[tuple[int, str | int | None, Any]] = []
         for place, message in enumerate(self._messages):
             running.set((self, place))  # type: ignore[arg-type]
-            key = None
             try:
-                value = open_value(message)
-                if type(value) is Labelled:
-                    key, value = value.label, value.value
-                if type(value) is Document:
-                    key = value.key if key is None else key
-                    self.versions[place] = value.version
+                key, value, version = opened(message)
             except BaseException as error:  # noqa: BLE001 - opening runs users' code
-                self.done.append(failed(place, error, self._origin, work.code, key, 0.0))
+                self.done.append(failed(place, error, self._origin, work.code, None, 0.0))
             else:
-                opened.append((place, key, value))
-        return opened
+                self.versions |= {place: version} if version else {}
+                some.append((place, key, value))
+        return some
 
     def _keep(
         self, some: Sequence[tuple[int, str | int | None, Any]], result: Any, work: Work, seconds: float
@@ -189,35 +183,23 @@ class OneBatch(Beside):
 
 def key_in(message: bytes, name: str) -> str:
     """Return the key of a message in which a text stands, "" without one."""
-    if name.encode() not in message:  # opening runs users' code
-        return ""
-    try:
-        value = open_value(message)
-        return str(value.label if type(value) is Labelled else value.key if type(value) is Document else "")
-    except BaseException:  # noqa: BLE001 - users' code
-        return ""
+    with suppress(BaseException):  # opening runs users' code
+        if name.encode() in message and (key := opened(message)[0]) is not None:
+            return str(key)
+    return ""
 
 
 def shared(message: bytes, key: str) -> str:
     """Return the value that the documents of a batch share, as text; that of a document without it is ""."""
-    try:
-        value = open_value(message)
-        value = value.value if type(value) is Labelled else value
-        its = value[key] if hasattr(type(value), "__getitem__") else getattr(value, key)
-    except BaseException:  # noqa: BLE001 - users' code; a document that cannot be opened fails in its batch
-        return ""
-    return said_by(its)
+    with suppress(BaseException):  # users' code; a document that cannot be opened fails in its batch
+        _, value, _ = opened(message)
+        return said_by(value[key] if hasattr(type(value), "__getitem__") else getattr(value, key))
+    return ""
 
 
 def _name(value: Any) -> Any:
     """Return the name under which a dict by key has the result of a document: its key, or the value itself."""
-    if type(value) is Document:
-        return value.key
-    try:
-        hash(value)
-    except BaseException:  # noqa: BLE001 - users' code
-        return None
-    return value
+    return value.key if type(value) is Document else value
 
 
 def one_by_one(work: Work) -> Work:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dqlab.cluster.transport.wire import unpack
 from dqlab.failures.failure import Failure
 from dqlab.frame import Outcome
 from dqlab.printed import Ring
@@ -24,16 +23,9 @@ LOGS = "logs"
 """The name of the rider."""
 SLOW_S, SLOW_TIMES = 1.0, 10
 """A document is slow if it takes more seconds than this, and as many times more than the others of its run here."""
-_MOST = 256
-"""Outputs in one chunk from which those are let go that are not kept."""
 _RUNS = 64
 _paces: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
 """Results of the latest runs on this worker, and the seconds that they took."""
-
-
-def logs_in(blob: bytes | None) -> str:
-    """Return of which messages the output is kept, as a packed function has it."""
-    return "failed" if blob is None else unpack(blob)[0].get("plan", {}).get("logs", "failed")
 
 
 def ring_of(chunk: Chunk, position: int) -> Ring | None:
@@ -41,11 +33,7 @@ def ring_of(chunk: Chunk, position: int) -> Ring | None:
     if chunk.logs == "none":
         return None
     ring = chunk.output.get(position)
-    if ring is None:
-        if len(chunk.output) % _MOST == _MOST - 1:
-            _prune(chunk)
-        ring = chunk.output.setdefault(position, Ring())
-    return ring
+    return chunk.output.setdefault(position, Ring()) if ring is None else ring
 
 
 def kept_in_failures(chunk: Chunk, start: int, stop: int) -> None:
@@ -72,16 +60,6 @@ def kept_beside(chunk: Chunk, done: Columns) -> Mapping[int, bytes]:
         if ring is not None and done.outcomes[place] is Outcome.ACK and _is_kept(chunk, position, results, seconds):
             kept[place] = ring.logs().to_bytes()
     return kept
-
-
-def _prune(chunk: Chunk) -> None:
-    """Let go of the output of messages that have ended, and that is not kept."""
-    done, (results, seconds) = chunk.done, _paces.get(chunk.run, (0, 0.0))
-    ended = dict(zip(done.ended(), range(len(done)), strict=False))
-    for position in list(chunk.output):
-        acked = position in ended and done.outcome(ended[position]) is Outcome.ACK
-        if acked and not _is_kept(chunk, position, results, seconds):
-            chunk.output.pop(position, None)
 
 
 def _is_kept(chunk: Chunk, position: int, results: int, seconds: float) -> bool:

@@ -12,20 +12,8 @@ from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin, failed
 from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.transport.alike import open_alike
-from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.sink_parts import SinkRows
 from dqlab.frame import Outcome
-
-
-def code_in(blob: bytes | None) -> str:
-    """Return the short code version of a packed function, or "" if it was lost."""
-    return "" if blob is None else str(unpack(blob)[0]["code"])
-
-
-def columns_in(blob: bytes | None) -> dict[str, Any] | None:
-    """Return the columns of `datasets.schemas` that a packed function declares for its results, or None."""
-    columns: dict[str, Any] | None = None if blob is None else unpack(blob)[0].get("plan", {}).get("columns")
-    return columns
 
 
 @dataclass(frozen=True, slots=True)

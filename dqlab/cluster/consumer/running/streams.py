@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 from dqlab.cluster.consumer.running.execution import alone, message_here
@@ -14,6 +15,7 @@ class Stream:
     """A text stream that passes everything on, and notes what the running message writes."""
 
     # Everything else is the stream's own, and so is what is written: whoever reads the worker's log finds all of it.
+    # `name`: where `sys` has it, and the stream of bytes below.
     def __init__(self, stream: Any, name: str) -> None:
         self._stream, self._name = stream, name
 
@@ -21,12 +23,12 @@ class Stream:
         return getattr(self._stream, attribute)
 
     def __reduce__(self) -> Any:
-        return getattr, (sys, self._name)  # as `sys.stdout` itself travels with a function
+        return attrgetter(self._name), (sys,)  # as `sys.stdout` itself travels with a function
 
-    def write(self, text: str) -> int:
-        """Write text."""
-        written: int = self._stream.write(text)
-        _note(text)
+    def write(self, data: Any) -> int:
+        """Write text, or bytes."""
+        written: int = self._stream.write(data)
+        _note(data if type(data) is str else bytes(data))
         return written
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -35,25 +37,9 @@ class Stream:
             self.write(line)
 
     @property
-    def buffer(self) -> Any:
+    def buffer(self) -> Stream:
         """The stream of bytes below."""
-        return _Bytes(self._stream.buffer)
-
-
-class _Bytes:
-    """A stream of bytes that passes everything on likewise."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._stream, attribute)
-
-    def write(self, data: Any) -> int:
-        """Write bytes."""
-        written: int = self._stream.write(data)
-        _note(bytes(data))
-        return written
+        return Stream(self._stream.buffer, f"{self._name}.buffer")
 
 
 def install() -> None:
@@ -71,10 +57,6 @@ def _note(data: bytes | str) -> None:
     """Add what was written to the output of the message that runs here."""
     # A thread that the function has started has no message of its own. Where one message runs in this process, it is
     # that one's; where several run, nobody can say whose it is.
-    here = message_here() or alone()
-    if here is None:
-        return
-    chunk, position = here
-    ring = None if position is None or not data else chunk.ring_at(position)
-    if ring is not None:
+    chunk, position = message_here() or alone() or (None, None)
+    if chunk is not None and position is not None and data and (ring := chunk.ring_at(position)) is not None:
         ring.write(data)
