@@ -487,7 +487,8 @@ class _Record:
             raise _unfit(row, f"{self._kind.__name__} or dict")
         made = {}
         for field, form in self._fields:
-            if field.name in row:
+            # A column has null for a field that a typed dict may leave out.
+            if field.name in row and (field.required or not self._is_dict or row[field.name] is not None):
                 try:
                     made[field.name] = _within(field.name, form, row[field.name])
                 except _Unfit:
@@ -504,8 +505,7 @@ class _Record:
         if self._is_pydantic:
             return self._kind.model_construct(**made)
         if self._is_dict:
-            absent = [f.name for f, _ in self._fields if not f.required and made.get(f.name, 0) is None]
-            return {name: each for name, each in made.items() if name not in absent}
+            return made
         try:
             value = self._kind(**{f.argument: made[f.name] for f, _ in self._fields if f.argument and f.name in made})
         except Exception as error:  # noqa: BLE001 - a user's class may raise anything

@@ -108,7 +108,7 @@ def slowest(run: Run, n: int) -> Slowest:
         while cursor is not None:
             answer, _ = handle.link.sync(handle.ask(shard, calls.SlowestCall(run.id, n, cursor)))
             found, cursor = nlargest(n, [*found, *(calls.SlowRow(*row) for row in answer.rows)]), answer.cursor
-    return Slowest(row._replace(key=label_of(row.key) if row.key else row.ordinal) for row in found)
+    return Slowest(row._replace(key=label_of(str(row.key)) if row.key else row.ordinal) for row in found)
 
 
 def debug(run: Run, key: str | int) -> Any:
