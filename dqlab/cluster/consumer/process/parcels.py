@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,7 @@ class BatchProcess:
         if not len(parcel.done):
             one.again = places
             return
+        one.began = time.perf_counter() - parcel.took.get(0, 0.0)  # without the start of its process, and its set-up
         _, outcome, payload, key = parcel.done[0]
         if outcome is Outcome.ACK:
             one.done, one.again, one.took, one.versions, one.calls, one.too_many, *beside = pickle.loads(payload)
@@ -93,6 +95,9 @@ class _Parcel:
 
     def begin(self) -> None:
         """Do nothing: `Batches` keeps the time."""
+
+    def spend(self, seconds: float) -> None:
+        """Do nothing."""
 
     def end(self) -> None:
         """Do nothing."""

@@ -289,6 +289,7 @@ class _Passage:
             child.opening = False
             if record.seconds:
                 self._slot.setup = self._chunk.run, record.seconds
+                self._chunk.spend(-record.seconds)  # no message costs that
             child.printed.read(None, record.printed)
         elif (
             record.say != Say.OUTCOME

@@ -313,7 +313,7 @@ class Batches:
         batch.task = asyncio.get_running_loop().create_task(self._run(batch), name="dqlab-batch")
 
     async def _run(self, batch: _Forming) -> None:
-        flight, places, began = batch.flight, batch.places, time.perf_counter()
+        flight, places = batch.flight, batch.places
         messages = [each.messages[index] for each, index in places]
         one = OneBatch(messages, self._origin, self._filled(flight).row)
         one.logs = flight.chunk.logs
@@ -338,14 +338,14 @@ class Batches:
             left = [place for place in range(len(messages)) if place not in ended]
             one.done += [failed(place, error, self._origin, flight.work.code, None, 0.0) for place in left]
         if batch in self._running:  # else it was abandoned
-            self._settle(batch, one, time.perf_counter() - began)
+            self._settle(batch, one)
 
     def _here(self, call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         """Call something in the thread of plain functions, in a context of its own."""
         context = contextvars.copy_context()
         return asyncio.get_running_loop().run_in_executor(self._thread, context.run, call, *arguments)
 
-    def _settle(self, batch: _Forming, one: OneBatch, seconds: float) -> None:
+    def _settle(self, batch: _Forming, one: OneBatch) -> None:
         """Give each message its outcome."""
         self._running.discard(batch)
         first, filled, now = batch.flight, self._filled(batch.flight), time.perf_counter()
@@ -355,8 +355,8 @@ class Batches:
         for documents, each in one.calls:
             filled.calls, filled.documents = filled.calls + 1, filled.documents + documents
             filled.size.ran(documents, each)
-        if seconds := self._objects.seconds(first.function):
-            self.setup = first.chunk.run, seconds
+        if setup := self._objects.seconds(first.function):
+            self.setup = first.chunk.run, setup
         for place, amounts in one.spent.items():
             flight, index = batch.places[place]
             flight.chunk.pay(index, amounts)
@@ -373,7 +373,7 @@ class Batches:
             flight.finish((index, outcome, payload, key))
         for flight, n in Counter(flight for flight, _ in batch.places).items():
             flight.chunk.running = None
-            flight.chunk.spend(seconds * n / len(batch.places))
+            flight.chunk.spend((now - one.began) * n / len(batch.places))
         for place in one.alone:
             self._ready.append(_Forming([batch.places[place]]))
         self._again(first, [batch.places[place] for place in one.again])

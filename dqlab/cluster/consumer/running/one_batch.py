@@ -32,6 +32,8 @@ class OneBatch(Beside):
 
     def __init__(self, messages: Sequence[bytes], origin: Origin, row: InARow) -> None:
         self._messages, self._origin, self.row = messages, origin, row
+        self.began = time.perf_counter()
+        """When its first call began; until then, when it was made."""
         self.done: list[Done] = []
         self.again: list[int] = []
         """Places for the next batch."""
@@ -104,7 +106,7 @@ class OneBatch(Beside):
 
     def _steps(self, work: Work, *, paid: bool) -> Generator[list[Any], tuple[Any, BaseException | None], None]:
         """Yield the documents of each call; its result, or what it raised, is the answer."""
-        around = running.get()
+        around, self.began = running.get(), time.perf_counter()
         all_of_it = self._open(work)
         halving, last = Halving(len(all_of_it), self.row), None
         steps, answer = halving.steps(), ""
