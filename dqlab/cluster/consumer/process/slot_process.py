@@ -123,8 +123,7 @@ class _Passage:
 
     def __init__(self, slot: SlotProcess, chunk: Chunk, blob: bytes, limits: Isolation) -> None:
         self._slot, self._chunk, self._blob, self._limits = slot, chunk, blob, limits
-        self._hash, self._planned = chunk.frames[0].function, makes_objects(blob)
-        """The function, and whether the process may have to make objects before the first message."""
+        self._hash = chunk.frames[0].function
         self._messages = chunk.messages()
         self._given: deque[tuple[int, int]] = deque()
         """Turns and positions of messages that the process has not answered; the first one runs, or will."""
@@ -143,6 +142,11 @@ class _Passage:
         tried = failed is not None and failed[0] == self._hash and chunk.leased_at <= failed[1]
         self._halted = failed[2] if failed is not None and tried else b""
         """Outcome of messages whose function could not be set up."""
+
+    @property
+    def _planned(self) -> bool:
+        """Whether the process may have to make objects before the first message."""
+        return makes_objects(self._blob)
 
     def run(self) -> None:
         """Run the messages left in the chunk."""
