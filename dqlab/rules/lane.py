@@ -319,6 +319,24 @@ class Lane:
             self._discredit(start, stop, acked)
             self.came.discard(start, stop)
 
+    def forget_cancelled(self, results: Ranges) -> None:
+        """Count cancelled messages no longer: what has a result of before is acked, and the rest never came."""
+        cancelled, acked, stored = self.counts[State.CANCELLED], self.counts[State.ACKED], Ranges()
+        for batch in self.batches:
+            for a, b, state in stretches(batch.states, 0, len(batch.states)):
+                if State(state) not in (State.ACKED, State.CANCELLED):
+                    stored.add(batch.ordinal + a, batch.ordinal + b)
+        kept = Ranges([*results, *stored])
+        self.came = Ranges(span for lo, hi in self.came for span in kept.within(lo, hi))
+        again = self.came.size - stored.size - acked
+        self.counts[State.ACKED] += again
+        self.counts[State.CANCELLED] = 0
+        self.lapsed, self.lapsed_cancelled = self.lapsed - again, self.lapsed_cancelled + cancelled
+        self._revive(cancelled - again, self.units[State.CANCELLED])
+        self.units[State.CANCELLED] = 0
+        if again:  # which function made those results, only they themselves know
+            self.acked_by[NO_ID] = self.acked_by.get(NO_ID, 0) + again
+
     def _discredit(self, lo: int, hi: int, acked: int) -> None:
         """Count acked messages with ordinals in ``[lo, hi)`` no longer for the functions that they ran."""
         theirs = {function: sum(b - a for a, b in at.within(lo, hi)) for function, at in self.acked_at.items()}

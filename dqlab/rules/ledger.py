@@ -501,6 +501,8 @@ class Ledger:
     def _reopen(self, run: bytes, meta: dict[str, Any]) -> None:
         self.shard.reopen_lane(run, meta.get("producer", NO_ID), redo=meta.get("redo", False))
         book = self.book(run)
+        if meta.get("redo", False) and book.record is not None and book.record.cancelled:
+            book.lane.forget_cancelled(book.results.covered)
         for lo, hi in meta.get("gone", ()):
             self.shard.lapse(run, lo, hi)
             self.shard.journal.forgot(book.results.forget(lo, hi))

@@ -210,7 +210,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Raises
         ------
         RunError
-            The run has not ended or was cancelled, its documents have no keys, or several have the same one.
+            The run has not ended, its documents have no keys, or several have the same one.
         UsageError
             An element is no document, or two documents have the same key.
         BadOption
@@ -286,7 +286,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         """Keep the run current with an input that has no end: look every so often, and update; return at once.
 
         Views say so, and when the next look is. A look that fails is shown, changes nothing, and the next one tries
-        again. Ends with this process, with `Following.stop`, or when the run is cancelled or dropped.
+        again. Ends with this process, with `Following.stop`, when documents of the run are cancelled, or it is dropped.
 
         Parameters
         ----------
@@ -498,6 +498,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def cancel(self) -> int:
         """Give up every document that has no result yet; return how many. Existing results stay.
+
+        Of an update that is what it has not done: earlier results stay, and the next update does the rest.
 
         Lost documents stay lost and cannot be sent again. `cancel` does not wait for a slow input, whose later elements
         are not sent.

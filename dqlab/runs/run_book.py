@@ -427,6 +427,8 @@ class RunBook:
                 with run._wait.interruptible(), shown(run):
                     run._wait.settled(Deadline(None), lambda progress: None)
                 progress = run._progress(covered=True)
+                if progress.cancelled:
+                    raise RunError(run=run.name, reason="it was cancelled while this update waited. Nothing changed.")
             _check_sink(run.name, progress.record.sink, sink)
             plan = plan_of(run, given, progress, code=code.code, trust=trust, keep_gone=keep_gone)
             with suppress(_OldPlan):  # another client has updated it meanwhile

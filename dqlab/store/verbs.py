@@ -404,6 +404,8 @@ class _Ids:
                 op, run, _ = unpack_plain(record.body)
                 if op in _ENDING and run is not None:
                     self.closed.add(run)
+                elif op == Op.REOPEN:  # an update goes on with what was cancelled
+                    self.closed.discard(run)
 
     def skipped(self) -> list[tuple[int, int]]:
         """Return the ids that were given and whose frames were not met."""

@@ -148,6 +148,38 @@ def test_the_later_order_wins_whatever_state_the_document_is_in(desk: Desk, befo
     assert counted(desk) == {State.ACKED: 10 - sum(dead.values()), **dead}
 
 
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_what_was_cancelled_counts_no_longer_once_documents_run_again(desk: Desk, checkpoint: bool) -> None:
+    """With a result of before it is acked, as that stays; without one it never came."""
+    desk.work()
+    redo(desk, 2, 4)
+    desk.order("cancel", RUN, {})
+    assert counted(desk) == {State.ACKED: 8, State.CANCELLED: 2}
+    redo(desk, 6, 7)
+    for _ in range(2):
+        agrees(desk)
+        assert counted(desk) == {State.READY: 1, State.ACKED: 9}
+        assert list(desk.ledger.books[RUN].lane.came) == [(0, 10)]
+        desk.reopen(checkpoint=checkpoint)
+    desk.work()
+    agrees(desk)
+    assert counted(desk) == {State.ACKED: 10}
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_cancelled_documents_without_a_result_come_again(desk: Desk, checkpoint: bool) -> None:
+    """Also beside others that are dead, whose frames are kept."""
+    desk.work(Outcome.REJECT)
+    ((lo, hi),) = desk.ledger.books[RUN].lane.dead
+    desk.order("retry", RUN, {"ids": [(lo + 4, hi)], "ordinals": [(4, 10)]})
+    desk.order("cancel", RUN, {})
+    assert counted(desk) == {State.DEAD: 4, State.CANCELLED: 6}
+    redo(desk, 4, 10)
+    desk.reopen(checkpoint=checkpoint)
+    agrees(desk)
+    assert counted(desk) == {State.DEAD: 4, State.READY: 6}
+
+
 def test_the_same_order_given_twice_is_carried_out_once(desk: Desk) -> None:
     desk.work()
     assert redo(desk, 0, 2, b"p" * 16) is Verdict.ACCEPTED

@@ -486,7 +486,7 @@ class QueueActor:
         asked, _ = calls.ControlCall.unpack(body)
         order = asked.message
         op, run = Op(order.pop("op")), order.pop("run", None)
-        if op is Op.REOPEN:
+        if op is Op.REOPEN and not order.get("redo"):  # an update runs what was cancelled
             self._refuse_cancelled(run)
         return calls.Count(await self._obey(op, run, order)).pack()
 

@@ -309,7 +309,7 @@ class Seal(RunOrder):
 
 @dataclass(frozen=True)
 class Reopen(RunOrder):
-    """Accept documents after a seal from this client's producer, unless the run was cancelled."""
+    """Accept documents after a seal from this client's producer."""
 
     op = Op.REOPEN
     client: str

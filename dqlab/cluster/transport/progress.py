@@ -139,7 +139,7 @@ class Progress:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the run was given up before its end, and takes no more documents."""
+        """Whether the run was given up before its end, and takes no more documents but by an update."""
         return self.incomplete == CANCELLED or any(shard.cancelled for shard in self.shards)
 
     @property

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport.orders import Code
 from dqlab.config import seconds
 from dqlab.documents import Documents
-from dqlab.errors import BadOption, DqlabError, RunNotFound, in_words
+from dqlab.errors import BadOption, RunNotFound, in_words
 from dqlab.numbers import many
 from dqlab.runs.lost import repeats
 from dqlab.runs.marks import tell
@@ -25,7 +24,7 @@ SHORTEST = 0.1
 
 
 class Following:
-    """Keeps a run current until `stop`, the end of this process, or a cancel or drop of the run.
+    """Keeps a run current until `stop`, the end of this process, or a cancel or drop of what the run does.
 
     Attributes
     ----------
@@ -77,13 +76,15 @@ class Following:
     def _follow(self) -> None:
         while not self._stopped.is_set():
             try:
+                if self.looks and self._run._progress().cancelled:
+                    break
                 self._look()
                 self.failure = ""
             except RunNotFound:
                 break
             except Exception as error:  # noqa: BLE001 - a listing may raise anything; the next look tries again
                 self.failure = in_words(error)
-                if self._ended():
+                if self._run.handle.link.closed:
                     break
             self.looks += 1
             if not self._stopped.is_set():
@@ -97,9 +98,3 @@ class Following:
         run.updates(run, self._documents, self._code, waits=True, **self._terms)
         assert run.updated is not None, "as the update has left it"
         self.taken += len(run.updated.new) + len(run.updated.changed)
-
-    def _ended(self) -> bool:
-        """Return whether the run takes nothing any more: its lab is closed, or it was cancelled."""
-        with suppress(DqlabError):
-            return self._run.handle.link.closed or self._run._progress().cancelled
-        return False

@@ -252,14 +252,8 @@ def _read(
 
 
 def _check_ended(run: Run, progress: Progress) -> None:
-    """Raise unless a run has ended, and takes more documents."""
+    """Raise unless a run has ended."""
     left = progress.counts.left
-    if progress.cancelled:
-        reason = (
-            "it was cancelled, and takes no more documents. Nothing changed, and its results stay: "
-            "run.results(errors='skip'). Map the documents under another name, or start over with on_existing='new'."
-        )
-        raise RunError(run=run.name, reason=reason)
     if not progress.sealed or left:
         what = f"{many(left, 'document')} of it have not ended" if left else "it is still being submitted"
         reason = f"it can be updated when it has ended, and {what}. Nothing changed. run.wait() waits for its end."

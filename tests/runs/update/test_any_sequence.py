@@ -41,8 +41,10 @@ def made(text: str, code: int) -> str | None:
 class Model:
     """A run, and the documents that there are today, by key."""
 
-    def __init__(self, random: Random, start: Callable[..., dq.Run]) -> None:
-        self.random, self.written = random, 0
+    def __init__(self, random: Random, queue: dq.QueuePool, start: Callable[..., dq.Run]) -> None:
+        self.random, self.queue, self.written = random, queue, 0
+        self.credited = True
+        """Whether it is known which function has made each result: no document with one was cancelled."""
         self.listed: dict[int, str] = {}
         self.rows: dict[int, tuple[str, int]] = {}
         """Text of the document that each result was made of, and the function that made it."""
@@ -116,6 +118,24 @@ class Model:
         self.ran(runs, code)
         self.code, self.mapped = code, None
 
+    def cancel(self, code: int) -> None:
+        """Begin an update, and give it up before anything of it has run; what it was to do is left to the next one."""
+        runs = {key: text for key, text in self.listed.items() if self.texts.get(key) != text}
+        self.queue.pause()
+        self.run.update(self.documents, function(code))
+        assert self.run.submitter is not None
+        self.run.submitter.join(20)
+        assert self.run.cancel() == len(runs)
+        self.queue.resume()
+        if runs or self.texts.keys() - self.listed.keys():
+            self.code, self.mapped, self.credited = code, None, self.credited and not runs
+        for key in list(self.texts):
+            if key in runs or key not in self.listed:
+                self.dead.pop(key, None)
+            if key not in self.listed:
+                self.rows.pop(key, None)
+        self.update(code % max(CODES) + 1)
+
     def retry(self, code: int) -> None:
         given = self.random.random() < 0.7
         assert self.run.retry(function(code) if given else None) == len(self.dead)
@@ -176,7 +196,8 @@ class Model:
         by_code = Counter[int]()
         for version in run.versions:
             by_code[shorts[version.short]] += version.results
-        assert +by_code == Counter(code for key, (_, code) in self.rows.items() if key not in dead)
+        theirs = Counter(code for key, (_, code) in self.rows.items() if key not in dead)
+        assert +by_code == theirs if self.credited else by_code.total() == theirs.total()
         assert shorts[run.versions[-1].short] == self.code
 
 
@@ -191,12 +212,12 @@ def test_any_sequence_of_orders_leaves_what_a_model_has(
         more = {"sink": tmp_path / "rows"} if sink else {}
         return queue.map(fn, documents, name=queue_name, retry=dq.Retry(0), **more)
 
-    model = Model(Random(seed), start)
+    model = Model(Random(seed), queue, start)
     shorts = {code_version(function(code)).short: code for code in CODES}
     model.check(shorts)
     for _ in range(10):
         if model.random.random() < 0.5:
             model.edit()
-        order = model.random.choice([model.update, model.update, model.retry, model.redo, model.compare, model.compare])
-        order(model.random.choice(CODES))
+        orders = [model.update, model.cancel, model.retry, model.redo, model.compare, model.compare]
+        model.random.choice(orders)(model.random.choice(CODES))
         model.check(shorts)

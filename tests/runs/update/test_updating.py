@@ -17,7 +17,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport.orders import Reopen
-from dqlab.errors import BadOption, RunError, RunExists, UsageError
+from dqlab.errors import BadOption, RunCancelled, RunError, RunExists, UsageError
 from dqlab.runs.update import index
 from dqlab.stats import RunState
 from dqlab.testing import Tally
@@ -393,15 +393,30 @@ def test_a_listing_that_fails_half_way_changes_nothing(start: Callable[..., dq.R
     assert (len(texts_of(run)), run.counts["acked"], len(run.plan(folder.documents).changed)) == (40, 40, 1)
 
 
-def test_a_cancelled_run_names_the_next_step(start: Callable[..., dq.Run], folder: Folder, queue: dq.QueuePool) -> None:
+def test_what_was_cancelled_runs_with_the_next_update(
+    start: Callable[..., dq.Run], folder: Folder, queue: dq.QueuePool
+) -> None:
+    """Of an update, whose results of before stay; and of a run that was cancelled before anything had one."""
     run = start().wait()
-    folder.write("new.txt")
+    folder.write("new.txt", "001.txt")
     queue.pause()
-    start(on_existing="update").cancel()
-    with pytest.raises(RunError, match=r"takes no more documents.*on_existing='new'"):
-        start(on_existing="update")
-    queue.resume()
+    run = start(on_existing="update")
+    assert run.submitter is not None
+    run.submitter.join(20)
+    assert run.cancel() == 2
+    with pytest.raises(RunCancelled):
+        run.results()
     assert len(texts_of(run)) == 40
+    early = queue.map(folder.function, folder.documents, name=f"{run.name}-early")
+    early.cancel()
+    queue.resume()
+    for each in (run, early):
+        seen = len(folder.tally.seen())
+        again = each.update(folder.documents, folder.function).wait()
+        assert len(folder.tally.seen()) - seen == (2 if each is run else 41)
+        assert texts_of(again) == folder.texts
+        assert again.counts["acked"] == sum(again.counts.values()) == 41
+        assert again.stats().state is RunState.DONE
 
 
 def test_updates_retries_and_redos_of_one_run_at_once_leave_what_a_new_run_would_have(
@@ -460,5 +475,14 @@ def test_following_ends_with_its_run_and_refuses_what_cannot_be_listed_again(
         with pytest.raises(BadOption, match=said):
             run.follow(iter(folder.documents), fn=folder.function, **wrong)
     following = run.follow(folder.documents, every=0.1, fn=folder.function)
+    queue.pause()
+    folder.write("new.txt")
+    until(lambda: run.counts["ready"] == 1)
+    run.cancel()
+    queue.resume()
+    until(lambda: following.stopped)
+    assert run.counts["cancelled"] == 1
+    following = run.follow(folder.documents, every=0.1, fn=folder.function)
+    until(lambda: run.counts["acked"] == 41)
     run.drop()
     until(lambda: following.stopped)
