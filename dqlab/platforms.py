@@ -36,7 +36,6 @@ LIST_WITHIN = 5.0
 LOST_PARENT = 255
 """Exit status of a process whose parent ended first."""
 
-_BLOCK = bytes(1 << 20)
 _PUNCH_HOLE = 3
 """`FALLOC_FL_PUNCH_HOLE` of Linux, with `FALLOC_FL_KEEP_SIZE`."""
 _UNBUFFERED = 2
@@ -85,16 +84,6 @@ def _writing() -> Callable[[int, Sequence[Buffer], int], int]:
 
 write_at = _writing()
 """Write buffers at an offset of a file; return how many bytes were written, which may be fewer."""
-
-
-def allocate(descriptor: int, size: int) -> None:
-    """Reserve a file's first `size` bytes on the device, or raise `OSError` where there is no room."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, 0, size)
-        return
-    at = os.fstat(descriptor).st_size  # writing is the portable way: a hole in the file reserves nothing
-    while at < size:
-        at += os.pwrite(descriptor, _BLOCK[: size - at], at)
 
 
 def unnamed_file(name: str) -> int:

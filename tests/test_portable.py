@@ -87,19 +87,6 @@ def test_log_keeps_what_it_confirmed_without_linux(tmp_path: Path) -> None:
     run_tests(tmp_path, ["log/test_ownership.py", "log/test_space.py"], within=100)
 
 
-def test_reserve_is_written_where_it_cannot_be_allocated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sparse reserve holds no room, and the disk is full when it is given up."""
-    monkeypatch.delattr(os, "posix_fallocate")
-    with (tmp_path / "reserve").open("w+b") as file:
-        file.write(b"kept")
-        file.flush()
-        platforms.allocate(file.fileno(), (1 << 20) + 10)
-        about = os.fstat(file.fileno())
-        assert (about.st_size, os.pread(file.fileno(), 4, 0)) == ((1 << 20) + 10, b"kept")
-        os.fsync(file.fileno())
-        assert os.fstat(file.fileno()).st_blocks * 512 >= 1 << 20
-
-
 def test_sync_reaches_the_drive_where_fsync_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On macOS `fsync` returns while the drive's cache holds the data; on a share that has no other it has to do."""
     asked: list[int] = []

@@ -41,8 +41,7 @@ from dqlab.jupyter.rerun_prompt import Choice, offer
 from dqlab.lab import Lab, describe_workers
 from dqlab.live.compared import first_differences
 from dqlab.live.display import conclude, ended_in_view, is_watched
-from dqlab.log import LogOptions
-from dqlab.numbers import many, size
+from dqlab.numbers import many
 from dqlab.printed import Logs
 from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
@@ -550,13 +549,10 @@ def compact(line: Line, options: Namespace) -> Compacted:
 
 
 def gc(line: Line, _: Namespace) -> None:
-    """Compact every queue of the store, and print the reserve that stays on the disk in any case."""
+    """Compact every queue of the store."""
     compacted = line.lab.gc()
     for name, gave in compacted.items():
         line.say(f"{name}: {gave}")
-    if compacted:
-        reserve = size(LogOptions().reserve_bytes)
-        line.say(f"besides, each shard keeps {reserve} in reserve for a full disk, until its store is removed")
     if not compacted:
         line.say("no queue is durable here; %dq connect --store runs/ makes queues that are")
 

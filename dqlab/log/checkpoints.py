@@ -38,8 +38,6 @@ class Checkpoint(NamedTuple):
     """With `segment`, where replay starts."""
     size: int
     """Bytes of its file."""
-    has_table: bool = False
-    """An earlier version wrote it, which may have replaced segments by copies under other numbers."""
 
     @staticmethod
     def encode(uuid: str, segment: int, offset: int, body: bytes) -> bytes:
@@ -78,7 +76,7 @@ def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpo
         return None
     if not unpacking.eof:
         return None
-    return Checkpoint(name, segment, offset, len(data), has_table=count > 0), body
+    return Checkpoint(name, segment, offset, len(data)), body
 
 
 def _most(packed: int) -> int:

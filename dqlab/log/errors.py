@@ -16,12 +16,14 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from dqlab.errors import DqlabError
 from dqlab.log.directory import Directory
+
+T = TypeVar("T")
 
 
 class LogError(DqlabError):
@@ -210,6 +212,19 @@ def disk_full(directory: Directory, needed: int) -> DiskFull:
     with suppress(OSError):
         free = directory.files.free_bytes(directory.path)
     return DiskFull(directory=str(directory), needed=needed, free=free)
+
+
+def tried_twice(directory: Directory, step: Callable[[], T]) -> T:
+    """Return the result of a step, repeated once if it fails, or raise `DiskFull` or an OSError."""
+    # Most errors of a file server are gone at the second try. A step must be repeatable from its start.
+    with suppress(OSError):
+        return step()
+    try:
+        return step()
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise disk_full(directory, 0) from error
+        raise
 
 
 @contextmanager

@@ -72,10 +72,6 @@ class Files:
         """Truncate a file."""
         os.ftruncate(descriptor, size)
 
-    def allocate(self, descriptor: int, size: int) -> None:
-        """Allocate a file's first `size` bytes on the device."""
-        platforms.allocate(descriptor, size)
-
     def sync(self, descriptor: int) -> None:
         """Sync a file's data to the device."""
         platforms.sync_data(descriptor)

@@ -13,7 +13,7 @@ from dqlab.clock import Clock, SystemClock
 from dqlab.errors import UsageError
 from dqlab.log.checkpoints import Checkpoint, LogMark
 from dqlab.log.directory import checkpoint_name
-from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, RecordCorrupt, typed
+from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, RecordCorrupt, tried_twice, typed
 from dqlab.log.files import Files
 from dqlab.log.manifest import Manifest, SegmentEntry
 from dqlab.log.opening import Opened, open_log
@@ -41,10 +41,7 @@ def removable(manifest: Manifest, checkpoints: list[Checkpoint], needed: Needed)
     if len(checkpoints) < 2:
         return []
     end = min(manifest.place(checkpoint.segment) for checkpoint in checkpoints)
-    # A checkpoint of an earlier version may know by their old positions records that were copied under other numbers.
-    old = any(checkpoint.has_table for checkpoint in checkpoints)
-    covered = {seq for entry in manifest.segments for seq in entry.covers} if old else set()
-    return [entry for entry in manifest.segments[:end] if not needed[entry.seq] and entry.seq not in covered]
+    return [entry for entry in manifest.segments[:end] if not needed[entry.seq]]
 
 
 class Log:
@@ -63,13 +60,12 @@ class Log:
         self._directory = opened.directory
         self._owner = opened.owner
         self._catalog = opened.catalog
-        self._reserve = opened.reserve
         self._needed = opened.needed
         self._replay = opened.replay
         self._replay_begun = False
         self._counted = self._replay.done  # a log without records needs none
         parts = (opened.directory, opened.catalog)
-        self._writer = Writer(*parts, opened.owner, opened.reserve, opened.segment, options, clock)
+        self._writer = Writer(*parts, opened.owner, opened.segment, options, clock)
         self._reader = Reader(*parts, self._writer.tail)
         # Held by one checkpoint or collection. Reentrant, because a checkpoint ends with a collection.
         self._upkeep = threading.RLock()
@@ -177,7 +173,7 @@ class Log:
     def _commit(self, *, sync: bool) -> int:
         try:
             return self._writer.commit(sync=sync)
-        finally:  # also after a full disk: this look finds the room, and takes the reserve again
+        finally:  # also after a full disk: this look finds the room
             with suppress(OSError):
                 self._look_at_disk()
 
@@ -281,7 +277,7 @@ class Log:
             catalog, directory = self._catalog, self._directory
             name = checkpoint_name(catalog.manifest.epoch, catalog.manifest.next_checkpoint())
             data = Checkpoint.encode(catalog.manifest.uuid, *mark, body)
-            self._reserve.try_twice(lambda: directory.publish(name, [data]))
+            tried_twice(directory, lambda: directory.publish(name, [data]))
             with catalog.lock:
                 # One that the disk refused to read goes before one that was read.
                 unread = set(catalog.manifest.checkpoints) - {known.name for known in self._checkpoints}
@@ -316,7 +312,6 @@ class Log:
                     directory.files.unlink(directory / entry.name)
             if doomed:
                 directory.files.sync_directory(directory.path)
-            self._reserve.restore()
             return Collected(len(doomed), sum(entry.length or 0 for entry in doomed))
 
     def _removable(self) -> list[SegmentEntry]:
@@ -337,22 +332,24 @@ class Log:
     # --- space -----------------------------------------------------------------------------
 
     def room(self, nbytes: int) -> bool:
-        """Return whether the disk has room for a number of bytes, and the reserve is there."""
+        """Return whether the disk has room for a number of bytes, beside what stays free for settlements."""
         # No I/O, because every put asks: the figures come from the last commit that looked at the disk, at most a
         # second or a MiB ago.
-        return self._reserve.present and self._free() >= nbytes + HEADER_BYTES
+        return not self._writer.is_short and self._free() >= self._with_spare(nbytes)
 
     def disk_full(self, nbytes: int) -> DiskFull:
         """Return the error for bytes that are refused because there is no `room`."""
-        return DiskFull(directory=str(self.directory), needed=nbytes, free=max(0, self._free()))
+        return DiskFull(directory=str(self.directory), needed=self._with_spare(nbytes), free=max(0, self._free()))
+
+    def _with_spare(self, nbytes: int) -> int:
+        return nbytes + HEADER_BYTES + self.options.reserve_bytes
 
     def _free(self) -> int:
         return self._free_space.left(self._writer.appended_bytes) - self._writer.pending_bytes
 
     def _look_at_disk(self) -> None:
         """Read the free space."""
-        if self._free_space.look(self._writer.appended_bytes):
-            self._reserve.restore()
+        self._free_space.look(self._writer.appended_bytes)
 
     def usage(self) -> Usage:
         """Return what the directory holds, by kind."""
@@ -363,7 +360,6 @@ class Log:
             segments=segments,
             needed=sum(self._needed.table().values()),
             checkpoints=sum(checkpoint.size for checkpoint in checkpoints),
-            reserve=self._reserve.nbytes,
         )
 
     def figures(self) -> dict[str, Any]:

@@ -13,12 +13,11 @@ from typing import Any
 from zlib import crc32
 
 from dqlab.log.directory import CHECKPOINT, Directory, manifest_name, segment_name
-from dqlab.log.errors import LogTooNew, ManifestCorrupt
+from dqlab.log.errors import LogTooNew, ManifestCorrupt, tried_twice
 from dqlab.log.files import Files
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import seed_of
 from dqlab.log.segment import FORMAT, FORMAT_TEXT, Scan
-from dqlab.log.space import Reserve
 
 _KEPT_CHECKPOINTS = 2
 _APPENDED_COPIES = 1
@@ -35,8 +34,6 @@ class SegmentEntry:
     """The epoch that wrote it."""
     length: int | None = None
     """Bytes that count, all of them durable; None = open, up to its last valid record."""
-    covers: tuple[int, ...] = ()
-    """Segments whose needed records an earlier version copied here. While one is listed, it is replayed instead."""
 
     @property
     def name(self) -> str:
@@ -76,9 +73,6 @@ class Manifest:
             major, minor = fields["format"]
             incompatible = fields["incompatible"]
             if major == FORMAT[0] and incompatible in (0, _APPENDED_COPIES):
-                if any(entry.get("continues") for entry in fields["segments"]):
-                    reason = "an earlier version wrote it after a disk had failed, in a way that is no longer read"
-                    raise ManifestCorrupt(file=file, reason=reason)
                 return cls._from(fields)
         except (ValueError, KeyError, TypeError) as error:
             raise ManifestCorrupt(file=file, reason=f"{type(error).__name__}: {error}") from error
@@ -94,7 +88,6 @@ class Manifest:
                 seq=entry["seq"],
                 epoch=entry["epoch"],
                 length=entry["length"],
-                covers=tuple(entry["covers"]),
             )
             for entry in fields["segments"]
         )
@@ -119,11 +112,9 @@ class Manifest:
         """Return a segment's index in the order of replay, 0 when it is not listed."""
         return next((place for place, entry in enumerate(self.segments) if entry.seq == seq), 0)
 
-    def replayed(self, seq: int | None) -> list[SegmentEntry]:
-        """Return the segments to replay from one on (None = all), without copies whose originals are listed."""
-        listed = self.listed()
-        entries = self.segments[self.place(seq) if seq is not None else 0 :]
-        return [entry for entry in entries if not any(covered in listed for covered in entry.covers)]
+    def replayed(self, seq: int | None) -> tuple[SegmentEntry, ...]:
+        """Return the segments to replay from one on (None = all)."""
+        return self.segments[self.place(seq) if seq is not None else 0 :]
 
     # --- changing --------------------------------------------------------------------------
 
@@ -163,10 +154,9 @@ class Manifest:
 class Catalog:
     """The manifest in force, and the changes to it."""
 
-    def __init__(self, directory: Directory, owner: Ownership, reserve: Reserve, manifest: Manifest) -> None:
+    def __init__(self, directory: Directory, owner: Ownership, manifest: Manifest) -> None:
         self._directory = directory
         self._owner = owner
-        self._reserve = reserve
         self._seqs = manifest.next_seq
         self._seqs_lock = threading.Lock()
         # Held from reading the manifest to publishing a changed one, and by each commit; `writer.py` has the order of
@@ -194,7 +184,7 @@ class Catalog:
         self._owner.check()
         name = manifest_name(self._owner.epoch)
         data = manifest.encode()
-        self._reserve.try_twice(lambda: self._directory.publish(name, [data]))
+        tried_twice(self._directory, lambda: self._directory.publish(name, [data]))
         self.manifest = manifest
         self._owner.check()
 

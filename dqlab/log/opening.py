@@ -14,7 +14,7 @@ from typing import NamedTuple
 from dqlab.clock import Clock
 from dqlab.log.checkpoints import Checkpoint
 from dqlab.log.directory import EPOCH, MANIFEST, Directory, is_ours, segment_name, shown
-from dqlab.log.errors import ManifestCorrupt, NotALog, SegmentMissing, typed
+from dqlab.log.errors import ManifestCorrupt, NotALog, SegmentMissing, tried_twice, typed
 from dqlab.log.files import Files
 from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
 from dqlab.log.options import LogOptions
@@ -22,7 +22,7 @@ from dqlab.log.ownership import Ownership
 from dqlab.log.records import HEADER_BYTES, Header, RecordType, pack_header
 from dqlab.log.recovery import FoundLog, LogReplay, Recovery, find, is_leftover, newest_manifest
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
-from dqlab.log.space import Needed, Reserve
+from dqlab.log.space import Needed
 from dqlab.log.writer import OpenSegment
 
 
@@ -31,7 +31,6 @@ class Opened(NamedTuple):
 
     directory: Directory
     owner: Ownership
-    reserve: Reserve
     catalog: Catalog
     needed: Needed
     checkpoints: list[Checkpoint]
@@ -54,7 +53,7 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
             found = _find(directory, ownership.epoch)
             if not found.clean:
                 _sync(directory, found)
-            return _begin(directory, ownership, found, options, clock)
+            return _begin(directory, ownership, found, clock)
         except BaseException:
             ownership.release()
             raise
@@ -101,11 +100,10 @@ def _sync(directory: Directory, found: FoundLog) -> None:
             directory.files.sync(descriptor)
 
 
-def _begin(directory: Directory, owner: Ownership, found: FoundLog, options: LogOptions, clock: Clock) -> Opened:
+def _begin(directory: Directory, owner: Ownership, found: FoundLog, clock: Clock) -> Opened:
     """Create the epoch's first segment and publish the manifest that lists it."""
-    reserve = Reserve(directory, options.reserve_bytes)
-    catalog = Catalog(directory, owner, reserve, found.manifest)
-    segment = _first_segment(directory, owner, reserve, catalog, clock)
+    catalog = Catalog(directory, owner, found.manifest)
+    segment = _first_segment(directory, owner, catalog, clock)
     try:
         # First the manifest: until it is on disk, the old files are the log, and none may be moved or removed.
         catalog.publish(found.manifest.having(SegmentEntry(segment.seq, owner.epoch)))
@@ -113,7 +111,6 @@ def _begin(directory: Directory, owner: Ownership, found: FoundLog, options: Log
     except BaseException:
         directory.files.close(segment.descriptor)
         raise
-    reserve.restore()
     newest = found.checkpoints[-1] if found.checkpoints else None
     recovery = Recovery(
         epoch=owner.epoch,
@@ -129,7 +126,6 @@ def _begin(directory: Directory, owner: Ownership, found: FoundLog, options: Log
     return Opened(
         directory,
         owner,
-        reserve,
         catalog,
         Needed(),
         found.checkpoints,
@@ -139,14 +135,12 @@ def _begin(directory: Directory, owner: Ownership, found: FoundLog, options: Log
     )
 
 
-def _first_segment(
-    directory: Directory, owner: Ownership, reserve: Reserve, catalog: Catalog, clock: Clock
-) -> OpenSegment:
+def _first_segment(directory: Directory, owner: Ownership, catalog: Catalog, clock: Clock) -> OpenSegment:
     seq, epoch = catalog.allocate(), owner.epoch
     header = pack_segment_header(catalog.uuid, seq, epoch, clock.wall())
     opening = pack_header(Header(RecordType.OPEN, 0, 0, 0, 0, 0, 0, epoch, 0), catalog.seed(seq))
     name = segment_name(seq, epoch)
-    descriptor = reserve.try_twice(lambda: directory.create(name, [header, opening]))
+    descriptor = tried_twice(directory, lambda: directory.create(name, [header, opening]))
     return OpenSegment(seq, descriptor, SEGMENT_BYTES + HEADER_BYTES)
 
 

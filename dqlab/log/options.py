@@ -23,7 +23,7 @@ class LogOptions:
     segment_bytes: int = 32 << 20
     """A segment of this size is sealed, and the next one begins."""
     reserve_bytes: int = 8 << 20
-    """Size of a file that is deleted on a full disk, so that settlements and checkpoints still fit."""
+    """Bytes of the disk that new messages leave free, so that settlements and checkpoints still fit."""
     checkpoint_bytes: int = 64 << 20
     """Bytes of log after which `Log.checkpoint_due` is true."""
     compact_below: float = 0.5

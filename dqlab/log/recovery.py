@@ -208,7 +208,9 @@ def is_leftover(name: str, epoch: int) -> bool:
     """Return whether an unlisted file was left by an unfinished step of this or an earlier epoch."""
     # Not of a later one: that owner took over from this process, and its manifest lists the file.
     if name.endswith(TEMPORARY):
-        return is_ours(name) or name == RESERVE + TEMPORARY
+        return is_ours(name)
+    if name == RESERVE:  # which earlier versions kept for a full disk
+        return True
     if match := SEGMENT.fullmatch(name):
         return int(match[2]) <= epoch
     if match := CHECKPOINT.fullmatch(name):

@@ -34,17 +34,19 @@ from dqlab.log.errors import (
     LogFailed,
     NoDescriptors,
     RecordTooLarge,
+    disk_full,
+    tried_twice,
 )
 from dqlab.log.manifest import Catalog, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import HEADER_BYTES, MAX_BODY, Header, Position, RecordType, pack_header
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
-from dqlab.log.space import Reserve
 from dqlab.log.tail import AppendedRecord, Tail
 from dqlab.platforms import Buffer
 
 _FIRST = SEGMENT_BYTES + HEADER_BYTES  # a segment holds one record at least, however large
+_WRITES = 3  # attempts to write before the disk counts as full
 _UNSYNCED_BYTES = 8 << 20  # kept in memory before they are synced, or forgotten
 _LOOK_EVERY_S = 0.01  # between two checks of the epoch in the mode "os"; below `_UNNOTICED_S` of ownership
 
@@ -75,7 +77,6 @@ class Writer:
         directory: Directory,
         catalog: Catalog,
         owner: Ownership,
-        reserve: Reserve,
         segment: OpenSegment,
         options: LogOptions,
         clock: Clock,
@@ -84,7 +85,6 @@ class Writer:
         self._files = directory.files
         self._catalog = catalog
         self._owner = owner
-        self._reserve = reserve
         self._options = options
         self._clock = clock
         self._open = segment
@@ -96,6 +96,7 @@ class Writer:
         self.end = self.durable = 0
         self.sync_seconds: deque[float] = deque(maxlen=1000)  # of the open segment
         self.appended_bytes = self._durable_bytes = 0
+        self.is_short = False  # whether the disk had no room for the last commit
         self.refusal: LogError | None = None  # why nothing can be appended or committed any more
         # Called once there is a refusal, in the thread that meets it, with locks held: it must neither wait nor take a
         # lock.
@@ -192,11 +193,14 @@ class Writer:
                 self._check_owner()
             except Fenced as error:
                 raise self.refuse(error) from None
+            except DiskFull:
+                self.is_short = True
+                raise
             except (OSError, _Broken) as error:
                 if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS:  # the next commit repeats it
                     raise NoDescriptors(directory=str(self._directory), reason=str(error)) from error
                 raise self.refuse(self._failure(error)) from error
-            self.durable, self._durable_bytes = end, appended
+            self.durable, self._durable_bytes, self.is_short = end, appended, False
             return end
 
     def _check_owner(self) -> None:
@@ -264,25 +268,19 @@ class Writer:
     def _write_together(self, entries: list[AppendedRecord], size: int) -> None:
         segment = self._open
         buffers = [buffer for entry in entries for buffer in (entry.header, entry.body)]
-        was_short = False
-        while True:
+        for _ in range(_WRITES):
             try:
                 written = self._files.write(segment.descriptor, buffers, segment.end)
             except OSError as error:
                 self._cut(segment)
-                if error.errno == errno.EINTR:
-                    continue
-                if error.errno not in NO_SPACE:
+                if error.errno not in (errno.EINTR, *NO_SPACE):
                     raise _Broken from error
-                was_short = True
             else:
                 if written == size:
                     segment.end += size
                     return
                 self._cut(segment)
-            if was_short and not self._reserve.release():
-                raise self._reserve.full(size)
-            was_short = True
+        raise disk_full(self._directory, size)
 
     def _cut(self, segment: OpenSegment) -> None:
         """Truncate what a failed write may have left."""
@@ -327,7 +325,7 @@ class Writer:
         old, epoch = self._open, self._owner.epoch
         header = pack_segment_header(self._catalog.uuid, seq, epoch, self._clock.wall())
         name = segment_name(seq, epoch)
-        descriptor = self._reserve.try_twice(lambda: self._directory.create(name, [header]))
+        descriptor = tried_twice(self._directory, lambda: self._directory.create(name, [header]))
         listed = self._catalog.manifest.sealed(old.seq, old.end).having(SegmentEntry(seq, epoch))
         try:
             self._catalog.publish(listed)

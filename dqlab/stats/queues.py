@@ -39,7 +39,7 @@ class QueueStats(SuggestsAttributes):
     put_waiting: int = 0
     """Puts that wait for room."""
     disk: int | None = None
-    """Bytes of its segments, needed or not, without a reserve and checkpoints; None for a transient queue."""
+    """Bytes of its segments, needed or not, without checkpoints; None for a transient queue."""
     last_used: float | None = None
     """When a message last arrived or left, seconds since 1970 UTC."""
     never_empty: bool = False

@@ -150,7 +150,7 @@ def compaction(
     # `progress` is called with bytes copied and the total. `stop` is called before each turn. No other compaction and
     # no checkpoint but those taken here until the end.
     log, clock, copier = shard.journal.log, shard.ledger.shard.clock, _Copier(shard)
-    started, before = clock.monotonic(), _nbytes(log)
+    started, before = clock.monotonic(), log.usage().total
     if below is not None:
         yield log.roll
     wanted = _wanted(shard.ledger, frozenset(log.victims(below)))
@@ -168,7 +168,7 @@ def compaction(
     # Two: the older one may turn out to be the only readable one, so segments wait until both lie behind them.
     yield from shard.checkpointing()
     yield from shard.checkpointing()
-    return Compacted(before, _nbytes(log), clock.monotonic() - started)
+    return Compacted(before, log.usage().total, clock.monotonic() - started)
 
 
 def run_through(steps: Generator[Callable[[], Any], Any, Compacted]) -> Compacted:
@@ -180,8 +180,3 @@ def run_through(steps: Generator[Callable[[], Any], Any, Compacted]) -> Compacte
         except StopIteration as done:
             compacted: Compacted = done.value
             return compacted
-
-
-def _nbytes(log: Log) -> int:
-    usage = log.usage()
-    return usage.total - usage.reserve

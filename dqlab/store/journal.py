@@ -69,7 +69,7 @@ class LogJournal:
     # --- what the rules report ----------------------------------------------------------------
 
     def room(self, nbytes: int) -> bool:
-        """Return whether the disk and the quota have room for a frame, and the reserve is there."""
+        """Return whether the disk has room for a frame."""
         return self.log.room(nbytes)
 
     def put(self, frame: Frame, first: int) -> int:

@@ -176,6 +176,8 @@ class OfflineShard:
     """Nothing is leased: what was leased is ready."""
     corrupt: list[Corruption]
     """Damage that the replay skipped."""
+    skipped: int
+    """Records of runs that are not known."""
 
     @classmethod
     def read(
@@ -198,12 +200,13 @@ class OfflineShard:
         try:
             with log.typed():
                 watched = iter(records) if watch is None else watch(ledger, iter(records))
-                rebuild(ledger, body, watched).end_early()
+                replay = rebuild(ledger, body, watched)
+                replay.end_early()
         # What decoding raises on bytes that another version wrote or that are wrong with a right checksum; the rules
         # assert what a sound log guarantees.
         except (ValueError, LookupError, TypeError, AssertionError, struct.error, msgpack.UnpackException) as error:
             raise NotUnderstood(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error
-        return cls(log, ledger, records.corrupt)
+        return cls(log, ledger, records.corrupt, replay.skipped)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the messages of each run by state."""

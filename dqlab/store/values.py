@@ -18,7 +18,7 @@ class Compacted:
     """The outcome of a compaction."""
 
     bytes_before: int = 0
-    """Size of the directory without the reserve, as `bytes_after`."""
+    """Size of the directory, as `bytes_after`."""
     bytes_after: int = 0
     seconds: float = 0.0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -24,12 +24,10 @@ from dqlab.log.records import HEADER_BYTES
 from dqlab.log.segment import SEGMENT_BYTES
 from dqlab.numbers import many
 from dqlab.rules.book import Book
-from dqlab.rules.ids import first_id, next_sequence
-from dqlab.rules.journal import Op
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
-from dqlab.store.bodies import Move, open_settle, unpack_plain
+from dqlab.store.bodies import open_settle
 from dqlab.store.journal import needed_by
 from dqlab.store.offline import (
     UNREADABLE,
@@ -43,12 +41,8 @@ from dqlab.store.offline import (
 )
 
 SCHEMA = 3
-_STRIDE = next_sequence(0)
-_ENDING = frozenset({Op.CANCEL, Op.DROP})
 _FLAGS = 5
 """Where a record's header has its flags."""
-_RUN = slice(HEADER_BYTES + 24, HEADER_BYTES + 40)
-"""Where the record of a PUT names the run of its frame."""
 
 Spans = tuple[tuple[int, int], ...]
 """Half-open ranges of ids."""
@@ -233,19 +227,14 @@ class _Check:
         """Check everything."""
         log = self._log
         self._files()
-        start = first_id(self._index, 0)
-        if self._newest is not None:
-            start = unpack_plain(log.body(self._newest))["next_id"]
-        # One pass over the records serves the replay and the ids, since `watch` yields each record before it is
-        # applied.
-        ids = _Ids(start)
-        wanted = log, self._place, self._index, self._clock
-        read = OfflineShard.read(*wanted, checkpoint=self._newest, watch=ids.watch)
+        read = OfflineShard.read(log, self._place, self._index, self._clock, checkpoint=self._newest)
         self._needed_records(read)
         self._missing_results(read)
         for found in read.corrupt:
-            self._skipped(found, ids)
-        self._missing_frames(ids)
+            self._skipped(found)
+        if read.skipped:
+            text = f"{many(read.skipped, 'record')} of runs that are not known: what opened them is lost"
+            self._add(Level.LOST, text)
         self._unneeded_damage()
         return ShardCheck(
             self._index,
@@ -309,46 +298,24 @@ class _Check:
                 text = f"{many(book.missing, 'document')} of run {name} acked and without a result, at positions {at}"
                 self._add(Level.LOST, text)
 
-    def _skipped(self, found: Corruption, ids: _Ids) -> None:
-        """Report the cost of one damaged record behind the checkpoint."""
+    def _skipped(self, found: Corruption) -> None:
+        """Report one damaged record behind the checkpoint."""
         lost: Spans = ()
         if found.nbytes == SEGMENT_BYTES and found.offset == 0:
             return  # the segment's header, which `_files` reports
+        level, text = Level.LOST, "damaged bytes; what records they held is not known"
         if found.type is not None and self._log.read(found.file, found.offset, HEADER_BYTES)[_FLAGS] & COPIED:
             # Where the original is gone too, the ledger needs a record that cannot be read.
-            text = "a copy of an earlier record is damaged"
-            self.findings.append(Finding(Level.DAMAGED, text, found.file, found.offset, found.nbytes))
-            return
-        if found.type == RecordType.PUT and found.base is not None and found.count is not None:
-            span = found.base, found.base + found.count
-            ids.given.add(*span)
-            run = self._log.read(found.file, found.offset, found.nbytes)[_RUN]  # may itself be what is damaged
-            lost = () if run in ids.closed else self._unsettled([span], ids)
-            level = Level.LOST if lost else Level.DAMAGED
-            text = "a frame is damaged" if lost else "a frame is damaged, and none of its messages is needed any more"
-        elif found.type is None:
-            level, text = Level.LOST, "damaged bytes; what records they held is not known"
+            level, text = Level.DAMAGED, "a copy of an earlier record is damaged"
+        elif found.type == RecordType.PUT and found.base is not None and found.count is not None:
+            lost = ((found.base, found.base + found.count),)
+            _add_all(self.lost, lost)
+            text = "a frame is damaged: its messages are lost, unless they were settled before"
         elif found.type in _LOSSES:
-            level, text = Level.LOST, _LOSSES[RecordType(found.type)]
-        else:
+            text = _LOSSES[RecordType(found.type)]
+        elif found.type is not None:
             level, text = Level.DAMAGED, "a record of the log's own is damaged, and it holds no message"
         self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes, lost))
-
-    def _missing_frames(self, ids: _Ids) -> None:
-        """Report ids that were given, and whose frames or runs are in no record."""
-        # Without the checkpoint that there was, ids that only it knew would count as missing.
-        complete = self._newest is not None or not self._log.manifest.checkpoints
-        if complete and (missing := self._unsettled(ids.skipped(), ids)):
-            self._add(Level.LOST, "frames of these ids are missing", lost=missing)
-        if homeless := self._unsettled(ids.homeless, ids):
-            text = "frames are intact, but the record that opened their run is lost"
-            self._add(Level.LOST, text, lost=homeless)
-
-    def _unsettled(self, spans: Iterable[tuple[int, int]], ids: _Ids) -> Spans:
-        """Count the ids that were not settled as lost, and return them."""
-        left = tuple(span for lo, hi in spans for span in ids.ended.gaps(lo, hi))
-        _add_all(self.lost, left)
-        return left
 
     def _unneeded_damage(self) -> None:
         """Mention damage before the newest checkpoint that costs nothing."""
@@ -365,57 +332,6 @@ class _Check:
     def _name(self, segment: int) -> str:
         found = self._segments.get(segment)
         return f"segment {segment}" if found is None else found.entry.name
-
-
-class _Ids:
-    """The ids that records mention, whether or not their frames can be read."""
-
-    def __init__(self, next_id: int) -> None:
-        self._start = next_id
-        # Ids of frames that were met; of frames whose run is not known; of messages that were settled or purged.
-        self.given, self.homeless, self.ended = Ranges(), Ranges(), Ranges()
-        self.closed: set[bytes] = set()  # runs that were cancelled or dropped
-
-    def watch(self, ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
-        """Yield the records, which are then applied to the ledger."""
-        for record in records:
-            self.note(record, ledger.shard.lanes)
-            yield record
-
-    def note(self, record: Record, runs: Container[bytes]) -> None:
-        """Note the ids in a record, given the runs that are known."""
-        match record.type:
-            case RecordType.PUT if record.flags & COPIED:
-                pass  # its ids are of an earlier session, or were noted
-            case RecordType.PUT:
-                frame = Frame.decode(record.body)
-                span = record.base, record.base + frame.count
-                self.given.add(*span)
-                if frame.run not in runs:
-                    self.homeless.add(*span)
-            case RecordType.SETTLE:
-                ruling, blob = open_settle(record.body)
-                acked = Settlement.decode(blob).pieces if ruling is None else [piece for piece, _ in ruling.acked]
-                _add_all(self.ended, ((piece.first, piece.first + piece.n) for piece in acked))
-                self._moved(() if ruling is None else ruling.moves)
-            case RecordType.STATE:
-                self._moved(Move.from_list(row) for row in unpack_plain(record.body))
-            case RecordType.RUN:
-                op, run, _ = unpack_plain(record.body)
-                if op in _ENDING and run is not None:
-                    self.closed.add(run)
-                elif op == Op.REOPEN:  # an update goes on with what was cancelled
-                    self.closed.discard(run)
-
-    def skipped(self) -> list[tuple[int, int]]:
-        """Return the ids that were given and whose frames were not met."""
-        # A session gives ids without gaps, so an id between two that were met was given, too. Each opening goes on at
-        # the next multiple; see `next_sequence`.
-        ends = {lo - lo % _STRIDE: hi for lo, hi in self.given}
-        return [span for session, end in ends.items() for span in self.given.gaps(max(session, self._start), end)]
-
-    def _moved(self, moves: Iterable[Move]) -> None:
-        _add_all(self.ended, ((move.lo, move.hi) for move in moves if move.state.final))
 
 
 def _add_all(ranges: Ranges, spans: Iterable[tuple[int, int]]) -> None:
@@ -455,7 +371,7 @@ class ShardInfo:
     clean: bool = False
     holder: Holder | None = None
     nbytes: dict[str, int] | None = None
-    """By kind: needed, garbage, checkpoints, reserve, total."""
+    """By kind: needed, garbage, checkpoints, total."""
     runs: tuple[RunInfo, ...] = ()
 
 
@@ -518,10 +434,7 @@ def _describe(read: OfflineShard, clock: Clock) -> ShardInfo:
     log, ledger = read.log, read.ledger
     sizes, needed = log.sizes(), needed_by(ledger)
     written, kept = sum(sizes.get(entry.name, 0) for entry in log.manifest.segments), sum(needed.values())
-    others = {
-        "checkpoints": sum(sizes.get(name, 0) for name in log.manifest.checkpoints),
-        "reserve": sizes.get("reserve", 0),
-    }
+    checkpoints = sum(sizes.get(name, 0) for name in log.manifest.checkpoints)
     return ShardInfo(
         index=ledger.shard.index,
         directory=str(log.directory),
@@ -529,7 +442,12 @@ def _describe(read: OfflineShard, clock: Clock) -> ShardInfo:
         epoch=log.manifest.epoch,
         clean=log.clean,
         holder=look_at_lock(log.directory),
-        nbytes={"needed": kept, "garbage": written - kept, **others, "total": written + sum(others.values())},
+        nbytes={
+            "needed": kept,
+            "garbage": written - kept,
+            "checkpoints": checkpoints,
+            "total": written + checkpoints,
+        },
         runs=tuple(_run(run, book, clock) for run, book in ledger.books.items()),
     )
 

@@ -24,7 +24,7 @@ def refuse(kind: str, seconds: float) -> None:
         _until[kind] = time.monotonic() + seconds
         if not getattr(Files, "refusing", False):
             Files.refusing = True  # type: ignore[attr-defined]
-            for name in ("write", "allocate", "sync", "create"):
+            for name in ("write", "sync", "create"):
                 setattr(Files, name, _refusing(getattr(Files, name)))
 
 

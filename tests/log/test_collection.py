@@ -112,8 +112,8 @@ def test_a_checkpoint_of_what_is_only_in_memory_makes_it_durable_first(path: Pat
 # --- which segments may go --------------------------------------------------------------------
 
 
-def checkpoint(segment: int, *, has_table: bool = False) -> Checkpoint:
-    return Checkpoint("c", segment, 64, 100, has_table=has_table)
+def checkpoint(segment: int) -> Checkpoint:
+    return Checkpoint("c", segment, 64, 100)
 
 
 def free(entries: list[SegmentEntry], checkpoints: list[Checkpoint], **needed: int) -> list[int]:
@@ -132,10 +132,3 @@ def test_no_segment_goes_that_a_recovery_may_start_in() -> None:
     assert free(PLAIN, [checkpoint(3), checkpoint(3)]) == [1, 2]
     assert free(PLAIN, [checkpoint(3)]) == []
     assert free(PLAIN, [checkpoint(3), checkpoint(3)], s1=1) == [2]
-
-
-def test_what_an_earlier_version_copied_stays_while_one_of_its_checkpoints_is_kept() -> None:
-    """It may know the records by their old positions."""
-    entries = [SegmentEntry(4, 1, covers=(1, 2), length=300), *PLAIN]
-    assert free(entries, [checkpoint(3, has_table=True), checkpoint(3)], s4=5) == []
-    assert free(entries, [checkpoint(3), checkpoint(3)], s4=5) == [1, 2]

@@ -260,7 +260,7 @@ def test_a_device_that_never_syncs_again_fails_the_log_for_good(box: Path) -> No
 
 @pytest.mark.parametrize("room", [4000, 9000, 14000, 20000, 30000])
 def test_a_disk_that_fills_up_confirms_only_what_it_holds(room: int, box: Path) -> None:
-    """Short writes, then none at all; the reserve is given up for settles."""
+    """Short writes, then none at all."""
     directory = box / "log"
     options = small_options()
     history, confirmed = History(), 0

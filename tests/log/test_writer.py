@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import Files, Log, LogFailed, LogOptions
+from dqlab.log import DiskFull, Files, Log, LogFailed, LogOptions
 from dqlab.log.files import Buffer
 from dqlab.testing import FakeClock
 
@@ -116,12 +116,18 @@ def test_os_leaves_records_to_the_system_until_their_segment_is_full_or_a_sync_i
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_takes_the_reserve_and_goes_on(path: Path, files: Failing, code: int) -> None:
-    log = Log.open(path, files=files, options=LogOptions(reserve_bytes=4096))
+def test_a_full_disk_confirms_nothing_takes_no_puts_and_goes_on_with_room(
+    path: Path, files: Failing, code: int
+) -> None:
+    log = Log.open(path, files=files)
     log.append(16, [b"settle"])
-    files.on_write = lambda size: OSError(code, "full") if (path / "reserve").exists() else size
-    assert log.commit() == 1
-    assert log.usage().reserve == 0
+    files.on_write = lambda size: OSError(code, "full")
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            log.commit()
+        assert (log.durable, log.room(1)) == (0, False)
+    files.on_write = lambda size: size
+    assert (log.commit(), log.room(1)) == (1, True)
     log.close()
     assert bodies(path) == [b"settle"]
 

@@ -149,8 +149,6 @@ class SecondReader:
         if start is not None:
             entries = entries[[entry["seq"] for entry in entries].index(start[0]) :]
         for entry in entries:
-            if any(covered in self.segments for covered in entry["covers"]):
-                continue
             offset = start[1] if start is not None and start[0] == entry["seq"] else 64
             data = self.bytes_of(entry["seq"])
             while record := self.parse(data, offset, entry["seq"]):

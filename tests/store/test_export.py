@@ -8,7 +8,6 @@ from base64 import b64decode
 from pathlib import Path
 from random import Random
 from typing import Any
-from zlib import crc32
 
 import pytest
 
@@ -147,24 +146,6 @@ def test_a_damaged_record_is_left_out_and_its_ids_are_what_check_names(
     assert_holds(rows_of(load.directory, clock), expected, without=set(ids))
     [found] = check(load.directory, clock).shards()
     assert ids_in(found.lost if kind == "frame" else found.lost_results) == set(ids)
-
-
-def test_a_list_of_files_that_is_no_longer_read_is_refused_and_its_messages_are_exported(
-    store: Path, clock: FakeClock
-) -> None:
-    """Earlier versions went on in another segment after a disk had failed, and noted it in the manifest."""
-    [load, _] = busy_queue(store, clock, seed=1)
-    expected = contents(opened_copy(load, store))
-    file = next(load.directory.glob("MANIFEST-*"))
-    text = file.read_bytes().rpartition(b"crc32")[0].replace(b'"covers": []', b'"covers": [], "continues": [1, 64]', 1)
-    file.write_bytes(text + b"crc32 %08x\n" % crc32(text))
-
-    [found] = check(load.directory, clock).shards()
-    rows = {row["id"]: row["payload"] for row in rows_of(load.directory, clock)}
-
-    assert "an earlier version wrote it" in str(found.findings[0])
-    assert found.level == 3
-    assert expected["payloads"].keys() <= rows.keys()
 
 
 def test_messages_of_a_run_whose_opening_is_lost_are_exported(store: Path, clock: FakeClock) -> None:

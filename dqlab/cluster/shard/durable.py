@@ -250,7 +250,7 @@ async def open_log_of(
     """Open or make the log of one shard in an executor, or raise LogGone or another LogError of `Log.open`."""
     # `settings` are fields of `LogOptions`, or None for a log that ends with its queue.
     synced = settings is not None
-    log_options = LogOptions(**settings) if settings is not None else LogOptions(sync="os", reserve_bytes=0)
+    log_options = LogOptions(**settings) if settings is not None else LogOptions(sync="os")
 
     def open_shard() -> DurableShard:
         if takeover and not _is_there(directory):  # a new, empty log would silently lose the messages

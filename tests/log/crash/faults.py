@@ -19,7 +19,6 @@ CALLS = (
     "write",
     "read",
     "truncate",
-    "allocate",
     "sync",
     "sync_directory",
     "make_directory",
@@ -40,7 +39,6 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "write": ("1 byte", "half", "ENOSPC", "EDQUOT", "EIO", "EINTR", "ESTALE", "half then ENOSPC", "1 byte then EIO"),
     "read": ("EIO", "ESTALE"),
     "truncate": ("EIO",),
-    "allocate": ("ENOSPC", "EDQUOT", "EIO", "EOPNOTSUPP"),
     "sync": ("EIO", "ENOSPC", "EDQUOT", "ESTALE"),
     "sync_directory": ("EIO",),
     "make_directory": ("ENOSPC", "EIO"),
@@ -163,7 +161,7 @@ class NoLocks(Files):
 
 
 class FullDisk(Files):
-    """Only so many more bytes fit; removing the reserve makes room."""
+    """Only so many more bytes fit."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -176,12 +174,6 @@ class FullDisk(Files):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.room -= min(new, self.room)
         return super().write(descriptor, [data[:fits]], offset)
-
-    def allocate(self, descriptor: int, size: int) -> None:
-        if size > self.room:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super().allocate(descriptor, size)
-        self.room -= size
 
     def unlink(self, path: Path) -> None:
         size = path.stat().st_size

@@ -173,10 +173,6 @@ class MemoryFiles(Files):
         del data[size:]
         data.extend(bytes(size - len(data)))
 
-    def allocate(self, descriptor: int, size: int) -> None:
-        data = self._open[descriptor].writable()
-        data.extend(bytes(max(0, size - len(data))))
-
     def sync(self, descriptor: int) -> None:
         assert descriptor in self._open
 

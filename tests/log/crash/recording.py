@@ -36,7 +36,7 @@ DIRECTORY = -1
 class Operation:
     """One change of the disk, or a mark: what was promised up to here.
 
-    `kind` is create, write, truncate, allocate, sync, forget (a sync that failed), sync_directory, rename,
+    `kind` is create, write, truncate, sync, forget (a sync that failed), sync_directory, rename,
     unlink or mark.
     """
 
@@ -141,11 +141,6 @@ class RecordingFiles(Files):
         with self._lock:
             super().truncate(descriptor, size)
             self._add(Operation("truncate", self._inodes[descriptor], offset=size))
-
-    def allocate(self, descriptor: int, size: int) -> None:
-        with self._lock:
-            super().allocate(descriptor, size)
-            self._add(Operation("allocate", self._inodes[descriptor], offset=size))
 
     def sync(self, descriptor: int) -> None:
         with self._lock:

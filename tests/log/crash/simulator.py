@@ -97,8 +97,6 @@ def _play(content: bytes, operations: list[Operation]) -> bytes:
         elif operation.kind == "truncate":
             del out[at:]
             out.extend(bytes(at - len(out)))
-        elif operation.kind == "allocate":
-            out.extend(bytes(max(0, at - len(out))))
     return bytes(out)
 
 
@@ -163,7 +161,7 @@ class Disk:
 
     def apply(self, operation: Operation) -> None:
         """Make one operation."""
-        if operation.kind in ("write", "truncate", "allocate"):
+        if operation.kind in ("write", "truncate"):
             self.data.setdefault(operation.inode, []).append(operation)
         elif operation.kind in ("create", "rename", "unlink"):
             if operation.kind == "create" and operation.inode != DIRECTORY:
