@@ -22,7 +22,7 @@ import warnings
 import weakref
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
@@ -172,8 +172,8 @@ class FoundMember(NamedTuple):
     """The member's name as a relative path, without "." and empty parts."""
     version: str
     """Checksum and size in a zip; the stamp of the archive in a tar."""
-    size: int | None
-    """Bytes; None for a hard link, whose target has the bytes."""
+    size: int
+    """Bytes."""
     member: Member
 
 
@@ -194,7 +194,6 @@ class _Zip:
 
     def __init__(self, where: str, stream: BinaryIO, stamp: Stamp) -> None:
         self.where, self.stamp = where, stamp
-        self._begins = head_of(stream).startswith(b"PK\3\4")  # with a member
         # Pass an open file, not a name: zipfile closes a file that it opened when its count of users, which is not
         # thread-safe, reaches 0. With a file, each member has its own position, so slots can read side by side.
         self._zip = zipfile.ZipFile(stream)
@@ -202,9 +201,6 @@ class _Zip:
 
     def members(self) -> Iterator[FoundMember]:
         left_out: list[str] = []
-        # A program before a zip is usual, a member that the directory lacks is not.
-        if self._begins and (before := min((each.header_offset for each in self._zip.infolist()), default=0)):
-            _warn(_SECOND.format(where=self.where, before=many(before, "byte")))
         for info in self._zip.infolist():
             if info.is_dir() or stat.S_ISLNK(info.external_attr >> 16):
                 continue
@@ -255,30 +251,22 @@ class _Tar:
         if packed is not None:
             self._stream = cast(BinaryIO, _Recent(decompressor(stream, packed)))
         self._lock = threading.RLock()
-        self._targets: dict[int, int] | None = None
-        """Offsets of the targets of hard links, by those of the links; None until one is opened."""
         self._tar = tarfile.open(fileobj=self._stream, mode="r:")  # noqa: SIM115 - open as long as the archive is kept
         weakref.finalize(self, stream.close)
 
     def members(self) -> Iterator[FoundMember]:
         """Yield members from a pass over the whole archive."""
         left_out: list[str] = []
-        symbolic: set[str] = set()
         # Opens the file again: a pass through `self._stream` would move the position of a reader.
-        for info in _headers(self.where, _warn):
-            symbolic.discard(name := _plain(info.name))
-            if info.issym() or (info.islnk() and _plain(info.linkname) in symbolic):
-                symbolic.add(name)
-                continue
+        for info in _headers(self.where):
             if not (info.isreg() or info.islnk()):
                 continue
             path = _relative(info.name)
-            if path is None:
+            if path is None or info.islnk():
                 left_out.append(info.name)
                 continue
             name = path if path == info.name else info.name
-            size = None if info.islnk() else info.size
-            yield FoundMember(path, self.stamp.version, size, Member(name, info.offset))
+            yield FoundMember(path, self.stamp.version, info.size, Member(name, info.offset))
         _warn_of(self.where, left_out)
 
     def open(self, reference: Reference, member: Member) -> BinaryIO:
@@ -287,10 +275,8 @@ class _Tar:
             raise DocumentChanged(document=reference.key, was=reference.version, now=self.stamp.version)
         with self._lock:
             info = self._header(member.offset)
-            if info.name != member.name:
+            if info.name != member.name or not info.isreg():
                 raise DocumentChanged(document=reference.key, was=reference.version, now=_GONE)
-            if info.islnk():
-                info = self._target(reference, info)
             stream = cast(BinaryIO, self._tar.extractfile(info))
             if self.packed is not None:
                 # Read to the end under the lock: two readers of one decompressor would make each other restart it.
@@ -304,23 +290,6 @@ class _Tar:
     def _header(self, offset: int) -> tarfile.TarInfo:
         self._stream.seek(offset)
         return tarfile.TarInfo.fromtarfile(self._tar)
-
-    def _target(self, reference: Reference, link: tarfile.TarInfo) -> tarfile.TarInfo:
-        if self._targets is None:
-            self._targets = {}
-            files: dict[str, int] = {}
-            for info in _headers(self.where, lambda _: None):  # the listing has warned
-                name = _plain(info.name)
-                if info.islnk() and (found := files.get(_plain(info.linkname))) is not None:
-                    files[name] = self._targets[info.offset] = found
-                elif info.isreg():
-                    files[name] = info.offset
-                else:
-                    files.pop(name, None)
-        if link.offset not in self._targets:
-            reason = f"it is a link to {link.linkname!r}, and no file of that name comes before it"
-            raise DocumentDamaged(document=reference.key, reason=reason)
-        return self._header(self._targets[link.offset])
 
 
 class _Recent:
@@ -357,7 +326,7 @@ def _pieces(stream: BinaryIO) -> Iterator[Piece[bytes]]:
         at += len(data)
 
 
-def _headers(where: str, warn: Callable[[str], None]) -> Iterator[tarfile.TarInfo]:
+def _headers(where: str) -> Iterator[tarfile.TarInfo]:
     """Yield the headers of a tar, raise if it is truncated, and warn if it has no end, or two."""
     with open_binary(where) as below, _decompressed(below, compression_in(below)) as stream:
         tar = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115 - it owns nothing but the stream
@@ -375,10 +344,9 @@ def _headers(where: str, warn: Callable[[str], None]) -> Iterator[tarfile.TarInf
         if behind and at == end:
             raise tarfile.ReadError("the archive is cut off, or damaged, behind that")
         if behind:
-            another = ", where another tar begins" if kind_of(block) == "tar" else ""
-            warn(_MORE.format(where=where, behind=many(behind, "byte"), another=another))
+            _warn(_MORE.format(where=where, behind=many(behind, "byte")))
         elif at - end < 2 * tarfile.BLOCKSIZE:
-            warn(_ENDLESS.format(where=where))
+            _warn(_ENDLESS.format(where=where))
 
 
 _ENDLESS = (
@@ -386,14 +354,8 @@ _ENDLESS = (
     "others are missing: compare its size with that of the original."
 )
 _MORE = (
-    "tar {where!r} has {behind} behind its end mark{another}. Like tar, dqlab does not list "
+    "tar {where!r} has {behind} behind its end mark. Like tar, dqlab does not list "
     "members there. Unpack it with tar --extract --ignore-zeros, and list the files with from_glob."
-)
-
-
-_SECOND = (
-    "zip {where!r} begins with {before} that its directory does not name, as where another zip stands before it. "
-    "Like unzip, dqlab does not list members there. If it was joined from several, list those."
 )
 
 
@@ -420,7 +382,7 @@ def _warn_of(where: str, left_out: list[str]) -> None:
     if left_out:
         named = few_of([repr(name) for name in left_out])
         found = many(len(left_out), "member")
-        _warn(f"{found} of {where!r} left out: their names lead out of the archive ({named})")
+        _warn(f"{found} of {where!r} left out: hard links, or names that lead out of the archive ({named})")
 
 
 # --- archives that this process keeps open ---
@@ -453,16 +415,14 @@ def _open(where: str) -> _Archive:
         raise
 
 
-_COPY = "Copy the archive again from where it came from, or pack it again; then run this again"
-_LOOK = "Its server may have sent an error in its place: look at it, and download it again"
-_UNPACK = "Unpack it, and list the files with dq.Documents.from_glob or pack them as a zip"
-_HINTS = {None: _COPY, "7z": _UNPACK, "rar": _UNPACK, "html": _LOOK, "xml": _LOOK}
-"""What to do with a file of a kind (see `kind_of`) that is no archive."""
-
-
-def archive_unreadable(where: str, reason: str, listed: int = 0, hint: str = _COPY) -> InputUnreadable:
+def archive_unreadable(
+    where: str,
+    reason: str,
+    listed: int = 0,
+) -> InputUnreadable:
     """Return the error for an archive whose directory cannot be read after so many members."""
     left = f"{many(listed, 'document')} of it came before that, and no more will."
+    hint = "Look at the file: copy it again, list it with dq.Documents([path]), or pack what is in it as a zip"
     return InputUnreadable(what=f"archive {where!r}", reason=reason, left=left, hint=hint, listed=listed)
 
 
@@ -484,8 +444,7 @@ def _archive(where: str, stream: BinaryIO, stamp: Stamp) -> _Archive:
             raise  # a damaged one
         found = kind or ("of no known kind" if head else "empty")
         reason = f"it is {found}, neither a zip nor a tar"
-        hint = _HINTS.get(kind, "To read it as one document, list it with dq.Documents([path])")
-        raise archive_unreadable(where, reason, hint=hint) from None
+        raise archive_unreadable(where, reason) from None
 
 
 def members(where: str) -> Iterator[FoundMember]:

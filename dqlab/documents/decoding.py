@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import re
 from contextlib import suppress
-from tokenize import detect_encoding
 from typing import Any, BinaryIO
 
 from dqlab.errors import ExtraMissing
@@ -18,12 +17,6 @@ from dqlab.errors import ExtraMissing
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
 # After UTF-32, because one of its marks begins with one of these.
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-_ESCAPES = {
-    rb"\x1b\$\)C": ("iso2022_kr",),
-    rb"\x1b(?:\$[@AB]|\$\([CDOQ]|\([IJ])": ("iso2022_jp", "iso2022_jp_2", "iso2022_jp_2004", "iso2022_jp_ext"),
-    rb"~\{(?:[!-w][!-~])+~\}": ("hz",),
-}
-"""Encodings by the sequences with which a text of seven bits switches between alphabets; the most common one first."""
 _WIDE = {"_0_0": "utf-16-le", "0_0_": "utf-16-be", "_000": "utf-32-le", "000_": "utf-32-be"}
 """Encodings without a mark, by which of four bytes are below 32, hence no letters, in most of a text."""
 _EXAMINED = 4096
@@ -54,25 +47,8 @@ def marked(head: bytes) -> str | None:
 
 
 def shown(data: bytes) -> str | None:
-    """Return the encoding that a mark, escape sequences or zeros show, although the bytes may be valid UTF-8, too."""
-    return marked(data) or _escaped(data) or _wide(data)
-
-
-def _escaped(data: bytes) -> str | None:
-    if not data.isascii() or not (b"\x1b" in data or b"~{" in data):
-        return None
-    for sequence, encodings in _ESCAPES.items():
-        if re.search(sequence, data) is not None:
-            for encoding in encodings:
-                with suppress(UnicodeDecodeError):
-                    codecs.getincrementaldecoder(encoding)().decode(data)  # the end may be cut off
-                    return encoding
-            if encodings != ("hz",):  # whose sequences a text may have by chance
-                return encodings[0]
-    if (found := re.search(rb"\x1b\$[)*][AGH]", data)) is not None:
-        reason = "Python cannot decode it. Convert the file with iconv, or read document.bytes()"
-        raise UnicodeDecodeError("iso2022_cn", data, *found.span(), reason)
-    return None
+    """Return the encoding that a mark or zeros show, although the bytes may be valid UTF-8, too."""
+    return marked(data) or _wide(data)
 
 
 def _wide(data: bytes) -> str | None:
@@ -152,18 +128,6 @@ def _reads_well_as_western(data: bytes) -> bool:
         elif sign not in _SIGNS or (sign not in _INSIDE and before.isalpha() and after.isalpha()):
             return False
     return accented * _FEW <= letters
-
-
-def source_encoding(head: tuple[bytes, bytes]) -> str:
-    """Return the encoding that the first two lines of a Python source declare (PEP 263)."""
-    lines = list(head)
-    mark = codecs.BOM_UTF8 if lines[0].startswith(codecs.BOM_UTF8) else b""
-    lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
-    # Hide other bytes in these lines from `detect_encoding`, which would raise a SyntaxError without a position. When
-    # the text is read, they raise a UnicodeDecodeError, or are handled as `errors` asks.
-    plain = [re.sub(rb"[\x80-\xff]", b"?", line) for line in lines]
-    heads = iter([mark + plain[0], plain[1]])
-    return detect_encoding(lambda: next(heads, b""))[0]
 
 
 # --- pages of HTML ---------------------------------------------------------------------------

@@ -31,7 +31,6 @@ from dqlab.documents.decoding import (
     head_of,
     kind_of,
     shown,
-    source_encoding,
     text_of_html,
 )
 from dqlab.documents.keys import check_column
@@ -45,7 +44,6 @@ from dqlab.documents.parts import (
     Part,
     Reference,
     Row,
-    file_name,
     is_pdf,
     is_whole_file,
 )
@@ -67,7 +65,6 @@ from dqlab.documents.storage import (
     storage_of,
     stored,
 )
-from dqlab.documents.unreadable import Torn, unreadable
 from dqlab.errors import BadOption, DocumentChanged, DocumentError, WrongKind
 from dqlab.keywords import SuggestsAttributes, meant
 from dqlab.numbers import many
@@ -188,10 +185,10 @@ class Document(SuggestsAttributes):
             Bytes as they are stored, or text. Text is decompressed if the file is compressed with gzip, bzip2, xz or
             Zstandard, and every line end becomes a newline.
         encoding : str or None
-            For text. None: the encoding that its bytes show (a byte order mark, the escape sequences of ISO-2022 and
-            HZ, the zeros of UTF-16 and UTF-32), or utf-8. If neither fits, the most likely encoding, as long as
+            For text. None: the encoding that its bytes show (a byte order mark, or the zeros of UTF-16 and UTF-32),
+            or utf-8. If neither fits, the most likely encoding, as long as
             charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (for `text`: of any
-            size). For Python sources (.py, .pyi), the encoding of their coding line.
+            size).
         errors : str
             How to handle undecodable bytes, as for the built-in `open`.
 
@@ -199,8 +196,6 @@ class Document(SuggestsAttributes):
         ------
         OSError
             The file is gone, or not readable here.
-        SyntaxError
-            The coding line of a Python source names no known encoding.
         UnicodeDecodeError
             No encoding was found; for larger texts also later, while reading.
         DocumentError
@@ -251,7 +246,7 @@ class Document(SuggestsAttributes):
         data = None if is_pdf(self) else self.bytes(decompress=True)
         if data is None or (kind := kind_of(data)) == "pdf":
             return "\f".join(page.text() for page in pdf.pages(self, data))
-        if encoding is not None or errors != "strict" or self._is_source:
+        if encoding is not None or errors != "strict":
             return self._as_text(io.BytesIO(data), encoding, errors, "doc.text()").read()
         if kind is not None:
             _check_text(self, data, "doc.text()")
@@ -476,16 +471,8 @@ class Document(SuggestsAttributes):
         self._note(found)
         return io.TextIOWrapper(stream, found, errors)
 
-    @property
-    def _is_source(self) -> bool:
-        return file_name(self).endswith((".py", ".pyi"))
-
     def _examined(self, stream: BinaryIO, errors: str) -> tuple[str, BinaryIO]:
         """Return the encoding of a text, and a stream that is at its start."""
-        if self._is_source:
-            found = source_encoding((stream.readline(), stream.readline()))
-            stream.seek(0)
-            return found, stream
         # Continue from the bytes in hand: seeking back in a compressed stream would decompress it again.
         data = stream.read(DETECTED_WITHIN + 1 if errors == "strict" else SHOWN_WITHIN)
         if errors != "strict" or len(data) > DETECTED_WITHIN:
@@ -671,9 +658,7 @@ def _row_of(document: Document) -> dict[Any, Any]:
         return lines.row(document.where, document.version, document.key, part)
     if kind is Inline:
         names, values = part
-        if type(values) is not tuple:
-            values = _values_of_torn(document.key, names, values)
-        return dict(zip(names, values, strict=True))
+        return dict(zip(names, _sent(document.key, values), strict=True))
     raise WrongKind(key=document.key, kind=_kind_of(part), asked="doc.row", instead=_READ_AS_FILE)
 
 
@@ -687,10 +672,7 @@ def _cell_of(document: Document, column: Any) -> Any:
         names, values = part
         if column not in names:
             check_column(column, names, "the frame", "read")
-        at = names.index(column)
-        if type(values) is not tuple:
-            values = _values_of_torn(document.key, names, values, at)
-        return values[at]
+        return _sent(document.key, values)[names.index(column)]
     raise WrongKind(key=document.key, kind=_kind_of(part), asked=f"doc[{column!r}]", instead=_READ_AS_FILE)
 
 
@@ -723,20 +705,15 @@ def _kind_of(part: Part | None) -> str:
     return "a record in a file" if type(part) is Line else "a file, or a part of one"
 
 
-def _values_of_torn(key: Any, names: Any, values: Any, at: int | None = None) -> tuple[Any, ...]:
-    """Return the values of a damaged row, and raise if the value at `at`, or any value for None, is missing."""
+def _sent(key: Any, values: Any) -> Any:
+    """Return the values of a row, or raise `DocumentError` if they were too large for its message."""
     if isinstance(values, int):
         raise DocumentError(
             reason=f"row {key!r} takes {many(values, 'byte')}, and a message has at most {largest_row():,}. Its values "
             "were not sent; the other rows were. Choose fewer columns with columns=[...], or write the frame to a "
             "Parquet file and use dq.Documents.from_parquet, whose rows are read where they are needed."
         )
-    if type(values) is Torn:
-        for lost, reason in values.reasons.items():
-            if at is None or at == lost:
-                unreadable(key, names[lost], "the frame", reason)
-        return values.values
-    return tuple(values)
+    return values
 
 
 def largest_row() -> int:

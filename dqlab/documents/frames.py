@@ -17,10 +17,9 @@ from typing import Any, cast
 from dqlab.documents.contents import content_of
 from dqlab.documents.document import Document, largest_row, made
 from dqlab.documents.keys import KEYS_OF_FRAME, Keys, check_columns, chosen, key_of_row
-from dqlab.documents.parquet import plain_values
+from dqlab.documents.parquet import OTHER_REASONS, plain_values
 from dqlab.documents.parts import Inline
-from dqlab.documents.unreadable import are_unreadable, converted, torn
-from dqlab.errors import BadOption
+from dqlab.errors import BadOption, RecordInvalid, in_words
 from dqlab.imports import loaded
 
 ROWS_AT_ONCE = 1000
@@ -171,18 +170,31 @@ class _Block:
     """Whether keys come from a column or an index, and so may repeat."""
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Return the values of all rows."""
+        """Return the values of all rows, or raise `RecordInvalid` if Python cannot hold one of them."""
         try:
             columns = self.table.read(self.start, self.stop, self.positions)
-            return list(zip(*columns, strict=True)) if columns else [()] * (self.stop - self.start)
-        except Exception as error:
-            if not are_unreadable(error):
-                raise
-            return list(map(torn, zip(*map(self._column, self.positions), strict=True)))
+        except OTHER_REASONS:
+            raise
+        except Exception:
+            for position in self.positions:
+                self._column(position)  # raises for the column that has it, with its name
+            raise
+        return list(zip(*columns, strict=True)) if columns else [()] * (self.stop - self.start)
 
     def _column(self, position: int) -> list[Any]:
-        """Return the values of one column, with `Unreadable` in place of those that Python cannot hold."""
-        return converted(lambda start, stop: self.table.read(start, stop, (position,))[0], self.start, self.stop)
+        """Return the values of one column."""
+        try:
+            return self.table.read(self.start, self.stop, (position,))[0]
+        except OTHER_REASONS:
+            raise
+        except Exception as error:
+            name, last = self.table.names[position], self.first + self.stop - self.start - 1
+            raise RecordInvalid(
+                reason=f"a value of column {name!r}, in rows {self.first:,} to {last:,}, is one that Python cannot "
+                f"hold: {in_words(error)}. The rows before them were listed, and those that were submitted go on. "
+                "Correct the value, or choose other columns with columns=[...], and map the rows again.",
+                column=name,
+            ) from error
 
     def keys(self) -> Sequence[Any]:
         """Return the keys of all rows, before they are checked."""
@@ -271,15 +283,10 @@ def table_of(frame: Any) -> Table:
     if arrow is not None and isinstance(frame, arrow.Table | arrow.RecordBatch):
         return _of_arrow(frame)
     kind = type(frame).__name__
-    problem = f"is a {kind}, not a DataFrame of pandas or polars, or an Arrow Table. Nothing was listed. "
-    if kind == "Series":
-        problem += "A Series is mapped as it is: lab.map(function, series); or pass series.to_frame()."
-    elif kind == "LazyFrame":
-        problem += "Pass frame.collect()."
-    elif hasattr(frame, "__dask_graph__"):
-        problem += "Use dq.Documents.from_dask."
-    else:
-        problem += "For other values pass the iterable itself: lab.map(function, values)."
+    problem = (
+        f"is a {kind}, not a DataFrame of pandas or polars, or an Arrow Table. Nothing was listed. Collect a LazyFrame "
+        "first; a frame of Dask: dq.Documents.from_dask; a Series or other values: lab.map(function, values)."
+    )
     raise BadOption(option="frame", value=kind, problem=problem)
 
 

@@ -28,8 +28,8 @@ def key_of_row(value: Any, column: Any, where: str, position: int, way: str = KE
     """Return a value as a key if it is a text or a whole number, or raise `KeysUnusable`."""
     if type(value) is str or type(value) is int:
         return value
-    if missing := "null" if value is None else getattr(value, "in_words", ""):  # of `Unreadable`
-        problem = f"has no key: its {column!r} is {missing}"
+    if value is None:
+        problem = f"has no key: its {column!r} is null"
     else:
         kind = type(value).__name__
         problem = f"has a key of type {kind} in {column!r}: keys of documents are texts or whole numbers"

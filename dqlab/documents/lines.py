@@ -144,7 +144,7 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
     try:
         cells = next(csv.reader(io.StringIO(text, newline="\n"), delimiter=form[0], strict=True), [])
     except csv.Error as error:
-        raise _Invalid(_not_csv(str(error), text)) from error
+        raise _Invalid(f"is not CSV: {error}. {_WITH_QUOTES}") from error
     if len(cells) != len(names):
         raise _Invalid(f"has {many(len(cells), 'cell')}, and the first line of the file {len(names):,}")
     return dict(zip(names, cells, strict=True))
@@ -160,17 +160,6 @@ def in_another_encoding(found: str, record: Record, form: str) -> bool:
     except UnicodeDecodeError:
         return True
     return False
-
-
-def _not_csv(said: str, text: str) -> str:
-    """Return why a record is not CSV, from what its parser said."""
-    if "end of data" in said:
-        taken = many(text.count("\n") + 1, "line")
-        return f"has a quote without an end, which takes {taken} up to the end of the file"
-    if "expected after" in said:
-        return f"has a quote that ends before its cell does. {_WITH_QUOTES}"
-    why = "it has a carriage return outside of quotes, which ends no line" if "\r" in text else said
-    return f"is not CSV: {why}"
 
 
 def version_of_record(found: bytes, header: Header) -> str:
@@ -344,45 +333,12 @@ class _Decompressed(io.BufferedReader):
     """A decompressed stream that also closes the compressed one."""
 
     def __init__(self, opened: Any, stream: BinaryIO) -> None:
-        super().__init__(cast(Any, _UpToError(opened)), BLOCK)
+        super().__init__(opened, BLOCK)
         self._compressed = stream
 
     def close(self) -> None:
         super().close()
         self._compressed.close()
-
-
-class _UpToError(io.RawIOBase):
-    """The contents of a compressed stream up to an error, which is raised only after all bytes before it were read."""
-
-    def __init__(self, opened: BinaryIO) -> None:
-        super().__init__()
-        self._opened: Any = opened
-        self._error: Exception | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        had, room = 0, len(buffer)
-        while had < room and self._error is None:
-            try:
-                data = self._opened.read1(room - had)  # `read` would lose the bytes before an error
-            except Exception as error:  # noqa: BLE001 - raised below, or by the next read
-                self._error = error
-                break
-            if not data:
-                break
-            buffer[had : had + len(data)] = data
-            had += len(data)
-        if self._error is not None and not had:
-            raise self._error
-        return had
-
-    def close(self) -> None:
-        if not self.closed:
-            self._opened.close()
-            super().close()
 
 
 class _LinesFile:

@@ -169,8 +169,8 @@ class Documents(SuggestsAttributes):
             Keys are names in the archive, with "/" between their parts. If `archive` has wildcards, keys begin with its
             path relative to the folder before them. Members with the same name are documents with the same key. `size`
             is the unpacked size of the member; its version is its checksum in a zip, the archive's version in a tar.
-            The listing leaves out folders, symbolic links and devices, and, with a warning, members whose name is
-            absolute or contains "..". Encrypted members are listed, and fail when they are opened.
+            The listing leaves out folders, symbolic links and devices, and, with a warning, hard links and members
+            whose name is absolute or contains "..". Encrypted members are listed, and fail when they are opened.
 
         Raises
         ------
@@ -440,7 +440,7 @@ class Documents(SuggestsAttributes):
         DocumentError
             In the function: the row is above the limit of a message, 1 MiB. Other rows are not affected.
         RecordInvalid
-            In the function: Python cannot hold the value that it reads. Other columns and rows are not affected.
+            While iterating: Python cannot hold a value, such as a date after the year 9999.
 
         Notes
         -----

@@ -21,8 +21,7 @@ from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Row
 from dqlab.documents.servers import ServerBusy
 from dqlab.documents.storage import local_path, open_binary, place_of, stamp_of
-from dqlab.documents.unreadable import CannotRead, Partly, are_unreadable, converted, unreadable
-from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
+from dqlab.errors import DocumentChanged, DqlabError, ExtraMissing, FileUnreadable, RecordInvalid, in_words
 from dqlab.imports import import_whole
 
 BATCH_BYTES = 4 << 20
@@ -34,6 +33,14 @@ BLOCK_VALUES = 64 << 10
 """Values of all columns that become Python objects at once, at most 1,024 of each column."""
 BLOCKS_KEPT = 4
 """Blocks of each column that are kept as Python objects; slots of a process read rows near each other."""
+
+
+OTHER_REASONS = (DqlabError, OSError, MemoryError, ImportError, RecursionError)
+"""Errors of a conversion that are not due to the values, as a date after the year 9999 and a text that is not UTF-8."""
+
+
+class _CannotRead(Exception):
+    """Python cannot hold a value, for the reason in the argument."""
 
 
 class _Changed(Exception):
@@ -52,8 +59,14 @@ def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
             if 0 <= at - start < len(values):
                 return values[at - start]
         return _cell(where, version, part, column)
-    except CannotRead as error:
-        unreadable(key, column, where, error.args[0])
+    except _CannotRead as error:
+        raise RecordInvalid(
+            reason=f"document {key!r} has a value in column {column!r} that Python cannot hold: {error}. It was not "
+            f"read, and the document has no result; its other columns, and other rows of {where!r}, are not touched "
+            "by this. Correct the value and map the rows again; or read other columns, doc['column'] or columns=[...].",
+            key=key,
+            column=column,
+        ) from None
     except _Changed as error:
         was, now = error.args
         raise DocumentChanged(document=key, was=was, now=now, way=DocumentChanged.OF_ROW) from None
@@ -80,7 +93,7 @@ def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
         chosen = tuple(table.chosen(part.columns))
         batches = _batches(table, version, part, chosen)
         return {name: batches.value(part.at, name) for name in chosen} | dict(part.added)
-    except CannotRead:
+    except _CannotRead:
         for name in chosen:
             cell(where, version, key, part, name)  # raises for the unreadable column, with its name
         raise
@@ -270,11 +283,24 @@ class _Batch:
         with self._lock:
             values = self._lists.get((name, start))
             if values is None:
-                part = self._batch.column(self._at[name]).slice(start, self._rows)
-                values = self._lists[name, start] = values_of(part)
+                column = self._batch.column(self._at[name])
+                try:
+                    values = plain_values(column.slice(start, self._rows))
+                except OTHER_REASONS:
+                    raise
+                except Exception:  # noqa: BLE001 - raised below, if it is about this value
+                    return index, _alone(column.slice(index, 1))
+                self._lists[name, start] = values
                 if len(self._lists) > self._most:
                     del self._lists[next(iter(self._lists))]
             return start, values
+
+
+def _alone(value: Any) -> list[Any]:
+    try:
+        return plain_values(value)
+    except Exception as error:
+        raise _CannotRead(in_words(error)) from error
 
 
 def _pyarrow_parquet() -> Any:
@@ -296,16 +322,6 @@ def _unreadable(where: str, error: BaseException) -> FileUnreadable:
 
 
 # --- values of Arrow columns -----------------------------------------------------------------
-
-
-def values_of(array: Any) -> list[Any]:
-    """Return the values of an Arrow array, as a `Partly` if Python cannot hold some of them."""
-    try:
-        return plain_values(array)
-    except Exception as error:
-        if not are_unreadable(error):
-            raise
-    return Partly(converted(lambda start, stop: plain_values(array.slice(start, stop - start)), 0, len(array)))
 
 
 def plain_values(array: Any) -> list[Any]:

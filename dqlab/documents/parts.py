@@ -50,8 +50,8 @@ class Inline(NamedTuple):
     names: tuple[Any, ...]
     """Labels of the columns, which are usually texts."""
     values: tuple[Any, ...] | int
-    """One per name, or a `Torn` if some are unreadable. An int is the size of a row that is too large for a message: it
-    is sent without values, and fails when it is read."""
+    """One per name. An int is the size of a row that is too large for a message: it is sent without values, and fails
+    when it is read."""
 
     def __repr__(self) -> str:
         return f"Inline(names={reprlib.repr(self.names)}, values={reprlib.repr(self.values)})"

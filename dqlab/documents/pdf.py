@@ -21,7 +21,6 @@ from dqlab.errors import (
     DocumentChanged,
     DocumentDamaged,
     DocumentEncrypted,
-    DocumentError,
     DqlabError,
     ExtraMissing,
     PageFailed,
@@ -133,8 +132,7 @@ class _Pdf:
             path = local_path(reference.where) if data is None and is_whole_file(reference) else None
             given = path if path is not None else stream.read()
             with _lock:
-                # PDFium refuses a PDF without pages, but sets no error. This call sets FPDF_ERR_FILE before, which
-                # `_unopened` takes for "no pages".
+                # PDFium refuses a PDF without pages, but sets no error, and would leave that of the call before.
                 pdfium.raw.FPDF_LoadDocument(b"", None)
                 try:
                     self._document = pdfium.PdfDocument(given)
@@ -144,7 +142,7 @@ class _Pdf:
                 weakref.finalize(self, _close, self._document)
                 self.count = len(self._document)
         if not self.count:
-            raise _without_pages(self.key)
+            raise DocumentDamaged(document=self.key, reason="it has no pages")
 
     def on_page(self, number: int, do: Callable[[Any], T]) -> T:
         """Return the result of a function of a page, and close the page."""
@@ -168,17 +166,8 @@ def _close(document: Any) -> None:
         document.close()
 
 
-def _without_pages(key: str | int) -> DocumentError:
-    return DocumentError(
-        reason=f"document {key!r} is a PDF without pages, so there is nothing to read and it has no result. Make it "
-        f"again with what wrote it, or leave it out: docs.where(lambda document: document.key != {key!r})."
-    )
-
-
 def _unopened(reference: Reference, raw: Any, error: BaseException) -> DqlabError:
     code = raw.FPDF_GetLastError()
-    if code == raw.FPDF_ERR_FILE:
-        return _without_pages(reference.key)
     if code in (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY):
         return DocumentEncrypted(document=reference.key, where=reference.where)
     return DocumentDamaged(document=reference.key, reason=in_words(error))

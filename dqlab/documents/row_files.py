@@ -30,12 +30,11 @@ from dqlab.documents.lines import (
     records,
     version_of_record,
 )
-from dqlab.documents.parquet import ParquetTable, values_of
+from dqlab.documents.parquet import OTHER_REASONS, ParquetTable, plain_values
 from dqlab.documents.parts import Line
 from dqlab.documents.spans import Rows
 from dqlab.documents.storage import stamp_of
-from dqlab.documents.unreadable import Partly
-from dqlab.errors import BadOption, DocumentChanged, KeysUnusable
+from dqlab.errors import BadOption, DocumentChanged, KeysUnusable, in_words
 
 # --- Parquet ---------------------------------------------------------------------------------
 
@@ -117,7 +116,7 @@ class ParquetRows:
         for found, batch in self._keys_of_group(file, table, rows.group, rows.before, names):
             versions, first = None, at
             if self._version is not None:
-                values = {name: values_of(batch.column(batch.schema.names.index(name))) for name in names}
+                values = {name: _values(batch, name, file.where) for name in names}
                 if self._version == ALL:
                     values |= {name: [value] * batch.num_rows for name, value in rows.added}
                 versions = versions_of(values)
@@ -184,10 +183,8 @@ class ParquetRows:
     ) -> Iterator[tuple[list[str | int], Any]]:
         """Yield the keys of a row group with their batch, which also has columns `more`; raise for an invalid key."""
         for batch in self._batches_of_group(file, table, group, at, more):
-            array = batch.column(batch.schema.names.index(self._key))
-            keys = values_of(array)
-            plain = not array.null_count and type(keys) is not Partly
-            good = keys if plain else list(takewhile(lambda key: type(key) in (str, int), keys))
+            keys = _values(batch, self._key, file.where)
+            good = keys if None not in keys else list(takewhile(lambda key: type(key) in (str, int), keys))
             if good:
                 yield good, batch
             at += len(good)
@@ -207,6 +204,18 @@ class ParquetRows:
                     raise DocumentChanged(document=row, was=was, now=now, way=DocumentChanged.OF_ROW)
                 yield batch
                 position += batch.num_rows
+
+
+def _values(batch: Any, name: str, where: str) -> list[Any]:
+    """Return the values of a column that makes keys or versions, or raise `KeysUnusable`."""
+    try:
+        return plain_values(batch.column(batch.schema.names.index(name)))
+    except OTHER_REASONS:
+        raise
+    except Exception as error:
+        problem = f"column {name!r} of {where!r} has a value that Python cannot hold: {in_words(error)}"
+        left = "The rows before it were listed, and those that were submitted go on."
+        raise KeysUnusable(reason=f"{problem}. {left} {KEYS_OF_FILES}") from error
 
 
 _INT32 = range(-(1 << 31), 1 << 31)

@@ -128,10 +128,7 @@ def misread(elements: Any) -> tuple[str, str]:
         problem = "has no order of its own: it differs between kernels, and results would stand for other documents."
         return f"{problem} Pass sorted(x), or a list.", f"{kind.__name__} of {many(len(elements), 'element')}"
     if hasattr(elements, "columns") and hasattr(elements, "shape"):  # a table of any library
-        rows = {"polars": "df.to_dicts()", "pyarrow": "table.to_pylist()"}.get(library, "df.to_dict('records')")
-        ways = f"Pass dq.Documents.from_frame(df), one column, df['text'], or a dict for each row, {rows}."
-        if library == "dask":
-            ways = "Pass dq.Documents.from_dask(df)."
+        ways = "Pass dq.Documents.from_frame(df), of Dask from_dask(df), or one column, df['text']."
         return f"iterates as its column names. {ways}", f"{library}.{kind.__name__}"
     if hasattr(elements, "ngroups") and hasattr(elements, "groups"):
         ways = "Pass [(key, table.to_dict('list')) for key, table in groups]."

@@ -521,14 +521,12 @@ _EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure", "aiohttp": "documents
 
 
 def _package_in(error: ImportError) -> str:
-    """Return the missing package from an ImportError, or from fsspec's text "Install s3fs to access S3"."""
+    """Return the missing package from an ImportError, or its text."""
     cause = error.__cause__
     name = error.name or (cause.name if isinstance(cause, ImportError) else None)
     if name:
         return name.partition(".")[0]
-    words = str(error).split()
-    at = next((at for at, word in enumerate(words[:-1]) if word.lower() == "install"), None)
-    return words[at + 1].strip("'\"`.,") if at is not None else in_words(error)
+    return in_words(error)
 
 
 # --- versions ---

@@ -135,35 +135,12 @@ def test_bytes_and_text_are_the_same_from_a_url() -> None:
         assert stream.readline() == "naïve\n"
 
 
-def test_python_source_honours_its_coding_line(tmp_path: Path) -> None:
-    """Old sources are in latin-1 and say so; reading them as utf-8 fails or lies."""
-    contents = "#!/usr/bin/python\n# -*- coding: latin-1 -*-\nname = 'é'\n".encode("latin-1")
-
-    assert "name = 'é'" in written(tmp_path / "old.py", contents).text()
-    assert "name = 'é'" in next(written(tmp_path / "old.pyi", contents).pages())
-
-
-def test_coding_line_counts_in_python_sources_only(tmp_path: Path) -> None:
-    """Elsewhere such a line is text about something else."""
-    contents = "# coding: latin-1\né\n".encode()
-
-    assert written(tmp_path / "notes.txt", contents).text() == "# coding: latin-1\né\n"
-
-
-def test_unknown_coding_is_the_syntax_error_python_gives(tmp_path: Path) -> None:
-    """The same words as from the interpreter."""
-    with pytest.raises(SyntaxError, match="unknown encoding"):
-        written(tmp_path / "a.py", b"# coding: klingon\n").text()
-
-
-@pytest.mark.parametrize("name", ["first-line.py", "first-line.txt"])
 def test_undecodable_text_raises_unicode_error_with_its_position(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in a Python source, where detection alone would say SyntaxError without a position."""
     monkeypatch.setitem(sys.modules, "charset_normalizer", None)
     with pytest.raises(UnicodeDecodeError) as caught:
-        written(tmp_path / name, b"caf\xe9\n").text()
+        written(tmp_path / "a.txt", b"caf\xe9\n").text()
 
     assert caught.value.start == 3
 

@@ -36,7 +36,6 @@ from dqlab.errors import (
     DocumentChanged,
     DocumentDamaged,
     DocumentEncrypted,
-    DocumentError,
     ExtraMissing,
     PageFailed,
     WrongKind,
@@ -160,7 +159,7 @@ def test_pdf_behind_a_url_is_read() -> None:
     ("contents", "error", "said"),
     [
         (encrypted_pdf(), DocumentEncrypted, r"'bad\.pdf' is encrypted.*Decrypt it first"),
-        (make_pdf(), DocumentError, r"'.*bad\.pdf' is a PDF without pages.*leave it out"),
+        (make_pdf(), DocumentDamaged, r"'.*bad\.pdf' is damaged"),
         (b"", DocumentDamaged, r"bad\.pdf' is damaged.*Copy it again"),
         (b"<html>not found</html>", DocumentDamaged, "Data format error"),
         (make_pdf("one", "two")[:200], DocumentDamaged, "damaged"),
@@ -313,34 +312,6 @@ def test_utf_with_a_damaged_place_is_not_guessed_to_be_something_else(tmp_path: 
     with pytest.raises(UnicodeDecodeError, match=r"The rest is utf-(8|16)\. Pass encoding="):
         document.text()
     assert document.text(errors="replace").endswith("\ufffd")
-
-
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        (b"\x1b$BF|K\\8l\x1b(B\nabc\n", "日本語\nabc\n"),
-        (b"From: a\n\n\x1b(Jabc\x1b(B \x1b$@F|K\\8l\x1b(B\n", "From: a\n\nabc 日本語\n"),
-        (b"\x1b$BF|K\\\x1b$(D0!\x1b$AVPND\x1b(B\n", "日本丂中文\n"),  # ISO-2022-JP-2
-        (b"\x1b$BF|K\\\x1b(I1\x1b(B\n", "日本ｱ\n"),
-        (b"\x1b$)C\x0eGQ19>n\x0f abc\n", "한국어 abc\n"),
-        (b"abc ~{VPND~} ~~\n", "abc 中文 ~\n"),  # HZ
-        (b"\x1b[1mbold\x1b(B\x1b[m\n", "\x1b[1mbold\x1b(B\x1b[m\n"),  # what terminals write
-        (b'(format t "~{~a~^, ~}~%" x) Fig.~{ab~}', '(format t "~{~a~^, ~}~%" x) Fig.~{ab~}'),
-    ],
-)
-def test_escapes_between_alphabets_are_read_and_those_of_terminals_kept(tmp_path: Path, data: bytes, text: str) -> None:
-    """All of it is valid ASCII, so it was given as it is."""
-    document = written(tmp_path / "a.txt", data)
-
-    assert document.text() == document.text(errors="replace") == "".join(document.pages()) == text
-    assert written(tmp_path / "a.html", b"<pre>" + data).html() == text.rstrip("\n")
-
-
-def test_escapes_that_python_cannot_decode_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UnicodeDecodeError, match=r"iso2022_cn.*Convert the file with iconv, or read document.bytes"):
-        written(tmp_path / "a.txt", b"\x1b$)A\x0eVPND\x0f\n").text()
-    with pytest.raises(UnicodeDecodeError, match=r"iso2022_jp.*The rest is iso2022_jp. Pass encoding="):
-        written(tmp_path / "b.txt", b"\x1b$BF|K\x1b(B\n").text()
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])

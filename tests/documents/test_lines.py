@@ -253,7 +253,7 @@ def test_a_line_that_is_not_json_fails_by_name_and_alone(tmp_path: Path, line: b
         (b"x", "x", "has 1 cell, and the first line of the file 2"),
         (b"x,1,2", "x", "has 3 cells"),
         (b"\xff,1", "a.csv:1", "is not text in utf-8"),
-        (b"x\ry,1", "a.csv:1", "is not CSV: it has a carriage return"),
+        (b"x\ry,1", "a.csv:1", "is not CSV: new-line character"),
     ],
 )
 def test_a_row_of_csv_with_other_cells_fails_by_name_and_alone(
@@ -279,7 +279,7 @@ def test_a_quote_without_an_end_takes_the_rest_and_fails_alone(tmp_path: Path, e
     first, second = dq.Documents.from_csv(path, key="id")
 
     assert (first["n"], second.key) == ("1", "a.csv:1")
-    with pytest.raises(RecordInvalid, match=r"has a quote without an end, which takes [\d,]+ lines? up to the end"):
+    with pytest.raises(RecordInvalid, match=r"is not CSV: unexpected end of data.*doubles quotes"):
         second.row  # noqa: B018
 
 
@@ -299,7 +299,7 @@ def test_a_quote_that_ends_before_its_cell_fails_its_row(tmp_path: Path, table: 
     assert last.row == {"id": "3", "text": "c"}
     assert others
     for each in others:
-        with pytest.raises(RecordInvalid, match=r"a quote that ends before its cell does.*pd\.read_csv"):
+        with pytest.raises(RecordInvalid, match=r"expected after.*pd\.read_csv"):
             each["text"]
 
 
@@ -352,32 +352,6 @@ def test_a_compressed_file_that_was_cut_off_ends_the_listing_by_name(tmp_path: P
     ):
         documents.extend(iter(dq.Documents.from_jsonl(path)))
     assert [each.row for each in documents[:3]] == [json.loads(line) for line in text.splitlines()[:3]]
-
-
-@pytest.mark.parametrize("suffix", mostly_slow([".gz", ".bz2", ".xz", ".zst"], ".gz", ".zst"))
-@pytest.mark.parametrize("records", [500, pytest.param(50_000, marks=pytest.mark.long)])
-@pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_all_records_before_a_cut_are_listed_and_read(tmp_path: Path, suffix: str, records: int, kind: str) -> None:
-    """As many as the decompressor gives, when it is fed the same bytes."""
-    random.seed(records)
-    row = b'{"x": "%030x"}\n' if kind == "jsonl" else b"%030x\n"
-    text = b"".join(row % random.getrandbits(120) for _ in range(records))
-    whole = COMPRESSED[suffix](text if kind == "jsonl" else b"x\n" + text)
-    path = tmp_path / f"a.{kind}{suffix}"
-    path.write_bytes(whole[: len(whole) * 9 // 10] if suffix != ".gz" else whole[:-9])
-    make = getattr(dq.Documents, f"from_{kind}")
-    in_blocks = 0 if records == 500 else records // 2  # of these a block is there as a whole, or not at all
-    least = {".gz": records, ".bz2": in_blocks, ".xz": records // 2, ".zst": in_blocks}
-
-    documents = []
-    with pytest.raises(FileUnreadable, match=r"cut off"):  # noqa: PT012
-        for document in make(path):
-            documents.append(document)
-
-    assert len(documents) >= least[suffix]
-    expected = [json.loads(line) if kind == "jsonl" else {"x": line} for line in text.decode().splitlines()]
-    for at in {*range(0, len(documents), 997), *range(max(0, len(documents) - 3), len(documents))}:
-        assert documents[at].row == expected[at]
 
 
 def test_lines_of_zstandard_in_several_frames_are_one_file(tmp_path: Path) -> None:
@@ -569,7 +543,7 @@ def test_a_row_with_a_carriage_return_outside_of_quotes_fails_alone(tmp_path: Pa
     path.write_bytes(b'a,b\n1,2\r3,4\n"5\r",6\n\r\r\n7,8\n')
     first, *others = dq.Documents.from_csv(path)
 
-    with pytest.raises(RecordInvalid, match=r"document 'a.csv:0'.*it has a carriage return outside of quotes.*Correct"):
+    with pytest.raises(RecordInvalid, match=r"document 'a.csv:0'.*is not CSV: new-line character.*Correct"):
         _ = first.row
     assert [each.row for each in others] == [{"a": "5\r", "b": "6"}, {"a": "7", "b": "8"}]
 
