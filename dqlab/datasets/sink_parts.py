@@ -9,11 +9,9 @@ from __future__ import annotations
 import datetime
 import json
 import struct
-import threading
 import zlib
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from hashlib import blake2b
@@ -28,6 +26,7 @@ from dqlab.datasets.plain import row_of
 from dqlab.datasets.sink_targets import NameRefused
 from dqlab.datasets.sinks import CLAIM, Files, Own, Parquet, Sink, check_owner, owner_of, was_dropped
 from dqlab.datasets.yielded import PART, Yielded, exploded, row_without, spread
+from dqlab.documents.kept_open import KeptOpen
 from dqlab.errors import ResultRefused, RunError, in_words
 from dqlab.numbers import many
 from dqlab.texts import one_line
@@ -41,8 +40,8 @@ _ROW, _FILE, _ROWS, _VALUES = 1, 2, 3, 4
 _HEAD, _SEVERAL = struct.Struct("<BI"), struct.Struct("<BII")
 """Before the name of the part: the first row, and how many where there may be several."""
 _METADATA, _FORMAT = b"dqlab", 2
-_OPEN_BYTES = 256 << 20
-"""Bytes of parts, at most, that a process keeps open."""
+_OPEN = 8
+"""Parts, at most, that a process keeps open."""
 _PORTION = 64 << 20
 """Bytes of rows, roughly, that are read at once; a page may refer to more than fits into memory or an Arrow array."""
 _NAME_BYTES = 200
@@ -480,8 +479,6 @@ def _leaves(name: str, column: Any) -> Iterator[tuple[str, Any]]:
 
 
 class _Opened(Protocol):
-    nbytes: int
-
     def share(self) -> float:
         """Return the bytes of a row."""
         ...
@@ -511,7 +508,7 @@ class _Table:
             raise ValueError("an earlier version of dqlab has written it, in a format that this one does not read")
         if about["id"] != id:
             raise ValueError("it is of another run")
-        self._table, self._keys, self._value, self.nbytes = table, about["keys"], about["value"], table.nbytes
+        self._table, self._keys, self._value = table, about["keys"], about["value"]
         self._names = {
             VALUE if name == self._value else self._keys.get(name, name): name
             for name in table.column_names
@@ -520,7 +517,7 @@ class _Table:
 
     def share(self) -> float:
         """Return the bytes of a row."""
-        return float(self.nbytes / max(1, self._table.num_rows))
+        return float(self._table.nbytes / max(1, self._table.num_rows))
 
     def columns(self, at: Sequence[int], ordinals: Sequence[int]) -> tuple[dict[Any, Any], Any]:
         """Return the columns of some rows by key, and their rest, as arrays."""
@@ -569,7 +566,7 @@ class _Values:
     """A part of a user's own sink."""
 
     def __init__(self, values: Iterable[Any]) -> None:
-        self._values, self.nbytes = list(values), 1 << 20  # a guess; the values may be anything
+        self._values = list(values)
 
     def share(self) -> float:
         return 0.0
@@ -579,38 +576,7 @@ class _Values:
         return [self._values[each] for each in at]
 
 
-class _Kept:
-    """The parts that this process opened most recently."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._nbytes = most, 0
-        self._parts: OrderedDict[Any, _Opened] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Any, make: Callable[[], _Opened]) -> _Opened:
-        """Return a part, opened if necessary."""
-        with self._lock:
-            found = self._parts.get(key)
-            if found is not None:
-                self._parts.move_to_end(key)
-                return found
-        made = make()  # outside the lock, because it may take long; two threads may open the same part
-        with self._lock:
-            if key not in self._parts:
-                self._parts[key] = made
-                self._nbytes += made.nbytes
-            while self._nbytes > self._most and len(self._parts) > 1:
-                self._nbytes -= self._parts.popitem(last=False)[1].nbytes
-        return made
-
-    def forget(self) -> None:
-        """Drop all parts."""
-        with self._lock:
-            self._parts.clear()
-            self._nbytes = 0
-
-
-open_parts = _Kept(_OPEN_BYTES)
+open_parts: KeptOpen[_Opened] = KeptOpen(_OPEN)
 """The open parts of this process; never outdated, because parts do not change."""
 
 

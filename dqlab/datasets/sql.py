@@ -6,7 +6,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -14,19 +13,16 @@ import pyarrow.compute as pc
 
 from dqlab.datasets.columns import pandas_of
 from dqlab.datasets.lineage import KEY, ORDINAL
-from dqlab.datasets.rows import NAMED, Shape, warn_of_rest
+from dqlab.datasets.rows import Shape, warn_of_rest
 from dqlab.errors import BadOption, DqlabWarning, ExtraMissing, UsageError
 from dqlab.imports import import_whole
-from dqlab.keywords import nearest
 from dqlab.numbers import few_of
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
 
 _ALL = re.compile(r"(?<!\()\*")
 """Matches ``*`` for all columns, but not ``count(*)``."""
-_WORD = r"(?<!\w){}(?!\w)"
 _RESULTS, _SOURCE = (re.compile(rf"\b{name}\b", re.IGNORECASE) for name in ("results", "source"))
-_MISSING = re.compile(r"Table with name (?P<table>\S+) does not exist|[Cc]olumn \"(?P<column>[^\"]+)\"")
 _SHOWN = 12
 """Columns of a table that an error lists."""
 _KEY_ALONE = "key"
@@ -66,18 +62,14 @@ class _Stream:
         self._keyed = _KEY_ALONE not in names
         self.error: BaseException | None = None
         self.read = self._shape
-        """The shape after the last reading; DuckDB may read the table several times."""
+        """The shape after the reading."""
         self.keys: list[Any] = []
-        """The keys of the last reading, as arrays."""
+        """The keys, as arrays."""
 
     @property
     def names(self) -> list[str]:
         """The columns that a query can name."""
         return list(self._schema().names)
-
-    def empty(self) -> Any:
-        """Return an empty table with its columns."""
-        return self._schema().empty_table()
 
     def _schema(self) -> Any:
         schema = self._shape.schema
@@ -98,9 +90,6 @@ class _Stream:
     def reader(self) -> Any:
         """Return a reader that begins at the first row."""
         return pa.RecordBatchReader.from_batches(self._schema(), self._batches())
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.reader().__arrow_c_stream__(requested_schema)
 
 
 def query(results: Table, sql: str, source: Table | str) -> Any:
@@ -126,11 +115,9 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
     with duckdb.connect() as connection:
         try:
             for name, stream in streams.items():
-                if _reads_once(duckdb.__version__):
-                    connection.register(f"{name}_stream", stream.reader())
-                    connection.execute(f"create temp table {name} as select * from {name}_stream")
-                else:
-                    connection.register(name, stream)
+                # Copied: a query may name a table twice, and a stream is read once.
+                connection.register(f"{name}_stream", stream.reader())
+                connection.execute(f"create temp table {name} as select * from {name}_stream")
             frame = _frame(connection.sql(sql), results.name)
         except duckdb.Error as error:
             for stream in streams.values():
@@ -140,8 +127,6 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
     read = streams["results"].read
     named = [name for name in read.schema.names if name.lower() in sql.lower()]
     warn_of_rest(results.name, read, None if _ALL.search(sql) else named)
-    for name, stream in streams.items():
-        _warn_of_names(results.name, name, stream, sql)
     if "source" in streams and _RESULTS.search(sql) and ORDINAL not in sql:
         _warn_of_keys(results.name, streams["source"].keys)
     return frame
@@ -158,27 +143,6 @@ def _warn_of_keys(run: str, keys: list[Any]) -> None:
             "(_ordinal)."
         )
         warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
-
-
-def _warn_of_names(run: str, table: str, stream: _Stream, sql: str) -> None:
-    """Warn about columns in a query that DuckDB has renamed, because SQL ignores case."""
-    import duckdb
-
-    called = zip(stream.names, duckdb.from_arrow(stream.empty()).columns, strict=True)
-    parts = [
-        f"{one_line(name, 40)!r} is called {one_line(theirs, 40)!r}"
-        for name, theirs in called
-        if name and name != theirs and re.search(_WORD.format(re.escape(name)), sql, re.IGNORECASE)
-    ]
-    if not parts:
-        return
-    more = f" and {len(parts) - NAMED} more" if len(parts) > NAMED else ""
-    said = (
-        f"the query over run {run!r} names columns of {table} that differ from others in case alone, which SQL "
-        f"ignores: it has the first of them. The others have names of their own there: "
-        f"{', '.join(islice(parts, NAMED))}{more}."
-    )
-    warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 
 
 def _frame(found: Any, run: str) -> Any:
@@ -206,16 +170,5 @@ def _number(column: Any) -> Any:
 
 def _refused(run: str, said: str, streams: Mapping[str, _Stream]) -> QueryError:
     """Return the error for a query that DuckDB refused, with the tables and columns that exist."""
-    reason = said.strip().partition("\n")[0].rstrip(".!? ")
-    columns = {name: stream.names for name, stream in streams.items()}
-    missing = _MISSING.search(reason)
-    there = list(columns) if missing and missing["table"] else [name for names in columns.values() for name in names]
-    near = nearest(missing["table"] or missing["column"], there) if missing else ""
-    hint = f" Did you mean {near}?" if near else ""
-    known = "; ".join(f"{name} ({few_of(names, _SHOWN)})" for name, names in columns.items())
-    return QueryError(run=run, reason=reason, hint=hint, known=known)
-
-
-def _reads_once(version: str) -> bool:
-    """Return whether this DuckDB reads a stream only once, so that a query that names it twice would fail."""
-    return int(version.partition(".")[0]) < 2
+    known = "; ".join(f"{name} ({few_of(stream.names, _SHOWN)})" for name, stream in streams.items())
+    return QueryError(run=run, reason=one_line(said, 400).rstrip(".!? "), hint="", known=known)

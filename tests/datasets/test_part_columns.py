@@ -76,7 +76,7 @@ def pages_of(folder: Path, values: list[Any], seed: int, page: int) -> SinkPages
             assert isinstance(reference, bytes), reference
             references[n] = reference
         number += 1
-    open_parts.forget()
+    open_parts.clear()
     return SinkPages(Reader(sink, RUN, ID), references, page=page)
 
 
@@ -164,7 +164,7 @@ def test_values_of_a_sink_that_are_null_in_a_stream_are_counted_in_a_warning(tmp
     for name, values in {"p0": range(1_000), "p1": [n + 0.5 for n in range(40)]}.items():
         written = writer.write(name, rows_of({n: {"v": value} for n, value in enumerate(values, len(references))}))
         references += [each for each in written if isinstance(each, bytes)]
-    open_parts.forget()
+    open_parts.clear()
     source = SinkPages(Reader(sink, RUN, ID), references, page=500)
 
     with pytest.warns(DqlabWarning, match=r"null there: 40 in v \(int64\)"):

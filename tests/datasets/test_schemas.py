@@ -242,7 +242,7 @@ def through_a_sink(typed: Typed, values: Sequence[Any], folder: Path) -> tuple[l
     written = SinkRows([list(range(n)), [None] * n, rows, *known], [typed.fields])
     references = writer_of(sink, "r", "ab" * 16, "here").write("abababab-c0-1-000000", written)
     assert {type(each) for each in references} == {bytes}, references
-    open_parts.forget()
+    open_parts.clear()
     found = Reader(sink, "r", "ab" * 16).find(references, list(range(n)))  # type: ignore[arg-type]
     schema = pa.parquet.read_schema(folder / "out" / "abababab-c0-1-000000.parquet")
     return [typed.value(row) for row in found], schema

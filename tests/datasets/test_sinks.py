@@ -63,7 +63,7 @@ def through(sink: Any, values: Sequence[Any], keys: Sequence[Any] | None = None)
 
 def read(sink: Any, references: Sequence[bytes | Exception]) -> list[Any]:
     """Return the rows of references whose position in the input is that in the list."""
-    open_parts.forget()
+    open_parts.clear()
     there = [(at, each) for at, each in enumerate(references) if isinstance(each, bytes)]
     return Reader(sink, RUN, ID).find([each for _, each in there], [at for at, _ in there])
 
@@ -393,13 +393,13 @@ def test_a_changed_bit_of_a_part_never_gives_another_value(tmp_path: Path) -> No
         changed = bytearray(data)
         changed[at] ^= 1 << chance.randrange(8)
         part.write_bytes(changed)
-        open_parts.forget()
+        open_parts.clear()
         for row, value in zip(read(sink, references), values, strict=True):
             assert row == value or (isinstance(row, PartUnreadable) and part.name in str(row))
             noticed += isinstance(row, PartUnreadable)
     assert noticed > 150 * len(values)
     part.write_bytes(data)
-    open_parts.forget()
+    open_parts.clear()
     assert through(sink, values) == values
 
 
@@ -684,7 +684,7 @@ def test_a_part_that_is_gone_or_damaged_is_named(tmp_path: Path, harm: str) -> N
         part.write_bytes(part.read_bytes()[:-3])
     else:
         part.write_bytes(b"" if harm == "empty" else b"something else\n" * 3)
-    open_parts.forget()
+    open_parts.clear()
 
     found = read(chosen, references[:4])
 

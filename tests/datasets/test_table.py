@@ -5,7 +5,6 @@ from __future__ import annotations
 import decimal
 import json
 import pickle
-import warnings
 from typing import Any
 
 import duckdb
@@ -257,25 +256,12 @@ def test_a_query_rounds_no_decimal() -> None:
     assert (found.e.dtype, found.e[0], found.half.tolist()) == ("float64", 1.1, [0.5, 1.0])
 
 
-def test_a_query_warns_of_columns_that_sql_does_not_tell_apart() -> None:
-    """Words of a text, counted in dicts: "the" had the numbers of "The"."""
-    table = table_of([{"The": 1, "the": 2, "": 3, "other": 4}])
-
-    with pytest.warns(DqlabWarning, match="'the' is called 'the_1'") as seen:
-        assert table.query("select the from results").to_dict("list") == {"The": [1]}
-    assert len(seen) == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert table.query("select other, the_1 from results").to_dict("list") == {"other": [4], "the_1": [2]}
-        assert table.query("select * from results")["the_1"].tolist() == [2]
-
-
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
         ("selct 1", "syntax error at or near"),
         ("select nn from results", "results (key, _key, _ordinal, n, _rest)"),
-        ("select * from resluts", "Did you mean results?"),
+        ("select * from resluts", "resluts does not exist"),
     ],
 )
 def test_a_query_that_cannot_be_answered_names_what_there_is(sql: str, said: str) -> None:

@@ -202,7 +202,7 @@ def test_a_table_reads_large_rows_a_few_at_a_time(
     assert run.table().to_reader().read_all().column("value").num_chunks == 1
 
     monkeypatch.setattr(sink_parts, "_PORTION", 45_000)
-    open_parts.forget()
+    open_parts.clear()
     rows = [batch.num_rows for batch in run.table().to_batches()]
 
     assert sum(rows) == 60
@@ -252,7 +252,7 @@ def test_failures_stand_between_rows_that_are_opened_a_few_at_a_time(
     docs = pd.Series(range(60), index=[f"k{n}" for n in range(60)])
     run = queue.map(padded_or_not, docs, sink=tmp_path / "out", retry=dq.Retry(0)).wait(timeout=30)
     monkeypatch.setattr(sink_parts, "_PORTION", portion)
-    open_parts.forget()
+    open_parts.clear()
 
     whole = run.results("return")
     assert [*whole.keys()] == [f"k{n}" for n in range(60)]
@@ -289,7 +289,7 @@ def test_a_part_that_is_gone_is_an_error_where_its_rows_are_read(queue: dq.Queue
     run = queue.map(square, range(20), sink=tmp_path / "out").wait(timeout=30)
     for part in tmp_path.glob("out/*.parquet"):
         part.unlink()
-    open_parts.forget()
+    open_parts.clear()
 
     with pytest.raises(PartMissing, match=r"\d+ rows? of run .*\.parquet"):
         list(run.results())
