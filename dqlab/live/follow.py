@@ -22,7 +22,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from dqlab import numbers
 from dqlab.clock import Clock, SystemClock
@@ -161,8 +161,7 @@ class Obeying:
     def __init__(self, act: Act, presses: SimpleQueue[Press] | None = None, clock: Clock | None = None) -> None:
         self._act, self._clock = act, clock or SystemClock()
         self._presses = SimpleQueue[Press]() if presses is None else presses
-        self._slow: SimpleQueue[Press] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._turn = threading.Lock()
         self._thread: threading.Thread | None = None
         self._shown: tuple[str, str, float] = "", "", math.inf
         """What the last command is doing or has done, why it was refused, and until when that is shown."""
@@ -194,8 +193,7 @@ class Obeying:
                 return
             self.answered += 1
             self.show()
-            # A slow command here would stop all views of the ticker. Slow ones run one after another in a thread of
-            # their own.
+            # A slow command here would stop all views of the ticker. Slow ones run one after another in threads.
             if press.command in SLOW:
                 self._start(press)
             else:
@@ -210,21 +208,11 @@ class Obeying:
     def _start(self, press: Press) -> None:
         # A row that is opened shows that itself: a notice would move it away from under the pointer.
         self._shown = "" if press.command is Command.SHOW else f"{_words(press.command)} is under way.", "", math.inf
-        # The thread looks for its next press under the same lock: without it, a press put just after the last look
-        # would find a thread that ends, and wait for the next press.
-        with self._lock:
-            self._slow.put(press)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
-                self._thread.start()
+        self._thread = threading.Thread(target=self._carry_out_in_turn, args=(press,), name=NAME, daemon=True)
+        self._thread.start()
 
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                if self._slow.empty():
-                    self._thread = None
-                    return
-                press = self._slow.get()
+    def _carry_out_in_turn(self, press: Press) -> None:
+        with self._turn:
             self._carry_out(press)
 
     def _carry_out(self, press: Press) -> None:
@@ -258,44 +246,44 @@ HISTORY_PERIOD = 5.0
 LAB_SPAN, LEAST_SPAN = 1800.0, 60.0
 """Most and least seconds that these lines cover."""
 
-V = TypeVar("V", contravariant=True)
+V = TypeVar("V")
 View = TypeVar("View")
 
 
-class Canvas(Protocol[V]):
+class Canvas(ABC, Generic[V]):
     """A place to draw on."""
 
     @property
     def gone(self) -> bool:
-        """Whether the widget was closed or collected."""
-        ...
+        """Whether the widget was closed."""
+        return False
 
     @property
     def keeps(self) -> bool:
         """Whether it stays live after its run has ended."""
-        ...
+        return False
 
     @property
     def awaits(self) -> bool:
         """Whether it is not known yet if the canvas stays live."""
-        ...
+        return False
 
     @property
     def is_read(self) -> bool:
         """Whether there are buttons, and somebody who can press them."""
-        ...
+        return False
 
+    @abstractmethod
     def draw(self, view: V, answered: int = 0) -> bool:
         """Show a view that differs from the one before, or return False when a part is held back for later."""
-        ...
 
     def beat(self) -> None:
         """Let the front end know in each step that the view lives, though there may be nothing to draw."""
-        ...
+        return
 
     def finish(self, view: V) -> None:
         """Show the last view for good, in the only call of this method."""
-        ...
+        self.draw(view)
 
 
 def is_gone(error: DqlabError) -> bool:
@@ -412,8 +400,7 @@ class LiveRun(Live[RunView]):
         self._history: History | None = None
         self._code: tuple[int, str | None] = (0, None)
         self._examples: tuple[str, tuple[Example, ...]] | None = None
-        self._opened: tuple[str, int, tuple[str, ...]] | None = None
-        """The class of `_examples`, how many documents of it were dead, and which code had run them."""
+        """Fingerprint of the opened class, and documents of it."""
         self._newer: Callable[..., Any] | None = None
         self._names, self._named_at = NO_NAMES, -FOCUS_PERIOD
         self._made: tuple[object, RunView] | None = None
@@ -461,7 +448,6 @@ class LiveRun(Live[RunView]):
         self._asking.every(self._period if rests is None else max(self._period, slow))
         if stats is None or not self._asking.answered:
             return
-        self._look_at_opened(stats)
         if rests is not None and rests == rested_before:
             self._snapshot = last  # a picture that differs only in its time is not drawn again
         else:
@@ -481,21 +467,6 @@ class LiveRun(Live[RunView]):
             self._history = self._past.ask(lambda: source.past(stats.since_start, timeout=CALL_TIMEOUT), self._history)
         if self._more.due and self._code[0] != stats.code.version:
             self._code = self._more.ask(lambda: (stats.code.version, source.source), self._code)
-
-    def _look_at_opened(self, stats: RunStats) -> None:
-        """Fetch the documents of the opened class again, once a retry has left other dead documents."""
-        shown, was = self._examples, self._opened
-        now = None if shown is None else _class_of(stats, shown[0])
-        if shown is None or now is None:
-            return
-        if was is not None and was[0] == now[0] and (now[1] < was[1] or now[2] != was[2]):
-            again = self._more.ask(lambda: self._examples_of(shown[0]), shown)
-            if not self._more.answered:
-                return
-            # The thread of `Obeying` may have opened another class during the call.
-            if self._examples is shown:
-                self._examples = again
-        self._opened = now
 
     def _examples_of(self, fingerprint: str) -> tuple[str, tuple[Example, ...]]:
         letters = self.source.examples(fingerprint, timeout=CALL_TIMEOUT)
@@ -522,7 +493,7 @@ class LiveRun(Live[RunView]):
             return connecting_view(self.source.name, silence)
         stats, newer = self._stats, self._newer is not None
         focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names, self._tried)
-        parts = stats, focus, silence, over, gone, trouble, busy
+        parts = stats, focus, silence, over, gone, trouble, busy, self._said
         # Most steps of a run that rests change nothing.
         if self._made is None or self._made[0] != parts:
             view = run_view(
@@ -538,8 +509,6 @@ class LiveRun(Live[RunView]):
         source = self.source
         self._asking.now()
         if press.command is Command.SHOW:
-            # Before the call: a retry during the call must count as one after this look.
-            self._opened = None if self._stats is None else _class_of(self._stats, press.target)
             self._examples = self._examples_of(press.target)
             return ""
         if press.command is Command.RETRY:
@@ -547,6 +516,8 @@ class LiveRun(Live[RunView]):
             again = source.send_again(newer, fingerprint=press.target or None, limit=press.n or None)
             waits = newer is not None and stats is not None and stats.counts.waiting > 0
             rest = f" {what_waits(stats).capitalize()}." if waits and stats is not None else ""
+            if self._examples is not None:
+                self._examples = self._examples_of(self._examples[0])
             self._asking.now()
             return f"{many(again, 'document')} sent through again.{rest}"
         if press.command is Command.REPLACE:
@@ -566,12 +537,6 @@ class LiveRun(Live[RunView]):
 
     def _cell_of(self, letter: Any) -> str:
         return "" if self._stats is None else run_here(letter, self._stats, self._names)
-
-
-def _class_of(stats: RunStats, fingerprint: str) -> tuple[str, int, tuple[str, ...]] | None:
-    """Return a failure class, its dead documents and their code, or None where it is not listed."""
-    listed = next((entry for entry in stats.classes if entry.fingerprint == fingerprint), None)
-    return None if listed is None else (fingerprint, listed.dead, listed.versions)
 
 
 class LiveQueues(Live[QueuesView]):

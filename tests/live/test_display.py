@@ -235,9 +235,9 @@ def test_finished_run_with_failures_has_buttons_for_who_reads_it(
     (shown,) = kernel.outputs
     assert {"application/vnd.jupyter.widget-view+json", "text/html", "text/plain"} == set(shown)
     (view,) = kernel.views
-    assert view._canvas._widget.head["chip"] == "Done, 212 dead"
+    assert view._canvas.widget.head["chip"] == "Done, 212 dead"
 
-    view._canvas._widget._receive(None, {"command": "keep"}, [])
+    view._canvas.widget._receive(None, {"command": "keep"}, [])
     clock.now += 60
     kernel.tick()
     assert kernel.views == (view,)

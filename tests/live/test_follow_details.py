@@ -315,30 +315,21 @@ def test_documents_of_a_class_come_when_they_are_asked_for(
     )
 
 
-def test_documents_of_an_opened_class_are_those_that_are_dead_now(
-    live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press], running: RunStats, clock: Any
+def test_documents_of_an_opened_class_are_those_that_are_dead_after_a_retry(
+    live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press], running: RunStats
 ) -> None:
-    """After a retry that left one dead, five that had been acked were listed, with the traceback of the old code."""
+    """Five that had been acked were listed, with the traceback of the old code."""
     opened = running.classes[0]
     live.tick()
     commands.put(Press(Command.SHOW, target=opened.fingerprint))
     step(live)
-    live.tick()
-
     detailed.failed_key = "lux/other-9.pdf"
-    others = running.classes[1:]
-    detailed.answer = replace(running, classes=(replace(opened, dead=1, versions=("parse v9",)), *others))
-    clock.now += 2
+    commands.put(Press(Command.RETRY, target=opened.fingerprint))
     step(live)
+    live.tick()
 
     fingerprint, letters = canvas.drawn[-1].details.examples
     assert (fingerprint, [each.document for each in letters]) == (opened.fingerprint, ["lux/other-9.pdf"])
-
-    asked = len(detailed.done)
-    detailed.answer = replace(running, classes=(replace(opened, dead=2, versions=("parse v9",)), *others))
-    clock.now += 2
-    step(live)
-    assert len(detailed.done) == asked  # more of the same are no others
 
 
 def test_end_is_drawn_with_the_newest_history(

@@ -16,16 +16,20 @@ MOVES = TextStyle(moves=True)
 
 
 class Screen:
-    """What a terminal would show: understands cursor up, carriage return and line feed."""
+    """What a terminal would show: understands cursor up, carriage return, line feed, and what clears to the end."""
 
     def __init__(self) -> None:
         self.lines: list[list[str]] = [[]]
         self.row = self.column = 0
 
     def feed(self, text: str) -> Screen:
-        for up, character in re.findall(r"\x1b\[(\d+)A|(.|\n)", text):
+        for up, clears, character in re.findall(r"\x1b\[(\d+)A|\x1b\[([KJ])|(.|\n)", text):
             if up:
                 self.row -= int(up)
+            elif clears:
+                del self.lines[self.row][self.column :]
+                if clears == "J":
+                    del self.lines[self.row + 1 :]
             elif character == "\n":
                 self.row, self.column = self.row + 1, 0
                 if self.row == len(self.lines):

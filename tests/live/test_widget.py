@@ -196,7 +196,7 @@ def test_view_that_goes_on_has_its_last_state_to_be_saved_beside_it(running: Run
     output = Output()
     canvas = WidgetCanvas(output.show, lambda command: None, clock=clock)
     canvas.draw(run_view(running))
-    widget = canvas._widget
+    widget = canvas.widget
     widget._receive(None, {"command": "keep"}, [])
     canvas.draw(run_view(replace(running, counts=replace(running.counts, acked=31_999))))
     assert "31,999" in widget.twin["text/html"]
@@ -213,12 +213,12 @@ def test_view_that_has_ended_is_saved_in_place_of_the_widget(running: RunStats, 
     """At once, however recent the twin before."""
     canvas = WidgetCanvas(Output().show, lambda command: None, clock=clock)
     canvas.draw(run_view(running))
-    canvas._widget._receive(None, {"command": "keep"}, [])
+    canvas.widget._receive(None, {"command": "keep"}, [])
     canvas.draw(run_view(running))
     canvas.draw(run_view(done))
 
-    assert "done, 212 dead" in canvas._widget.twin["text/plain"]
-    assert canvas._widget.over
+    assert "done, 212 dead" in canvas.widget.twin["text/plain"]
+    assert canvas.widget.over
 
 
 def test_widget_in_a_layout_has_its_last_state_to_be_saved_beside_the_layout(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dqlab.clock import Clock, SystemClock
+from dqlab.live.follow import Canvas
 from dqlab.live.html import render_html
 from dqlab.live.layout import parts_of
 from dqlab.live.style import PLAIN, TextStyle
@@ -40,108 +41,16 @@ def bundle(view: View, style: TextStyle = PLAIN) -> dict[str, str]:
     return {"text/plain": render_text(parts, style), "text/html": render_html(parts)}
 
 
-class _Twins:
-    """Renew the twin of a widget, saved beside the widget while it is live, and in its place in the end."""
-
-    def __init__(self, clock: Clock, *, alone: bool) -> None:
-        self._clock, self._alone = clock, alone
-        self._at = -TWIN_PERIOD
-
-    def renew(self, widget: Any, view: View) -> None:
-        """Give a new twin to a widget that a front end keeps, if the twin is due."""
-        ended = isinstance(view, RunView) and bool(view.ended)
-        now = self._clock.monotonic()
-        if not widget.kept:
-            twin: dict[str, str] = {}
-        elif ended or not widget.twin or now - self._at >= TWIN_PERIOD:
-            twin, self._at = bundle(view), now
-        else:
-            return
-        # In one message: a front end that sees `over` without the last twin would save the twin before.
-        with widget.hold_sync():
-            # Beside other widgets of a layout the twin cannot stand for the whole output.
-            widget.over, widget.twin = ended and self._alone and bool(twin), twin
-
-
-class WidgetCanvas:
-    """A live widget in a cell's output."""
-
-    def __init__(
-        self,
-        show: Callable[[dict[str, Any]], Any],
-        press: Callable[[Press], None],
-        *,
-        read: bool = False,
-        clock: Clock | None = None,
-    ) -> None:
-        self._show, self._press, self._read, self._clock = show, press, read, clock or SystemClock()
-        self._twins = _Twins(self._clock, alone=True)
-        self._widget: Any = None
-        self._handle: Any = None
-        self._made: float | None = None
-
-    @property
-    def gone(self) -> bool:
-        """The widget was closed."""
-        return self._widget is not None and self._widget.closed
-
-    @property
-    def keeps(self) -> bool:
-        """Whether a front end shows the widget, and saves its twin instead of it."""
-        return self._widget is not None and self._widget.kept
-
-    @property
-    def is_read(self) -> bool:
-        """Whether somebody can press its buttons."""
-        return self._read
-
-    @property
-    def awaits(self) -> bool:
-        """Whether a front end may yet ask to keep the widget."""
-        if not self._read or self.keeps:
-            return False
-        return self._made is None or self._clock.monotonic() - self._made < AWAITED
-
-    def draw(self, view: View, answered: int = 0) -> bool:
-        """Make the widget in the first call, and update it in later ones."""
-        if self._widget is not None:
-            self._twins.renew(self._widget, view)
-            drawn: bool = self._widget.show(view, answered)
-            return drawn
-        # Only here: anywidget is optional.
-        from dqlab.live.outputs.widget import LiveWidget
-
-        self._widget, self._made = LiveWidget(view, on_press=self._press, clock=self._clock), self._clock.monotonic()
-        shown = self._widget._repr_mimebundle_()
-        data = shown[0] if isinstance(shown, tuple) else shown
-        # HTML and text go along: a reader without the kernel, or without widgets, sees these.
-        self._handle = self._show({**data, **bundle(view)})
-        return True
-
-    def beat(self) -> None:
-        """Send a sign of life, if it is time."""
-        if self._widget is not None:
-            self._widget.beat()
-
-    def finish(self, view: View) -> None:
-        """Replace the widget by static HTML and text, and close it."""
-        if self._handle is None:
-            self._show({**bundle(view)})
-            return
-        # The picture first: a closed widget leaves its output empty until then.
-        self._handle.update(bundle(view), raw=True)
-        self._widget.close()
-
-
-class LooseCanvas:
+class LooseCanvas(Canvas[View]):
     """A live widget that the user places, in a layout, more than once, or nowhere yet."""
 
-    keeps = awaits = is_read = False
+    _alone = False
+    """Whether the output has nothing but the widget, which a twin can replace then."""
 
     def __init__(self, press: Callable[[Press], None], *, clock: Clock | None = None) -> None:
         self._press, self._clock = press, clock or SystemClock()
-        self._twins = _Twins(self._clock, alone=False)
         self.widget: Any = None
+        self._twin_at = -TWIN_PERIOD
 
     @property
     def gone(self) -> bool:
@@ -151,7 +60,7 @@ class LooseCanvas:
     def draw(self, view: View, answered: int = 0) -> bool:
         """Make the widget in the first call, and update it in later ones."""
         if self.widget is not None:
-            self._twins.renew(self.widget, view)
+            self._renew_twin(view)
             drawn: bool = self.widget.show(view, answered)
             return drawn
         # Only here: anywidget is optional.
@@ -166,45 +75,100 @@ class LooseCanvas:
             self.widget.beat()
 
     def finish(self, view: View) -> None:
-        """Show the last view, and leave the widget open."""
+        """Show the last view, and leave the widget open: it is part of the user's layout."""
         self.draw(view)
-        # Open, because it is part of the user's layout.
         self.widget.rest()
 
+    def _renew_twin(self, view: View) -> None:
+        """Give a new twin to a widget that a front end keeps, if the twin is due."""
+        widget, now = self.widget, self._clock.monotonic()
+        ended = isinstance(view, RunView) and bool(view.ended)
+        if not widget.kept:
+            twin: dict[str, str] = {}
+        elif ended or not widget.twin or now - self._twin_at >= TWIN_PERIOD:
+            twin, self._twin_at = bundle(view), now
+        else:
+            return
+        # In one message: a front end that sees `over` without the last twin would save the twin before.
+        with widget.hold_sync():
+            widget.over, widget.twin = ended and self._alone and bool(twin), twin
 
-class HtmlCanvas:
+
+class WidgetCanvas(LooseCanvas):
+    """A live widget in a cell's output."""
+
+    _alone = True
+
+    def __init__(
+        self,
+        show: Callable[[dict[str, Any]], Any],
+        press: Callable[[Press], None],
+        *,
+        read: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(press, clock=clock)
+        self._show, self._read = show, read
+        self._handle: Any = None
+        self._made: float | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a front end shows the widget, and saves its twin instead of it."""
+        return self.widget is not None and self.widget.kept
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody can press its buttons."""
+        return self._read
+
+    @property
+    def awaits(self) -> bool:
+        """Whether a front end may yet ask to keep the widget."""
+        if not self._read or self.keeps:
+            return False
+        return self._made is None or self._clock.monotonic() - self._made < AWAITED
+
+    def draw(self, view: View, answered: int = 0) -> bool:
+        """Show the widget in the first call, and update it in later ones."""
+        drawn = super().draw(view, answered)
+        if self._handle is None:
+            self._made = self._clock.monotonic()
+            shown = self.widget._repr_mimebundle_()
+            data = shown[0] if isinstance(shown, tuple) else shown
+            # HTML and text go along: a reader without the kernel, or without widgets, sees these.
+            self._handle = self._show({**data, **bundle(view)})
+        return drawn
+
+    def finish(self, view: View) -> None:
+        """Replace the widget by static HTML and text, and close it."""
+        if self._handle is None:
+            self._show({**bundle(view)})
+            return
+        # The picture first: a closed widget leaves its output empty until then.
+        self._handle.update(bundle(view), raw=True)
+        self.widget.close()
+
+
+class HtmlCanvas(Canvas[View]):
     """HTML in a cell's output, refreshed at most once a second."""
-
-    keeps = awaits = is_read = False
 
     def __init__(self, show: Callable[[dict[str, Any]], Any], *, clock: Clock | None = None) -> None:
         self._show, self._clock = show, clock or SystemClock()
         self._handle: Any = None
         self._due = 0.0
 
-    @property
-    def gone(self) -> bool:
-        """Always False, because an output does not report that it was cleared."""
-        return False
-
     def draw(self, view: View, answered: int = 0) -> bool:
         """Show or refresh the fragment, or return False if it was refreshed within the last second."""
-        now = self._clock.monotonic()
-        if self._handle is None:
-            self._handle = self._show({**bundle(view)})
-        elif now >= self._due:
-            self._handle.update(bundle(view), raw=True)
-        else:
+        if self._handle is not None and self._clock.monotonic() < self._due:
             return False
-        self._due = now + HTML_PERIOD
+        self.finish(view)
+        self._due = self._clock.monotonic() + HTML_PERIOD
         return True
-
-    def beat(self) -> None:
-        """Do nothing, because HTML expects no signs of life."""
 
     def finish(self, view: View) -> None:
         """Show the last view, however recent the one before."""
         if self._handle is None:
-            self._show({**bundle(view)})
+            self._handle = self._show({**bundle(view)})
         else:
             self._handle.update(bundle(view), raw=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.live.feeds import LabSource
-from dqlab.live.follow import following
+from dqlab.live.follow import Canvas, following
 from dqlab.live.outputs.notebook import View, screen
-from dqlab.live.style import TextStyle, columns
+from dqlab.live.style import TextStyle
 from dqlab.texts import one_line
 
 if TYPE_CHECKING:
@@ -26,51 +25,33 @@ SCREEN_PERIOD, LINE_PERIOD = 0.5, 30.0
 """Seconds between two screens, and between two lines."""
 
 
-class ScreenCanvas:
+class ScreenCanvas(Canvas[View]):
     """A screen redrawn in place."""
-
-    gone = keeps = awaits = is_read = False
 
     def __init__(self, stream: TextIO, style: TextStyle) -> None:
         self._stream, self._style = stream, style
-        self._plain = replace(style, colour=False)
-        self._widths: list[int] = []
+        self._height = 0
 
     def draw(self, view: View, answered: int = 0) -> bool:
         """Draw over the screen before."""
         lines = screen(view, self._style).split("\n")
-        # Without colours: their codes take no columns.
-        widths = [columns(line) for line in screen(view, self._plain).split("\n")]
-        missing = len(self._widths) - len(lines)
-        lines, widths = lines + [""] * missing, widths + [0] * missing
-        old = self._widths + [0] * len(lines)
-        # Pad over the old lines: clearing them first would flicker.
-        padded = [line + " " * (was - now) for line, was, now in zip(lines, old, widths, strict=False)]
-        up = f"\x1b[{len(self._widths)}A\r" if self._widths else ""
-        self._stream.write(up + "\n".join(padded) + "\n")
+        up = f"\x1b[{self._height}A\r" if self._height else ""
+        # Each line clears what is left of the old one: clearing all of them first would flicker.
+        self._stream.write(up + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
         self._stream.flush()
-        self._widths = widths
+        self._height = len(lines)
         return True
-
-    def beat(self) -> None:
-        """Do nothing, because a terminal has no front end."""
-
-    def finish(self, view: View) -> None:
-        """Draw the last screen, and leave the cursor below it."""
-        self.draw(view)
 
     def clear(self) -> None:
         """Remove the screen, so that the next one is drawn at the cursor."""
-        if self._widths:
-            self._stream.write(f"\x1b[{len(self._widths)}A\r\x1b[J")
+        if self._height:
+            self._stream.write(f"\x1b[{self._height}A\r\x1b[J")
             self._stream.flush()
-        self._widths = []
+        self._height = 0
 
 
-class LineCanvas:
+class LineCanvas(Canvas[View]):
     """A line every 30 s and one at the end, for logs."""
-
-    gone = keeps = awaits = is_read = False
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream, self._clock = stream, clock
@@ -83,9 +64,6 @@ class LineCanvas:
         self._due = self._clock.monotonic() + LINE_PERIOD
         self.finish(view)
         return True
-
-    def beat(self) -> None:
-        """Do nothing, because a terminal has no front end."""
 
     def finish(self, view: View) -> None:
         """Write the line now."""
