@@ -79,7 +79,6 @@ def absent_queues(place: Site, reason: str = "", *, single: bool = False, silenc
         about="asking for the first numbers" if silence is None and not reason else "",
         notice=notice if silence is None else silence_notice(silence, what),
         buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
-        log=f"- {_word(place.name)} {'connecting' if silence is None else 'no-answer'}",
     )
 
 
@@ -133,7 +132,6 @@ def lab_view(
         runs_title=numbers.count(snapshot.runs_total) if snapshot.runs else "",
         runs_more=_more_runs(snapshot.runs_total - min(FIRST_RUNS, len(snapshot.runs))),
         runs_table=_runs(snapshot.runs, snapshot.runs_total, snapshot.attention, snapshot.totals, stale=stale),
-        log=_log(place.name, snapshot),
     )
 
 
@@ -196,7 +194,6 @@ def queue_view(
         ),
         table=status_table(snapshot, only=queue.name, stale=stale),
         runs_table=_runs(runs, max(len(runs), queue.runs), lines, queue, stale=stale),
-        log=_log(place.name, snapshot, queue),
     )
 
 
@@ -488,16 +485,3 @@ def _run_line(run: RunStats, row: RunRow, *, stale: bool) -> RunLine:
         done=done,
         dead=numbers.count(run.counts.dead),
     )
-
-
-def _word(name: str) -> str:
-    return one_line(name).replace(" ", "_")
-
-
-def _log(name: str, snapshot: Snapshot, queue: QueueStats | None = None) -> str:
-    """Return everything in one line, as in ``14:22:07 papers waiting 60191 unacked 104 out 51.9/s dead 215``."""
-    total = snapshot.totals if queue is None else queue
-    counts, rate = total.counts, numbers.rate(total.out_rate).replace(",", "").replace(UNKNOWN, "-")
-    state = "" if queue is None else f" {_word(queue.state)}"
-    head = f"{numbers.clock(snapshot.at)} {_word(name)}{state}"
-    return f"{head} waiting {counts.waiting} unacked {counts.leased} out {rate}/s dead {counts.dead}"

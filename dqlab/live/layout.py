@@ -41,6 +41,14 @@ def ended_line(view: RunView, style: TextStyle = PLAIN) -> str:
     return paint((name, state, Span(f"  {view.sentence or view.notice.text}")), replace(style, width=sys.maxsize))
 
 
+def log_line(view: RunView | QueuesView) -> str:
+    """Return a view in one line for pipes and logs, as "14:22:07 parse running 65.4 % left 48,210 pages ..."."""
+    state = (view.chip.lower(), view.percent) if isinstance(view, RunView) else (view.chip.lower(),)
+    figures = [f"{figure.label.partition(',')[0].lower()} {figure.value} {figure.unit}" for figure in view.figures]
+    words = (view.moment or "-", view.name, *state, *figures, view.notice.text)
+    return " ".join(word.strip() for word in words if word)
+
+
 def needs_table(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> Table:
     """Return what needs the user, how much more there is, and what to type."""
     rows = tuple(

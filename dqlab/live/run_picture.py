@@ -7,7 +7,6 @@ Owns the sentences of the run view and when each is shown. Computes nothing: eve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -36,7 +35,7 @@ from dqlab.live.views import (
     Tone,
 )
 from dqlab.numbers import many
-from dqlab.stats import ClassStats, CodeStats, Counts, History, RunState, RunStats, Snapshot
+from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.stats.attention import failures_of
 from dqlab.stats.eta import MIN_DOCUMENTS, MIN_SECONDS
 from dqlab.stats.queues import ConsumerStats
@@ -118,7 +117,6 @@ def connecting_view(name: str, silence: Silence | None = None) -> RunView:
         notice=Notice() if silence is None else silence_notice(silence),
         compact=("asking for the first numbers", "nothing to show yet; the run is not touched by this"),
         buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
-        log=f"- {line.replace(' ', '_')} {'connecting' if silence is None else 'no-answer'}",
     )
 
 
@@ -173,11 +171,11 @@ def run_view(
             chip=chip,
             percent="0",
             moment=numbers.clock(stats.at),
-            log=log_line(stats),
             compact=("the input had no documents; nothing was queued", "check the path or the pattern, then map again"),
         )
     shown = Face.GONE if gone else Face.WAITING if face is Face.RUNNING and stats.stuck else None
     code = "" if stats.code.name == "?" else f"{one_line(stats.code.name, 40)} {stats.code.words}"
+    again = None if focus.snapshot is None else _again(stats, focus)
     return RunView(
         name=name,
         face=shown or face,
@@ -202,15 +200,12 @@ def run_view(
         figures=_figures(face, stats),
         buttons=() if over else _buttons(face, stats, focus),
         ask=_ask(face, stats, waits_for_go=focus.tried is not None),
-        failures=tuple(
-            failure_row(entry, at=stats.at, again=_again_of(entry, stats, focus)) for entry in stats.classes
-        ),
+        failures=tuple(failure_row(entry, at=stats.at, again=again) for entry in stats.classes),
         failures_title=many(stats.classes_total, "class") if stats.classes_total else "",
         more=_more(stats),
         band="" if stats.eta is None else details.band(stats.eta, stats.at),
         details=replace(_details(stats, focus), needs=(), needs_total=0) if gone else _details(stats, focus),
         variable=focus.names.run,
-        log=log_line(stats) if silence is None else f"{log_line(stats)} no-answer {int(silence.seconds)}s",
         offers=offers(stats, focus.source, focus.names, newer=focus.newer) if focus.snapshot is not None else NO_OFFERS,
     )
 
@@ -242,7 +237,7 @@ def _details(stats: RunStats, focus: Focus) -> Details:
     lines = [failures_of(stats, each) for each in stats.classes if each.dead] if stats.resting else snapshot.attention
     return Details(
         chart=details.left_chart(stats, focus.history),
-        needs=details.needs(lines, _ACTIONS, mended=_mended(stats, focus)),
+        needs=details.needs(lines, _ACTIONS, mended=_again(stats, focus).code if focus.newer else ""),
         needs_total=len(lines) + (0 if stats.resting else max(0, snapshot.attention_total - len(lines))),
         consumers=details.consumers(snapshot, stats.consumers, ended_on=stats.queue if stats.resting else ""),
         leases=_leases(stats, snapshot),
@@ -251,57 +246,15 @@ def _details(stats: RunStats, focus: Focus) -> Details:
     )
 
 
-def log_line(stats: RunStats) -> str:
-    """Return a run in one line for logs, without commas and glyphs, and always with the same places."""
-    name = one_line(stats.name).replace(" ", "_")
-    head, dead = f"{numbers.clock(stats.at)} {name} {stats.state.value}", f"dead {stats.counts.dead}"
-    if stats.resting:
-        noun = numbers.noun_of(stats.progress.all, stats.unit.removesuffix("s"))
-        pages = "" if stats.units is None else f" {stats.units.all} {noun}"
-        documents = numbers.noun_of(stats.counts.all, "document")
-        took = numbers.duration(stats.elapsed).replace(" ", "")
-        return f"{head} {stats.counts.all} {documents}{pages} in {took} {dead}"
-    share = "-" if stats.share is None else numbers.share(stats.share).replace(" ", "")
-    speed = stats.rate if stats.units is None else stats.units_rate
-    rate = "-" if speed is None else numbers.rate(speed).replace(",", "")
-    total = "?" if stats.total is None else str(stats.progress.all)
-    done = "-" if stats.eta is None else numbers.due(stats.eta.p50, now=stats.at).replace(" ", "-")
-    return f"{head} {share} {stats.progress.settled}/{total} {stats.unit} {rate}/s done {done} {dead}"
-
-
-def _again_of(entry: ClassStats, stats: RunStats, focus: Focus) -> Again | None:
-    if focus.snapshot is None:
-        return None
-    return _again(stats, focus, entry.versions)
-
-
-def _again(stats: RunStats, focus: Focus, versions: Sequence[str]) -> Again:
-    code = stats.code
-    if not focus.newer and stats.all_failed:
+def _again(stats: RunStats, focus: Focus) -> Again:
+    """Return the retry that can be offered."""
+    if focus.newer:
+        rest = f"; {what_waits(stats)}" if stats.counts.waiting else ""
+        hint = f"{one_line(stats.code.name, 40)} as this notebook has it now{rest}"
+        return Again(code_of_retry(stats.code, newer=True), hint)
+    if stats.all_failed:
         return Again("the same code", "", _edit_first(stats))
-    name = one_line(code.name, 40)
-    ran = one_line(", ".join(versions), 60) or f"v{code.version}"
-    if not focus.newer:
-        untried = f"{name} v{code.version} has not failed this way; what failed ran {ran}"
-        return Again(f"v{code.version}", untried if _is_untried(code, versions) else _EDIT_FIRST)
-    keeps = f"; {what_waits(stats)}" if stats.counts.waiting else ""
-    return Again(code_of_retry(code, newer=True), f"{name} as this notebook has it now; what failed ran {ran}{keeps}")
-
-
-def _is_untried(code: CodeStats, versions: Sequence[str]) -> bool:
-    """Return whether everything failed with older code alone, so that the function may be mended by now."""
-    return bool(versions) and f"{code.name} v{code.version}" not in versions
-
-
-def _versions_of_dead(stats: RunStats) -> list[str]:
-    return sorted({version for each in stats.classes if each.dead for version in each.versions})
-
-
-def _mended(stats: RunStats, focus: Focus) -> str:
-    """Return the code that makes a retry useful now, and "" while the function has to be edited first."""
-    versions = _versions_of_dead(stats)
-    ready = focus.newer or (_is_untried(stats.code, versions) and not stats.all_failed)
-    return _again(stats, focus, versions).code if ready else ""
+    return Again(f"v{stats.code.version}", _EDIT_FIRST)
 
 
 def what_waits(stats: RunStats) -> str:
@@ -635,7 +588,7 @@ def _buttons_of_the_end(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
 def _retries(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
     """Return the buttons that retry all dead documents of a run, or a few of many first."""
     dead = stats.counts.dead
-    again = _again(stats, focus, _versions_of_dead(stats))
+    again = _again(stats, focus)
     every = Button(Command.RETRY, f"Retry {numbers.count(dead)} with {again.code}", focus.newer, hint=again.hint)
     few = first(dead)
     return (every, *([Button(Command.RETRY, f"{few} first", n=few, hint=again.hint)] if few else []))

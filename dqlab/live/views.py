@@ -430,8 +430,6 @@ class RunView:
     """The times between which it will end, with a probability of 80 %."""
     details: Details = NO_DETAILS
     """Speed over the whole run, for static HTML."""
-    log: str = ""
-    """The run in one line for pipes and logs: no commas, no glyphs."""
     offers: Offers = NO_OFFERS
     variable: str = ""
     """Name of the variable that holds the run; "" where none does."""
@@ -605,8 +603,6 @@ class QueuesView:
     runs_title: str = ""
     runs_more: str = ""
     """How many runs are left out, and the line that lists them."""
-    log: str = ""
-    """Everything in one line, for pipes and logs."""
 
     @property
     def live(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 from dqlab.live.details import left_chart
 from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.panels.metrics import metrics
-from dqlab.live.run_picture import log_line, run_view
+from dqlab.live.run_picture import run_view
 from dqlab.live.run_rows import run_rows
 from dqlab.live.tables import runs_table
 from dqlab.numbers import many
@@ -68,11 +68,6 @@ def test_a_table_of_states_has_a_column_of_bytes(weighed: RunStats) -> None:
     assert ">bytes</th>" in html
     assert ">2.0 GB</td>" in html
     assert "pages</th>" not in html
-
-
-def test_logs_have_bare_bytes_in_the_places_of_pages(weighed: RunStats) -> None:
-    """What reads them calculates: a rounded size is of no use to it."""
-    assert " 2200000000/3400000000 bytes 12,345,678/s ".replace(",", "") in log_line(weighed)
 
 
 def test_the_chart_is_of_bytes(weighed: RunStats) -> None:

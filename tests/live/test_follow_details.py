@@ -178,7 +178,7 @@ def test_a_function_that_was_redefined_is_offered_first_and_retried_with(
 
     row = canvas.drawn[-1].failures[0]
     assert row.retry == "Retry 128 with parse v5"
-    assert row.hint == "parse as this notebook has it now; what failed ran v4; waiting documents keep their code"
+    assert row.hint == "parse as this notebook has it now; waiting documents keep their code"
     commands.put(Press(Command.RETRY, target="7b0f44a1"))
     step(live)
     assert detailed.done == ["retry 7b0f44a1 with parse as it is now"]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dqlab.live import details
+from dqlab.live.layout import log_line
 from dqlab.live.outputs.notebook import bundle
-from dqlab.live.run_picture import Focus, Silence, absent_view, log_line, run_view
+from dqlab.live.run_picture import Focus, Silence, absent_view, run_view
 from dqlab.live.run_rows import run_rows, run_word
 from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN
@@ -159,29 +160,6 @@ def test_until_the_cell_is_edited_a_class_that_is_everything_is_not_offered_with
         assert (mended.buttons[0].label, mended.buttons[0].primary) == ("Retry 100 with parse v5", True)
 
 
-def test_code_that_has_not_failed_yet_is_offered_by_each_view_of_a_class(running: RunStats, snapshot: Snapshot) -> None:
-    """After *100 first* with v4 had gone well, what v3 had left dead was still to be fixed first."""
-    classes = tuple(replace(each, versions=("parse v3",)) for each in running.classes)
-    ended = replace(running, state=RunState.DONE, ended=running.at, classes=classes)
-    for stats in (ended, replace(running, classes=classes)):
-        view = run_view(stats, Focus(snapshot=snapshot))
-
-        assert {each.hint for each in view.failures} == {"parse v4 has not failed this way; what failed ran parse v3"}
-        labels = [each.label for each in view.details.needs if each.pane == "failures"]
-        assert labels
-        assert all(each.startswith("Retry ") and " with v4" in each for each in labels)
-    assert (
-        run_view(ended, Focus(snapshot=snapshot)).buttons[0].hint
-        == "parse v4 has not failed this way; what failed ran parse v3"
-    )
-
-    failed = replace(ended, classes=(replace(classes[0], versions=("parse v3", "parse v4")), *classes[1:]))
-    view = run_view(failed, Focus(snapshot=snapshot))
-    assert "edit the function" in view.failures[0].hint
-    assert "edit the function" in view.buttons[0].hint
-    assert {each.label for each in view.details.needs} == {"Fix & retry…"}
-
-
 def test_run_in_which_everything_failed_is_retried_with_the_mended_function_by_its_first_button(
     all_failed: RunStats, snapshot: Snapshot
 ) -> None:
@@ -322,13 +300,12 @@ def test_one_tick_is_small(running: RunStats) -> None:
     assert len(json.dumps(run_view(running).parts())) < 4_000
 
 
-def test_log_lines_can_be_cut_and_grepped(running: RunStats, done: RunStats) -> None:
-    """No commas, no glyphs, the same places."""
-    assert log_line(running) == "14:22:07 parse-invoices running 65.4% 598412/914306 pages 451/s done 14:34 dead 212"
-    assert log_line(done) == "14:33:54 parse-invoices done 48210 documents 914306 pages in 35min14s dead 212"
-    assert log_line(replace(running, total=None, units=None, rate=None, eta=None)).endswith(
-        "- 32089/? documents -/s done - dead 212"
-    )
+def test_a_log_has_a_view_in_one_line(running: RunStats, done: RunStats) -> None:
+    """With the figures of all other views."""
+    line = log_line(run_view(running))
+    assert line.startswith("14:22:07 parse-invoices running 65.4 % left 315,894 pages done at 14:34 in 12 min speed 451 pages/s")
+    assert line.endswith(" dead 212 documents")
+    assert log_line(run_view(done)).startswith("14:33:54 parse-invoices done, 212 dead 100 %")
 
 
 def stuck(running: RunStats, snapshot: Snapshot, age: float, *, others: int = 0) -> tuple[RunStats, Focus]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from dqlab.clock import Clock, SystemClock
 from dqlab.live.feeds import LabSource
 from dqlab.live.follow import Canvas, following
+from dqlab.live.layout import log_line
 from dqlab.live.outputs.notebook import View, screen
 from dqlab.live.style import TextStyle
 from dqlab.texts import one_line
@@ -67,7 +68,7 @@ class LineCanvas(Canvas[View]):
 
     def finish(self, view: View) -> None:
         """Write the line now."""
-        self._stream.write(view.log + "\n")
+        self._stream.write(log_line(view) + "\n")
         self._stream.flush()
 
 
