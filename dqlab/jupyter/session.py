@@ -6,7 +6,8 @@ Also keeps a run that a line has shown from being displayed again at the end of 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,11 @@ from dqlab.live.display import watch
 from dqlab.runs.code.explanation import Explanation
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
-from dqlab.stats import Counts, RunState
+from dqlab.stats import Counts
 from dqlab.store.values import Compacted
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
-
-_WAIT = "Wait for it with %dq wait"
 
 
 class ShellSession:
@@ -178,31 +177,15 @@ def _fitted(value: object, printer: Any, cycle: bool) -> None:  # noqa: FBT001 -
 
 def _check_idle(lab: Lab) -> None:
     """Raise `UsageError` if closing a lab would end unfinished work."""
-    for run in lab.runs:
-        # On any cluster: the input of a run is read in this process, and ends with the lab.
-        if run.submitter is not None and not run.submitter.finished.is_set():
-            raise _unfinished(lab, f"run {run.name}", _WAIT)
-    for pool in lab.queues if lab.embedded else ():
-        try:
-            left = Counts(**pool.counts()).left
-        except DqlabError:  # gone with all that it held
-            continue
-        if left:
-            runs = [run for run in lab.runs if run.queue == pool.name and not run.done]
-            what = f"run {', '.join(run.name for run in runs)}" if runs else f"queue {pool.name}"
-            raise _unfinished(lab, what, _steps(runs))
-
-
-def _unfinished(lab: Lab, what: str, steps: str) -> UsageError:
-    return UsageError(
-        reason=f"{what} in lab {lab.name!r} is still running; the lab stays open and no new one was started. {steps}; "
-        "then connect again. Or give it up with %dq close."
-    )
-
-
-def _steps(runs: Sequence[Run]) -> str:
-    """Return how to end runs, where those that stand still until the user acts need more than waiting."""
-    found = [run.stats() for run in runs]
-    stand = [stats for stats in found if stats.state in (RunState.STOPPED, RunState.PAUSED)]
-    said = [f"Run {stats.name}: {said_of(stats)}" for stats in stand]
-    return "; ".join([*said, *([_WAIT] if len(stand) < len(found) or not found else [])])
+    # On any cluster: the input of a run is read in this process, and ends with the lab.
+    busy = [f"run {run.name}" for run in lab.runs if run.submitter is not None and not run.submitter.finished.is_set()]
+    for pool in lab.queues if lab.embedded and not busy else ():
+        with suppress(DqlabError):  # gone with all that it held
+            if Counts(**pool.counts()).left:
+                runs = [run for run in lab.runs if run.queue == pool.name and not run.done]
+                busy += [f"run {run.name} ({said_of(run.stats())})" for run in runs] or [f"queue {pool.name}"]
+    if busy:
+        raise UsageError(
+            reason=f"{', '.join(busy)} in lab {lab.name!r} is not done; the lab stays open and no new one was started. "
+            "Wait for it with %dq wait, then connect again. Or give it up with %dq close."
+        )

@@ -33,9 +33,9 @@ def test_show_prints_what_is_there(directory: Path, capsys: pytest.CaptureFixtur
     assert main(["store", "show", str(directory)]) == 0
 
     shown = capsys.readouterr().out
-    assert shown.startswith(f"queue pages: {directory}")
-    assert "run-0" in shown
-    assert "shard 001: format 1.0, epoch 3, closed" in shown
+    assert shown.startswith(f"queue pages:\n  name: pages\n  directory: {directory}")
+    assert "name: run-0" in shown
+    assert "epoch: 3\n" in shown
 
 
 def test_check_of_a_whole_store_ends_with_0(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

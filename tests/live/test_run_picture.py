@@ -303,7 +303,9 @@ def test_one_tick_is_small(running: RunStats) -> None:
 def test_a_log_has_a_view_in_one_line(running: RunStats, done: RunStats) -> None:
     """With the figures of all other views."""
     line = log_line(run_view(running))
-    assert line.startswith("14:22:07 parse-invoices running 65.4 % left 315,894 pages done at 14:34 in 12 min speed 451 pages/s")
+    assert line.startswith(
+        "14:22:07 parse-invoices running 65.4 % left 315,894 pages done at 14:34 in 12 min speed 451 pages/s"
+    )
     assert line.endswith(" dead 212 documents")
     assert log_line(run_view(done)).startswith("14:33:54 parse-invoices done, 212 dead 100 %")
 
