@@ -390,7 +390,11 @@ def rows_table(table: Any) -> Table:
     kinds = tuple(Cell(one_line(head.schema.field(name).type, 40), Ink.QUIET) for name in shown)
     rows = tuple(tuple(_cell(row[name]) for name in shown) for row in first)
     columns = tuple(Column(one_line(name, 40), mono=True) for name in shown)
-    notes = _notes(total, head.num_rows, rest, len(names) - 1 - len(shown))
+    notes = [many(total, "row") if total <= ROWS else f"the first {ROWS} of {many(total, 'row')}"]
+    if (hidden := len(names) - 1 - len(shown)) > 0:
+        notes.append(f"and {many(hidden, 'column')} more: table.schema")
+    if odd := head.num_rows - rest.null_count:
+        notes.append(f"{count(odd)} of {many(head.num_rows, 'row')} with values in _rest: what fits no column, as JSON")
     # As columns they would take the room of values.
     if made:
         notes.append(f"how each row was made: {', '.join(made)}")
@@ -412,14 +416,3 @@ def _cell(value: Any) -> Cell:
     if value is None:
         return Cell("")
     return Cell(one_line(value if isinstance(value, str) else reprlib.repr(value), 40))
-
-
-def _notes(total: int, looked: int, rest: Any, hidden: int) -> list[str]:
-    notes = [many(total, "row") if total <= ROWS else f"the first {ROWS} of {many(total, 'row')}"]
-    if hidden > 0:
-        notes.append(f"and {many(hidden, 'column')} more: table.schema")
-    odd = looked - rest.null_count
-    if odd:
-        of = "row" if looked == 1 else f"of the first {many(looked, 'row')}"
-        notes.append(f"{count(odd)} {of} {'has' if odd == 1 else 'have'} values in _rest: what fits no column, as JSON")
-    return notes

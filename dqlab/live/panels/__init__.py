@@ -38,7 +38,7 @@ def preregister() -> None:
 
 
 def install(scheduler: Any, feed: Feed) -> Undo:
-    """Serve the pages on a running scheduler, and return what removes them; raise ImportError without a dashboard."""
+    """Serve the pages on a running scheduler, and return what empties them; raise ImportError without a dashboard."""
     # A scheduler in this process has no dashboard before its first page is opened: the pages are added then.
     late = getattr(scheduler, "late_dashboard", None)
     return _install(scheduler, feed) if late is None else cast("Undo", late.add(partial(_install, scheduler, feed)))
@@ -47,11 +47,6 @@ def install(scheduler: Any, feed: Feed) -> Undo:
 def _install(scheduler: Any, feed: Feed) -> Undo:
     from dqlab.live.panels.serving import APPLICATIONS, PAGE, draw_from, forget, serve
 
-    hide = serve(scheduler, APPLICATIONS, PAGE)
+    serve(scheduler, APPLICATIONS, PAGE)
     draw_from(scheduler, feed)
-
-    def undo() -> None:
-        forget(scheduler)
-        hide()
-
-    return undo
+    return partial(forget, scheduler)  # the pages stay, and say that there is nothing to draw

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from bokeh.document import Document
-from bokeh.models import CustomJS, InlineStyleSheet, RadioButtonGroup, Select, Toggle
+from bokeh.models import CustomJS, InlineStyleSheet, RadioButtonGroup, Select
 from distributed.dashboard.components import add_periodic_callback
 
 from dqlab.live.details import needs
@@ -56,7 +56,7 @@ window.history.replaceState(null, "", url)"""
 """Keeps the address in step, so that a reload shows the same."""
 HEARD = """window.dqHeard = Date.now()
 document.body.classList.toggle("dq-lost", cb_obj.text.startsWith("No answer"))"""
-LOST = 'stamp.text = stamp.text.replace(/^(live|held at)/, "No answer since")'
+LOST = 'stamp.text = stamp.text.replace(/^live/, "No answer since")'
 """Says since when there is no news. The time of day beside the controls changes with every picture, which also shows
 where the connection stands and the scheduler hangs."""
 WATCHING = """window.dqHeard = Date.now()
@@ -75,7 +75,7 @@ class Page:
         self.panels = [PANELS[name](stage) for name in names]
         self._words = {name: html(stage.sheet, "words") for name in names}
         self._head = {name: html(stage.sheet, name) for name in ("where", "needs", "summary", "stamp")}
-        self._queues, self._spans, self._hold = self._controls(stage.sheet)
+        self._queues, self._spans = self._controls(stage.sheet)
         self._seen: Snapshot | None = None
         self._broken = False
         doc.theme = theme.theme
@@ -83,7 +83,7 @@ class Page:
         columns = [column(panel.name, [self._words[panel.name], *panel.parts]) for panel in self.panels]
         # Frozen: Bokeh would look through all models again after each root.
         with doc.models.freeze():
-            for root in (*columns, *self._head.values(), self._queues, self._spans, self._hold):
+            for root in (*columns, *self._head.values(), self._queues, self._spans):
                 doc.add_root(root)
         stamp = self._head["stamp"]
         stamp.js_on_change("text", CustomJS(code=HEARD))
@@ -100,8 +100,6 @@ class Page:
 
     def update(self) -> None:
         """Draw what has changed since the last picture."""
-        if self._hold.active:
-            return
         stamp = self._head["stamp"]
         try:
             snapshot = self._readings.snapshot(self._asked.queue, self._asked.run)
@@ -155,8 +153,8 @@ class Page:
             history = replace(history, classes=self._readings.classes(failing[:MOST_FAILING]))
         return scene(snapshot, history, span, asked.queue, asked.run)
 
-    def _controls(self, sheet: InlineStyleSheet) -> tuple[Select, RadioButtonGroup, Toggle]:
-        """Return what changes the view, and nothing else: another queue, another span of time, Hold."""
+    def _controls(self, sheet: InlineStyleSheet) -> tuple[Select, RadioButtonGroup]:
+        """Return what changes the view, and nothing else: another queue, another span of time."""
         asked, place = self._asked, {"stylesheets": [sheet], "margin": 0}
         chosen = [(asked.queue, asked.queue)] if asked.queue else []
         values = [*(span for _, span in SPANS), WHOLE]
@@ -167,20 +165,12 @@ class Page:
             active=values.index(asked.span) if asked.span in values else None,
             **place,
         )
-        hold = Toggle(name="hold", label="Hold", **place)
         queues.on_change("value", lambda _, __, queue: self.look(queue=queue, run=""))
         spans.on_change("active", lambda _, __, at: self.look(span=values[at]) if at is not None else None)
-        hold.on_change("active", lambda _, __, held: self._held(held=held))
         spelt = [*(f"{span:.0f}" for _, span in SPANS), "run"]
         queues.js_on_change("value", CustomJS(args={"name": "queue", "values": None}, code=ADDRESS))
         spans.js_on_change("active", CustomJS(args={"name": "span", "values": spelt}, code=ADDRESS))
-        return queues, spans, hold
-
-    def _held(self, *, held: bool) -> None:
-        if held and self._seen is not None:
-            show(self._head["stamp"], text=f"held at {spell_clock(self._seen.at)}")
-        else:
-            self.look()
+        return queues, spans
 
 
 def _needs(seen: Scene) -> str:

@@ -22,30 +22,28 @@ from dqlab.live.panels.page import PANELS, Page
 from dqlab.live.panels.scene import Readings, request
 
 
-def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: str) -> Callable[[], None]:
-    """Serve applications that are not served yet, name them in the navigation, and return what removes them."""
+def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: str) -> None:
+    """Serve applications that are not served yet, and name them in the navigation."""
     servers = getattr(scheduler.http_application, "applications", ())
     tornado = next((app for app in servers if isinstance(app, BokehTornado)), None)
     if tornado is None:
         raise ImportError("the scheduler has no Bokeh dashboard, so it shows no panels")
     # Dask makes these lists once for each scheduler: changed in place, they reach pages opened later.
     shown = template_variables(scheduler)
-    new = {url: make for url, make in applications.items() if url not in tornado.app_paths}
-    rules = list(tornado.default_router.rules)
-    for url, make in new.items():
-        _add(tornado, url, partial(make, scheduler, {"prefix": f"{tornado.prefix}/", **shown}))
-    added = [rule for rule in tornado.default_router.rules if rule not in rules]
+    for url, make in applications.items():
+        if url not in tornado.app_paths:
+            _add(tornado, url, partial(make, scheduler, {"prefix": f"{tornado.prefix}/", **shown}))
     # `page` gets a place in the bar; the others are found under "More...".
-    hide = _show(shown, applications, page)
-
-    def undo() -> None:
-        hide()
-        for rule in added:
-            tornado.default_router.rules.remove(rule)
-        for url in new:
-            tornado._applications.pop(url, None)
-
-    return undo
+    name, pages, plots = page.strip("/"), shown["pages"], shown["plots"]
+    if name not in pages:
+        pages.insert(min(1, len(pages)), name)
+    there = {plot["url"] for plot in plots}
+    plots.extend(
+        {"url": url.strip("/"), "name": f"dq {url.rsplit('-', 1)[-1].title()}"}
+        for url in applications
+        if url != page and url.strip("/") not in there
+    )
+    plots.sort(key=lambda plot: plot["name"].lower())
 
 
 def _add(tornado: Any, url: str, make: Callable[[Any], Any]) -> None:
@@ -58,30 +56,6 @@ def _add(tornado: Any, url: str, make: Callable[[Any], Any]) -> None:
     tornado.add_handlers(r".*", [(base + path, view, settings) for path, view, *_ in per_app_patterns])
     tornado._applications[url] = context
     tornado._loop.add_callback(context.run_load_hook)
-
-
-def _show(shown: dict[str, Any], applications: Mapping[str, Any], page: str) -> Callable[[], None]:
-    pages, plots = shown["pages"], shown["plots"]
-    name = page.strip("/")
-    fresh = name not in pages
-    if fresh:
-        pages.insert(min(1, len(pages)), name)
-    there = {plot["url"] for plot in plots}
-    added = [
-        {"url": url.strip("/"), "name": f"dq {url.rsplit('-', 1)[-1].title()}"}
-        for url in applications
-        if url != page and url.strip("/") not in there
-    ]
-    plots.extend(added)
-    plots.sort(key=lambda plot: plot["name"].lower())
-
-    def hide() -> None:
-        if fresh:
-            pages.remove(name)
-        for plot in added:
-            plots.remove(plot)
-
-    return hide
 
 
 PAGE = "/dq"

@@ -40,7 +40,7 @@ def test_each_page_has_all_the_roots_its_template_places(open_page: Open, names:
     """A page whose template and models disagree is a white one."""
     roots = {root.name for root in open_page(*names, theme="dark").doc.roots}
 
-    assert roots == {*names, "where", "needs", "summary", "stamp", "queues", "spans", "hold"}
+    assert roots == {*names, "where", "needs", "summary", "stamp", "queues", "spans"}
 
 
 def test_figures_name_the_run_the_queue_or_all_queues_that_they_are_of(open_page: Open) -> None:
@@ -278,22 +278,6 @@ def test_another_queue_and_another_span_are_shown_at_once(open_page: Open, feed:
     assert feed.histories[-1] == (300.0, "ocr", "")
     assert "<h2>queue ocr</h2>" in named(page, "summary").text
     assert page.stage.range.end - page.stage.range.start == pytest.approx(300_000)
-
-
-def test_a_held_page_stands_still(open_page: Open, feed: Any, clock: Any) -> None:
-    """To read a number it must not run away."""
-    page = open_page()
-    named(page, "hold").active = True
-    feed.change(lab="another")
-    clock.now += 1
-    page.update()
-
-    assert "papers" in named(page, "where").text
-    assert named(page, "stamp").text == "held at 14:22:07"
-
-    named(page, "hold").active = False
-
-    assert "another" in named(page, "where").text
 
 
 def test_a_feed_that_fails_is_said_once_and_found_again(open_page: Open, feed: Any, clock: Any, caplog: Any) -> None:
