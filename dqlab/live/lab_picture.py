@@ -7,7 +7,7 @@ for one line, but not escaped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dqlab import numbers
@@ -27,7 +27,6 @@ from dqlab.live.views import (
     QueueRow,
     QueuesView,
     RunLine,
-    Toggle,
     Tone,
 )
 from dqlab.numbers import UNKNOWN, many
@@ -35,13 +34,12 @@ from dqlab.stats import Attention, Counts, History, QueueState, QueueStats, RunS
 from dqlab.stats.attention import at_rest
 from dqlab.texts import one_line
 
-NEEDS = "needs you"
 RUNS = 20
 """Rows of runs in text and static HTML; `%dq runs` lists them all."""
 FIRST_RUNS = 8
 """Rows of runs in the widget, below its queues."""
 MANY_QUEUES = 12
-"""Number of rows above which they are grouped, and can be filtered."""
+"""Number of rows above which those that need the user come first."""
 _ICONS = {
     QueueState.RUNNING: "running",
     QueueState.KEEPING_UP: "running",
@@ -51,8 +49,6 @@ _ICONS = {
     QueueState.EMPTY: "connecting",
 }
 _ACTIONS = ("retry", "show", "resume", "scale", "compact")
-_LAST = (QueueState.PAUSED, QueueState.DRAINING, QueueState.EMPTY)
-"""States listed after all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +117,6 @@ def lab_view(
         buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
         figures=lab_figures(snapshot, stale=stale),
         rows=tuple(_row(snapshot, queue, needing, deepest, stale=stale) for queue in queues),
-        toggles=_toggles(snapshot, queues, needing) if len(queues) > MANY_QUEUES else (),
         more=f"and {many(hidden, 'queue')} not listed; the totals above count all" if hidden > 0 else "",
         sparks=_sparks(history, queues),
         details=Details(
@@ -218,37 +213,15 @@ def _needing(snapshot: Snapshot) -> dict[str, Attention | None]:
 
 
 def _ordered(snapshot: Snapshot, needing: Collection[str]) -> list[QueueStats]:
-    """Return few queues in their own order, and many with those that need the user first."""
+    """Return few queues in their own order, and many with those that need the user first, then the deepest."""
     if len(snapshot.queues) <= MANY_QUEUES:
         return list(snapshot.queues)
     first_of = {name: place for place, name in enumerate(needing)}
-    states = {state: place for place, state in enumerate(_states(snapshot.queues))}
 
-    def place(queue: QueueStats) -> tuple[int, int, int, str]:
-        first = first_of.get(queue.name, len(needing))
-        return (first, states[queue.state], -queue.counts.waiting, queue.name)
+    def place(queue: QueueStats) -> tuple[int, int, str]:
+        return (first_of.get(queue.name, len(needing)), -queue.counts.waiting, queue.name)
 
     return sorted(snapshot.queues, key=place)
-
-
-def _states(queues: Iterable[QueueStats]) -> list[QueueState]:
-    found = dict.fromkeys(queue.state for queue in queues)
-    return sorted(found, key=lambda state: _LAST.index(state) if state in _LAST else -1)
-
-
-def _toggles(snapshot: Snapshot, queues: list[QueueStats], needing: Collection[str]) -> tuple[Toggle, ...]:
-    toggles = []
-    if needing:
-        amount = numbers.count(len(needing))
-        toggles.append(Toggle(NEEDS, NEEDS, amount, "waiting", f"Needs you · {amount}"))
-    calm = [queue.state for queue in queues if queue.name not in needing]
-    for state in _states(queues):
-        if state in calm:
-            all_of_it = numbers.count(max(snapshot.queues_by_state.get(state, 0), calm.count(state)))
-            deepest = "" if state == QueueState.EMPTY else " · deepest first"
-            head = f"{state.capitalize()} · {numbers.count(calm.count(state))}{deepest}"
-            toggles.append(Toggle(state, state, all_of_it, _ICONS[state], head))
-    return (*toggles, Toggle("", "all", numbers.count(snapshot.queues_total), "", ""))
 
 
 def _row(
@@ -264,7 +237,6 @@ def _row(
         tone=tone,
         state=f"Was {queue.state}" if stale else queue.state.capitalize(),
         why=_why(queue, need),
-        group=NEEDS if tone else queue.state,
         leased_part=round(counts.leased / scale, 5),
         ready_part=round(counts.ready / scale, 5),
         delayed_part=round(counts.delayed / scale, 5),

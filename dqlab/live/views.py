@@ -500,8 +500,6 @@ class QueueRow(NamedTuple):
     """How much its reason matters: "", "warn" or "bad"."""
     state: str
     why: str
-    group: str
-    """The toggle that filters it."""
     leased_part: float
     ready_part: float
     delayed_part: float
@@ -525,20 +523,6 @@ class QueueRow(NamedTuple):
     """The question before dead messages are purged: question, detail, safe answer, other answer; or empty."""
     retries: tuple[tuple[str, str], ...]
     """Runs whose dead documents can be retried: name, and label of the button."""
-
-
-class Toggle(NamedTuple):
-    """A group of queues, and the button that filters by it."""
-
-    group: str
-    """Its key."""
-    word: str
-    amount: str
-    """How many queues it has."""
-    icon: str
-    """The glyph."""
-    head: str
-    """The heading of its rows."""
 
 
 class RunLine(NamedTuple):
@@ -587,7 +571,6 @@ class QueuesView:
     buttons: tuple[Button, ...] = ()
     figures: tuple[Figure, ...] = ()
     rows: tuple[QueueRow, ...] = ()
-    toggles: tuple[Toggle, ...] = ()
     more: str = ""
     sparks: tuple[tuple[str, tuple[int | None, ...]], ...] = ()
     """Messages waiting in each queue, over 30 minutes."""
@@ -637,7 +620,6 @@ class QueuesView:
             "numbers": plain({"subtitle": self.subtitle, "live": self.live, "figures": self.figures}),
             "rows": {
                 "rows": [[plain(each) for each in row] for row in self.rows],
-                "toggles": [list(toggle) for toggle in self.toggles],
                 "more": self.more,
             },
             "sparks": {name: list(values) for name, values in self.sparks},

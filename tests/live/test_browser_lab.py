@@ -115,12 +115,8 @@ def test_of_a_hundred_queues_those_in_sight_are_drawn(show: Show, hundred: Queue
     page = show(hundred, width=1300)
 
     assert page.locator("tr[data-name]").count() < 30
-    assert page.locator("tbody .dq-grp").first.inner_text() == "Needs you · 6"
     assert page.locator("tr[data-name]").first.inner_text().startswith("ocr-07\nWaiting · paused itself: 31 % failing")
     assert page.locator("[role=gridcell]").count() == 100
-    assert page.locator(".dq-toggle").all_inner_texts() == [
-        "needs you 6", "running 42", "paused 3", "empty 53", "all 100",
-    ]  # fmt: skip
 
     page.locator(".dq-window").evaluate("each => { each.scrollTop = each.scrollHeight; }")
     page.wait_for_function("document.querySelector('tr[data-name=\"rest-52\"]')")
@@ -138,9 +134,6 @@ def test_filter_finds_by_name_state_and_reason(show: Show, hundred: QueuesView) 
     page.keyboard.press("Escape")
     assert page.locator("tr[data-name]").count() > 10
 
-    page.get_by_role("button", name="paused 3").click()
-    assert page.get_by_role("button", name="paused 3").get_attribute("aria-pressed") == "true"
-    assert page.locator("tr[data-name]").count() == 3
     page.get_by_label("Filter queues").last.fill("nothing of that name")
     assert page.locator(".dq-rest:visible").inner_text() == "no queue matches"
 

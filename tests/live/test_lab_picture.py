@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab.live.lab_picture import NEEDS, Site, absent_queues, lab_view, queue_view
+from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
 from dqlab.live.layout import log_line
 from dqlab.live.run_picture import Silence
 from dqlab.live.style import TextStyle, columns
@@ -96,20 +96,15 @@ def test_up_to_twelve_queues_keep_their_order_without_groups(snapshot: Snapshot)
     view = lab_view(snapshot, place=PAPERS)
 
     assert [row.name for row in view.rows] == ["pages", "ocr", "embed", "index", "thumbs", "default"]
-    assert view.toggles == ()
 
 
 def test_of_many_queues_those_that_need_the_user_stand_first() -> None:
-    """Then by state, deepest first, what rests last."""
+    """Then the deepest, and what rests last."""
     view = lab_view(many_queues(), place=PAPERS)
 
     assert [row.name for row in view.rows[:6]] == ["ocr-07", "parse-03", "embed-01", "crawl-04", "ner-02", "ship-00"]
-    assert {row.group for row in view.rows[:6]} == {NEEDS}
     assert [row.tone for row in view.rows[:2]] == ["bad", "warn"]
-    assert view.rows[-1].group == "empty"
-    assert [(each.word, each.amount) for each in view.toggles] == [
-        ("needs you", "6"), ("running", "42"), ("paused", "3"), ("empty", "53"), ("all", "100"),
-    ]  # fmt: skip
+    assert view.rows[-1].state == "Empty"
 
 
 def test_a_queue_whose_runs_ended_with_dead_documents_needs_the_user() -> None:
@@ -125,12 +120,9 @@ def test_a_queue_whose_runs_ended_with_dead_documents_needs_the_user() -> None:
 
     view = lab_view(scene, place=PAPERS)
 
-    assert [(row.dead, row.tone, row.group) for row in view.rows[:4]] == [
-        (dead, "bad", NEEDS) for dead in ("229", "19", "19", "17")
-    ]
+    assert [(row.dead, row.tone) for row in view.rows[:4]] == [(dead, "bad") for dead in ("229", "19", "19", "17")]
     assert view.rows[0].why == "229 dead in run r2, done"
     assert [row.tone for row in view.rows[4:]] == [""] * 12
-    assert [(each.word, each.amount) for each in view.toggles][:2] == [("needs you", "4"), ("empty", "12")]
 
 
 def test_of_one_kind_of_trouble_the_queue_with_most_of_it_stands_first() -> None:

@@ -39,7 +39,6 @@ from dqlab.live.views import (
     QueuesView,
     RunLine,
     RunView,
-    Toggle,
 )
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
 from tests.live.scenes import lab_history, many_queues
@@ -401,13 +400,11 @@ def test_parts_have_the_fields_that_the_widget_reads() -> None:
     source = PARTS_IN_THE_BROWSER.read_text(encoding="utf-8")
     typed = dict(re.findall(r"^export interface (\w+) \{\n(.*?)^\}", source, flags=re.MULTILINE | re.DOTALL))
     (order,) = re.findall(r"FIELDS: readonly.*?= \[(.*?)\];", source, flags=re.DOTALL)
-    (toggle,) = re.findall(r"^export type Toggle = \[(.*)\];", source, flags=re.MULTILINE)
 
     for record in RECORDS:
         known = re.findall(r"^  (\w+): ", typed[record.__name__], flags=re.MULTILINE)
         assert known == list(record.__annotations__), record.__name__
     assert re.findall(r"'(\w+)'", order) == list(QueueRow._fields)
-    assert re.findall(r"(\w+): ", toggle) == list(Toggle._fields)
 
 
 def test_lab_and_queue_have_widgets_of_their_own_kind(snapshot: Snapshot, past: History) -> None:

@@ -1,15 +1,18 @@
 // The widget of a lab: all its queues.
 
-import { button, hint, hold, make, mark, say, show, sync, text } from '../shared/dom';
+import { button, hint, hold, make, mark, say, show, text } from '../shared/dom';
 import { face } from '../shared/glyphs';
 import { ASK, blocked, type Context, type WidgetView } from './context';
 import { faceOf } from './faces';
 import { heatBox } from './heat';
-import { queueRows, type QueueRow, type QueuesParts, type Toggle } from './parts';
+import { queueRows, type QueueRow, type QueuesParts } from './parts';
 import { askBox, drawFigures, keysBox, menuOf, needsBox, noticeBox, subBox } from './pieces';
 import { openDashboard, queueMenu } from './queues';
 import { runsPane } from './panes';
 import { queueTable } from './rows';
+
+/** Queues above which they can be filtered. */
+const MANY = 12;
 
 export function labWidget(context: Context<QueuesParts>): WidgetView {
   const glyph = make('span', { class: 'dq-slot', role: 'status' });
@@ -29,8 +32,7 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
   const menu = menuOf(context);
   const figures = make('div', { class: 'dq-stats dq-six' });
   const find = make('input', { class: 'dq-find', type: 'search', placeholder: 'Filter by name or state…  /', 'aria-label': 'Filter queues' });
-  const toggles = make('span', { class: 'dq-toggles' });
-  const filter = make('div', { class: 'dq-filter', role: 'toolbar', 'aria-label': 'Filter queues' }, find, toggles);
+  const filter = make('div', { class: 'dq-filter', role: 'toolbar', 'aria-label': 'Filter queues' }, find);
   filter.append(make('span', { class: 'dq-grow' }), text('span', 'dq-lab dq-wide', 'worst first'));
   const said = make('span', { class: 'dq-said', role: 'status' });
   const more = text('div', 'dq-rest', '');
@@ -42,7 +44,6 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
     ['P', 'pause or resume it'],
     ['Esc', 'closes']
   ]);
-  let chosen = '';
   let words = '';
 
   const rows = (): QueueRow[] => queueRows(context.part('rows'));
@@ -64,7 +65,6 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
     draw();
   };
   const heat = heatBox((wanted) => {
-    chosen = '';
     clear();
     table.focusRow(wanted);
   });
@@ -81,36 +81,20 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
     draw();
   });
 
-  const createToggle = ([group]: Toggle): HTMLElement => {
-    const element = button('', 'dq-toggle', () => {
-      chosen = group;
-      draw();
-    });
-    element.append(make('span', { class: 'dq-slot' }), make('span'));
-    return element;
-  };
-
   function drawRows(): void {
-    const { toggles: groups = [], more: rest = '' } = context.part('rows') ?? {};
+    const rest = context.part('rows')?.more ?? '';
     const all = rows();
-    if (!groups.some(([group]) => group === chosen)) chosen = '';
-    show(filter, groups.length > 0);
-    show(heat.element, groups.length > 0);
-    sync(toggles, groups, ([group]) => group, createToggle, (element, [group, word, amount, icon]) => {
-      const [slot, label] = [...element.children] as [HTMLElement, HTMLElement];
-      mark(element, 'aria-pressed', group === chosen);
-      show(slot, icon !== '');
-      face(slot, faceOf(icon));
-      say(label, `${word} ${amount}`);
-    });
-    if (groups.length) heat.draw(all);
+    const many = all.length > MANY;
+    show(filter, many);
+    show(heat.element, many);
+    if (many) heat.draw(all);
     const found = (row: QueueRow): boolean => [row.name, row.state, row.why].some((each) => each.toLowerCase().includes(words));
-    const matches = all.filter((row) => (!chosen || row.group === chosen) && (!words || found(row)));
-    table.draw(matches, groups);
+    const matches = all.filter((row) => !words || found(row));
+    table.draw(matches);
     const hidden = all.length - matches.length;
     say(more, matches.length || !all.length ? (hidden ? '' : rest) : 'no queue matches');
     show(more, more.textContent !== '');
-    say(said, words || chosen ? `${matches.length} of ${all.length} queues` : '');
+    say(said, words ? `${matches.length} of ${all.length} queues` : '');
   }
 
   function draw(): void {

@@ -215,7 +215,6 @@ export type Toggle = [group: string, word: string, amount: string, icon: string,
 export interface Rows {
   /** Each a `QueueRow`, its fields in the order of `FIELDS`. */
   rows: unknown[][];
-  toggles: Toggle[];
   more: string;
 }
 export interface QueueRow {
@@ -224,7 +223,6 @@ export interface QueueRow {
   tone: string;
   state: string;
   why: string;
-  group: string;
   leased_part: number;
   ready_part: number;
   delayed_part: number;
@@ -248,7 +246,7 @@ export interface QueueRow {
 }
 // The order of `QueueRow` in dqlab/live/views.py: Python sends a row as a list of its values.
 export const FIELDS: readonly (keyof QueueRow)[] = [
-  'name', 'icon', 'tone', 'state', 'why', 'group', 'leased_part', 'ready_part', 'delayed_part', 'waiting', 'ready',
+  'name', 'icon', 'tone', 'state', 'why', 'leased_part', 'ready_part', 'delayed_part', 'waiting', 'ready',
   'delayed', 'unacked', 'dead', 'in_rate', 'out_rate', 'lag', 'empty_in', 'disk', 'paused', 'durable', 'consumers',
   'purge', 'retries'
 ];

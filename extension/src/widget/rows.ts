@@ -6,7 +6,7 @@ import { spark } from '../shared/plot';
 import { table, type Column } from '../shared/table';
 import { blocked, type Context } from './context';
 import { faceOf } from './faces';
-import type { QueueRow, QueuesParts, Toggle } from './parts';
+import type { QueueRow, QueuesParts } from './parts';
 import { menuButton } from './pieces';
 
 const MANY = 12;
@@ -25,13 +25,11 @@ export interface RowActs {
 export interface QueueTable {
   element: HTMLElement;
   focusRow(name: string): void;
-  draw(rows: readonly QueueRow[], toggles: readonly Toggle[]): void;
+  draw(rows: readonly QueueRow[]): void;
 }
 
-/** A line of the table: a queue, or the heading of the queues that follow. */
-type Item = { row: QueueRow; index: number } | { head: string; index: number };
-/** The same, or the room of rows that are not drawn. */
-type Line = Item | { space: string; pixels: number };
+/** A line of the table: a queue, or the room of rows that are not drawn. */
+type Line = { row: QueueRow; index: number } | { space: string; pixels: number };
 
 const moreOf = (line: HTMLElement): HTMLButtonElement => part(line, '.dq-more');
 const firstOf = (line: HTMLElement): HTMLButtonElement => part(line, '.dq-first');
@@ -145,14 +143,14 @@ export function queueTable(context: Context<QueuesParts>, act: RowActs): QueueTa
   made.element.classList.add('dq-queues');
   const scroll = make('div', { class: 'dq-window' }, made.element);
   const ordered = steady<QueueRow>(scroll, (row) => row.name);
-  let shown: Item[] = [];
+  let shown: { row: QueueRow; index: number }[] = [];
   let wanted = '';
 
   // Arrows reach rows that are not drawn yet. In the capture phase: the keys of `roving` know only drawn rows.
   made.body.addEventListener(
     'keydown',
     (event) => {
-      const rows = shown.flatMap((item) => ('row' in item ? [item.row.name] : []));
+      const rows = shown.map((item) => item.row.name);
       const at = rows.indexOf((event.target as HTMLElement).dataset.name ?? '');
       const last = rows.length - 1;
       const places: Record<string, number> = { ArrowUp: at - 1, ArrowDown: at + 1, PageUp: at - 10, PageDown: at + 10, Home: 0, End: last };
@@ -165,46 +163,36 @@ export function queueTable(context: Context<QueuesParts>, act: RowActs): QueueTa
     true
   );
 
-  function heights(): (item: Item) => number {
-    const tall = context.root.clientWidth <= TWO_LINES ? 46 : 34;
-    return (item) => ('row' in item ? tall : 24);
-  }
+  const tall = (): number => (context.root.clientWidth <= TWO_LINES ? 46 : 34);
 
   /** The lines to draw, between the room of the other lines. */
   function inSight(many: boolean, top: number): Line[] {
     let [from, to, above, below] = [0, shown.length, 0, 0];
     if (many) {
-      const height = heights();
+      const height = tall();
       const bottom = top + Math.max(scroll.clientHeight, WINDOW); // a hidden or new element has no height yet
-      let at = 0;
-      [from, to] = [shown.length, 0];
-      shown.forEach((item, place) => {
-        const end = at + height(item);
-        if (end >= top - SPARE * 34 && at <= bottom + SPARE * 34) {
-          from = Math.min(from, place);
-          to = place + 1;
-        } else if (from === shown.length) above += height(item);
-        else below += height(item);
-        at = end;
-      });
+      from = Math.min(to, Math.max(0, Math.floor((top - SPARE * 34) / height)));
+      to = Math.min(to, Math.max(from, Math.ceil((bottom + SPARE * 34) / height)));
+      above = from * height;
+      below = (shown.length - to) * height;
     }
     return [{ space: 'above', pixels: above }, ...shown.slice(from, to), { space: 'below', pixels: below }];
   }
 
   function create(line: Line): HTMLTableRowElement {
     if ('row' in line) return made.create(line.row);
-    return make('tr', 'head' in line ? { class: 'dq-grp' } : { class: 'dq-space', 'aria-hidden': 'true' }, make('td'));
+    return make('tr', { class: 'dq-space', 'aria-hidden': 'true' }, make('td'));
   }
 
   function render(): void {
-    const many = shown.filter((item) => 'row' in item).length > MANY;
+    const many = shown.length > MANY;
     const top = scroll.scrollTop;
     scroll.classList.toggle('dq-scrolls', many);
     const wide = made.width();
     sync<Line, HTMLTableRowElement>(
       made.body,
       inSight(many, top),
-      (line) => ('row' in line ? `q ${line.row.name}` : 'head' in line ? `g ${line.head}` : line.space),
+      (line) => ('row' in line ? `q ${line.row.name}` : line.space),
       create,
       (element, line) => {
         if ('row' in line) {
@@ -214,11 +202,8 @@ export function queueTable(context: Context<QueuesParts>, act: RowActs): QueueTa
         }
         const cell = element.cells[0]!;
         mark(cell, 'colspan', wide);
-        if ('head' in line) say(cell, line.head);
-        else {
-          show(element, line.pixels > 0);
-          style(cell, 'height', `${line.pixels}px`);
-        }
+        show(element, line.pixels > 0);
+        style(cell, 'height', `${line.pixels}px`);
       }
     );
     // Removed rows made the content shorter for a moment, which moved the scroll.
@@ -235,12 +220,7 @@ export function queueTable(context: Context<QueuesParts>, act: RowActs): QueueTa
   }
 
   function focusRow(name: string): void {
-    const height = heights();
-    let at = 0;
-    for (const item of shown) {
-      if ('row' in item && item.row.name === name) break;
-      at += height(item);
-    }
+    const at = Math.max(0, shown.findIndex((item) => item.row.name === name)) * tall();
     const room = scroll.clientHeight;
     if (at < scroll.scrollTop + 30 || at + 80 > scroll.scrollTop + room) scroll.scrollTop = Math.max(0, at - room / 2);
     wanted = name;
@@ -263,19 +243,8 @@ export function queueTable(context: Context<QueuesParts>, act: RowActs): QueueTa
   return {
     element: scroll,
     focusRow,
-    draw(rows, toggles) {
-      const titles = new Map(toggles.map(([group, , , , head]) => [group, head]));
-      const listed = ordered(rows);
-      const grouped = [...titles.keys()].flatMap((key) => listed.filter((row) => row.group === key));
-      shown = [];
-      let group: string | null = null;
-      let index = 1;
-      for (const row of [...grouped, ...listed.filter((each) => !titles.has(each.group))]) {
-        const head = titles.get(row.group);
-        if (row.group !== group && head) shown.push({ head, index: (index += 1) });
-        group = row.group;
-        shown.push({ row, index: (index += 1) });
-      }
+    draw(rows) {
+      shown = ordered(rows).map((row, at) => ({ row, index: at + 2 }));
       render();
     }
   };
