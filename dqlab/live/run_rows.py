@@ -1,6 +1,6 @@
 """Make rows of runs, before they become text, HTML or a panel: state, figures, end, and what is wrong.
 
-Pure: takes a Snapshot, knows no toolkit. Figures stand beside their words, so that a row can be sorted by any of them.
+Pure: takes a Snapshot, knows no toolkit.
 
 """
 
@@ -42,12 +42,8 @@ class RunRow:
     took: str
     done: float | None
     """Settled share, 0 to 1; None while the total is unknown."""
-    ends_at: float | None
-    """When it will probably end, or has ended, seconds since 1970 UTC."""
     rate: float | None
     """The figure of `speed`, in `unit` per second: at work, and for an ended run over all of it."""
-    seconds: float
-    """The figure of `took`: so far, or in all."""
     over: bool
     """It has ended, or rests."""
     started: float
@@ -102,7 +98,6 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
     state, ink = run_word(run)
     rate, unit = _speed(run)
     code = "" if run.code.name == "?" else f"{one_line(run.code.name, 40)} {run.code.words}"
-    ends_at = run.ended if run.resting else None if run.eta is None else run.eta.p50
     return RunRow(
         name=run.name,
         queue=run.queue,
@@ -118,9 +113,7 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
         code=code,
         took=numbers.span(run.elapsed) if run.started else numbers.UNKNOWN,
         done=run.share,
-        ends_at=ends_at,
         rate=rate,
-        seconds=run.elapsed if run.started else 0.0,
         over=run.resting,
         started=run.started,
     )

@@ -101,44 +101,17 @@ def test_the_page_answers_from_the_screen_alone_and_is_found(show: Any) -> None:
 
 
 @pytest.mark.smoke
-def test_an_open_page_follows_what_happens_and_can_be_held(show: Any, feed: Feed) -> None:
+def test_an_open_page_follows_what_happens(show: Any, feed: Feed) -> None:
     """What is on the screen is what is."""
     page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=5)
     feed.now = replace(feed.now, seq=feed.seq + 1, lab="another lab")
     feed.seq += 1
     page.wait_for_function(f"() => ({TEXT})().includes('another lab')", timeout=10_000)
 
-    page.get_by_role("button", name="Hold").click()
-    page.wait_for_function(f"() => ({TEXT})().includes('held at ')", timeout=10_000)
-    feed.now = replace(feed.now, seq=feed.seq + 1, lab="a third one")
-    feed.seq += 1
-    page.wait_for_timeout(1500)
-    assert "a third one" not in page.evaluate(TEXT)
-
-    page.get_by_role("button", name="Hold").click()
-    page.wait_for_function(f"() => ({TEXT})().includes('a third one')", timeout=10_000)
     page.get_by_role("button", name="5 min", exact=True).click()
     page.wait_for_url("**span=300")
     page.get_by_role("button", name="30 min", exact=True).click()
     page.wait_for_url("**span=1800")
-
-
-def test_a_press_on_a_head_sorts_the_runs(show: Any, feed: Feed) -> None:
-    """Which of them is worst, slowest, next to end is one press away, and rows follow their figures in that order."""
-    page = show("/individual-dq-runs?theme=light", 1100, 400, charts=0)
-    head = page.locator(".slick-header-column", has_text="dead")
-    names = page.locator(".slick-row .l0")
-    head.wait_for()
-    head.click()
-    head.click()
-    page.wait_for_function(f"() => /parse-invoices.*ocr-scans.*thumbs/.test(({TEXT})())", timeout=10_000)
-    first, *others = feed.now.runs
-    feed.seq += 1
-    worse = replace(first, counts=replace(first.counts, dead=first.counts.dead + 7_000))
-    feed.now = replace(feed.now, seq=feed.seq, runs=(worse, *others))
-    page.locator(".slick-row .l4", has_text=f"{worse.counts.dead:,}").wait_for(timeout=10_000)
-
-    assert names.first.inner_text() == "parse-invoices"
 
 
 def test_a_page_whose_scheduler_is_gone_says_so(browser: Any) -> None:

@@ -182,7 +182,7 @@ def _clock() -> DatetimeTickFormatter:
 
 
 class Rows:
-    """A `Table` as a DataTable, which a press on a head sorts where `keys` say by what."""
+    """A `Table` as a DataTable."""
 
     def __init__(self, stage: Stage, name: str, titles: str, widths: Sequence[int], *, right: str = "") -> None:
         # `titles` and `right` are words: the heads, and which of them stand above figures.
@@ -197,7 +197,7 @@ class Rows:
             name=name,
             source=self.source,
             columns=[
-                TableColumn(field=f"k{at}", title=head.replace("_", " "), width=width, formatter=_formatter(at))
+                TableColumn(field=f"t{at}", title=head.replace("_", " "), width=width, formatter=_formatter(at))
                 for at, (head, width) in enumerate(zip(heads, widths, strict=True))
             ],
             index_position=None,
@@ -215,7 +215,7 @@ class Rows:
         again = CustomJS(args={"view": self.root.view}, code="view.change.emit()")
         self.source.js_on_change("data", again)
 
-    def draw(self, table: Table, keys: Sequence[Sequence[float | str | None]] = ()) -> None:
+    def draw(self, table: Table) -> None:
         """Show the rows of a table, and its notes below them."""
         rows = [*table.rows, *([table.total] if table.total else [])]
         rows += [(Cell(""), Cell(note, Ink.QUIET)) for note in table.notes]
@@ -225,13 +225,12 @@ class Rows:
             columns[f"t{at}"] = [cell.text for cell in cells]
             columns[f"i{at}"] = [INKS.get(cell.ink, "") for cell in cells]
             columns[f"b{at}"] = [round(100 * cell.filled) for cell in cells]
-            columns[f"k{at}"] = [key[at] for key in keys] if keys else columns[f"t{at}"]
         fill(self.source, **columns)
-        show(self.root, height=ROW * (len(rows) + 1) + 2, visible=bool(rows), sortable=bool(keys))
+        show(self.root, height=ROW * (len(rows) + 1) + 2, visible=bool(rows))
 
 
 def _names(width: int) -> Iterable[str]:
-    return (f"{kind}{at}" for at in range(width) for kind in "tibk")
+    return (f"{kind}{at}" for at in range(width) for kind in "tib")
 
 
 def _formatter(at: int) -> HTMLTemplateFormatter:

@@ -1,4 +1,4 @@
-"""Draw runs: a table that is sorted by a press on a head."""
+"""Draw runs: a table, those that need the user first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from dqlab.live.palette import Ink
 from dqlab.live.panels.parts import Rows, Stage, text
 from dqlab.live.panels.scene import Scene
-from dqlab.live.run_rows import RunRow, run_rows, run_word, speeds_over
+from dqlab.live.run_rows import run_rows, run_word, speeds_over
 from dqlab.live.tables import Cell, Table
 from dqlab.numbers import UNKNOWN, count, instant
 from dqlab.stats import RunState
@@ -67,14 +67,7 @@ class RunsPanel:
             )
             for row in rows
         )
-        self.rows.draw(Table((), cells), [_keys(row, cells[place]) for place, row in enumerate(rows)])
-
-
-def _keys(row: RunRow, cells: tuple[Cell, ...]) -> tuple[float | str | None, ...]:
-    """Return by what each column is sorted: figures by their values, and not by how they are spelt."""
-    words = [cell.text for cell in cells]
-    figures = (row.done, row.ends_at, row.dead + row.lost, row.rate, row.seconds)
-    return (*words[:2], *(-1.0 if figure is None else float(figure) for figure in figures), *words[7:10], row.started)
+        self.rows.draw(Table((), cells))
 
 
 def _rank(word: str, state: RunState) -> tuple[int, bool, str]:

@@ -159,20 +159,6 @@ def test_a_run_with_dead_documents_is_never_green(open_page: Open, feed: Any) ->
     }  # fmt: skip
 
 
-def test_runs_are_sorted_by_their_values_and_not_by_their_words(open_page: Open, feed: Any) -> None:
-    """ "9 min" is less than "52 min", and "1,234" more than "235"."""
-    first, *others = feed.now.runs
-    feed.change(runs=(replace(first, counts=replace(first.counts, dead=1234)), *others), of_queue="", of_run="")
-
-    table = open_page("runs").panels[0].rows
-
-    heads = [column.title for column in table.root.columns]
-    assert table.root.sortable
-    for head in ("settled", "end", "dead", "speed", "took", "started"):
-        assert all(isinstance(key, float) for key in table.source.data[f"k{heads.index(head)}"])
-    assert max(table.source.data[f"k{heads.index('dead')}"]) == 1234
-
-
 def test_what_needs_the_user_names_what_to_type_next(open_page: Open, feed: Any, clock: Any) -> None:
     """At the end of all runs the page said that nothing was to be done, with 10,001 dead."""
     page = open_page()
