@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dqlab import numbers
-from dqlab.checkup.facts import Facts, Process, StoreFacts
+from dqlab.checkup.facts import Facts, Process
 from dqlab.checkup.findings import Finding
 from dqlab.log import LogOptions
 from dqlab.numbers import few_of, many
@@ -210,24 +210,22 @@ def unusable(name: str, directory: str, probe: Probe) -> str:
 
 
 def stores(facts: Facts) -> Iterator[Finding]:
-    """Judge each store as this process and the workers see it, and the files of its queues."""
+    """Judge each store as this process and the workers see it."""
     for store in facts.stores:
         found = list(_store(facts, store))
         yield from found
         if not found:
-            probe, amount = store.probe, many(len(store.shards), "shard")
-            made = "" if probe.made else " (made with its first queue)"
-            kind = probe.filesystem or "an unknown file system"
-            free = f"{numbers.size(probe.free)} free"
-            what = f"{store.directory}{made} on {kind}, locks work, {free}, {amount} whole"
+            made = "" if store.made else " (made with its first queue)"
+            kind = store.filesystem or "an unknown file system"
+            what = f"{store.directory}{made} on {kind}, locks work, {numbers.size(store.free)} free"
             yield Finding("store", Severity.OK, what, values={"directory": store.directory})
 
 
-def _store(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
+def _store(facts: Facts, store: Probe) -> Iterator[Finding]:
     def finding(severity: Severity, what: str, advice: str, command: str, **values: object) -> Finding:
         return Finding("store", severity, what, advice, command, {"directory": store.directory} | values)
 
-    views = [("this process", "", store.probe)]
+    views = [("this process", "", store)]
     for worker in facts.workers:
         if facts.registry is None or worker.address in facts.registry.hosts or facts.hosting(worker.address):
             seen = [probe for probe in worker.stores if probe.directory == store.directory]
@@ -261,17 +259,3 @@ def _store(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
             "lab.gc()",
             free=free,
         )
-    ours = {(process.host, process.pid) for process in facts.processes}
-    hung = {queue for worker in facts.workers if worker.silence for queue in facts.hosting(worker.address)}
-    for shard in store.shards:
-        name, holder = f"shard {shard.index} of queue {shard.queue}", shard.holder
-        if shard.error:
-            text = f"{name} cannot be read: {shard.error.removesuffix('.')}"
-            yield finding(Severity.PROBLEM, text, "See what it has", f"dqlab store check {shard.directory}")
-        # A process that does not answer may be the holder, and `answers` names it.
-        elif facts.registry is None or shard.queue in hung:
-            continue
-        elif holder is not None and holder.held and (holder.host, holder.pid) not in ours:
-            text = f"{name} is open in process {holder.pid} on {holder.host}, which is not a process of this cluster"
-            advice = "Only that process can use the queue; to share it, connect to its cluster. What it is"
-            yield finding(Severity.NOTE, text, advice, f"ps -fp {holder.pid}", host=holder.host, pid=holder.pid)

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from dqlab.stats import Attention, AttentionKind, Snapshot
-from dqlab.store.offline import SurveyedShard, survey
-from dqlab.store.probe import Probe, probe
+from dqlab.store.probe import Probe
 
 T = TypeVar("T")
 
@@ -117,23 +115,6 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFacts:
-    """A store, with its files."""
-
-    directory: str
-    probe: Probe
-    """How this process sees the store."""
-    shards: tuple[SurveyedShard, ...] = ()
-    """The shards of its queues, by their files."""
-
-
-def look_at_store(directory: Path) -> StoreFacts:
-    """Return how a store looks from this process, blocking on its disk."""
-    seen = probe(directory)
-    return StoreFacts(str(directory), seen, survey(directory) if seen.made and not seen.error else ())
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that was gathered."""
 
@@ -143,7 +124,7 @@ class Facts:
     registry: Registered | None = None
     """None where the scheduler does not answer."""
     workers: tuple[Process, ...] = ()
-    stores: tuple[StoreFacts, ...] = ()
+    stores: tuple[Probe, ...] = ()
     snapshot: Snapshot | None = None
     embedded: bool = False
     """Whether this process started the cluster, and replaces its workers."""

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dqlab.checkup.facts import Actor, Facts, Process, Registered, StoreFacts, from_answer, look_at_store
+from dqlab.checkup.facts import Actor, Facts, Process, Registered, from_answer
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import daemon_thread, scheduler_rpc
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.process_vitals import PACKAGES, process_vitals
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.stats import Snapshot
-from dqlab.store.probe import Marker, Probe
+from dqlab.store.probe import Marker, Probe, probe
 
 _FIRST = 0.4
 """Share of the time for the scheduler and for this process's own disk, which are asked first."""
@@ -41,7 +41,7 @@ class Gathering:
 
     def nothing(self, silence: str) -> Facts:
         """Return the facts where no process could be called."""
-        stores = tuple(StoreFacts(str(path), Probe(str(path), error="not looked at")) for path in self._stores)
+        stores = tuple(Probe(str(path), error="not looked at") for path in self._stores)
         return self._facts(scheduler=Process("the scheduler", self._link.address, silence), stores=stores)
 
     async def gather(self) -> Facts:
@@ -159,15 +159,15 @@ class Gathering:
         used = () if registry is None else registry.directories.values()
         return list(dict.fromkeys([*self._stores, *(Path(path).parent for path in used if path is not None)]))
 
-    async def _on_disk_all(self, directories: Sequence[Path]) -> list[StoreFacts]:
+    async def _on_disk_all(self, directories: Sequence[Path]) -> list[Probe]:
         return [await self._store(directory) for directory in directories]
 
-    async def _store(self, directory: Path) -> StoreFacts:
+    async def _store(self, directory: Path) -> Probe:
         limit = self._left() * _FIRST
-        found: StoreFacts | None = await self._on_disk(lambda: look_at_store(directory))
+        found: Probe | None = await self._on_disk(lambda: probe(directory))
         if found is not None:
             return found
-        return StoreFacts(str(directory), Probe(str(directory), error=f"it did not answer within {limit:.1f} s"))
+        return Probe(str(directory), error=f"it did not answer within {limit:.1f} s")
 
     async def _on_disk(self, look: Callable[[], Any]) -> Any:
         """Return the result of a function that may hang on a disk, or None where it does."""

@@ -1,4 +1,4 @@
-"""Reads queues from their files alone, for `store.verbs` and the doctor; nothing here writes, locks or deletes."""
+"""Reads queues from their files alone, for `store.verbs`; nothing here writes, locks or deletes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from dqlab.log import ChangedMeanwhile, Corruption, DiskFailed, Files, LogError,
 from dqlab.log.checkpoints import Checkpoint
 from dqlab.log.directory import Directory, is_ours
 from dqlab.log.errors import typed
-from dqlab.log.ownership import Holder, look_at_lock
+from dqlab.log.ownership import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
-from dqlab.numbers import few_of, many
 from dqlab.rules.batches import Batch
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
@@ -287,50 +286,3 @@ def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
         if failed is not None and (holder is None or holder.held is False):
             raise failed
     raise failed or ChangedMeanwhile(directory=str(path))
-
-
-# --- survey ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SurveyedShard:
-    """One shard's files."""
-
-    queue: str
-    index: int
-    directory: str
-    error: str = ""
-    """Why it, or its queue, cannot be opened whole; "" when it can."""
-    holder: Holder | None = None
-    """The process that opened it last."""
-
-
-def survey(store: Path) -> tuple[SurveyedShard, ...]:
-    """Return the shards of all queues below a directory, or none when there is no queue."""
-    # For the doctor: this reads only lists of files and the end of the last segment.
-    try:
-        places = places_in(store)
-    except NotAQueue:
-        return ()
-    except LogError as error:
-        return (SurveyedShard(store.name, 0, str(store), error=str(error)),)
-    return tuple(shard for place in places for shard in _surveyed_queue(place))
-
-
-def _surveyed_queue(place: StoredPlace) -> list[SurveyedShard]:
-    if place.problem is not None:
-        return [SurveyedShard(place.name, 0, str(place.path), error=str(place.problem))]
-    return [_surveyed(place.name, index, path) for index, path in place.shards]
-
-
-def _surveyed(queue: str, index: int, path: Path) -> SurveyedShard:
-    def look(log: ReadOnlyLog) -> SurveyedShard:
-        missing = f"it lacks {many(len(log.missing), 'file')}: {few_of(log.missing)}" if log.missing else ""
-        return SurveyedShard(queue, index, str(path), missing, look_at_lock(path))
-
-    if not may_be_there(path):
-        return SurveyedShard(queue, index, str(path))  # of a new queue: it is created when the shard is first opened
-    try:
-        return steadily(look, path)
-    except DqlabError as error:
-        return SurveyedShard(queue, index, str(path), error=str(error))

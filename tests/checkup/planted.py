@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dqlab.checkup.facts import Actor, Facts, Process, Registered, StoreFacts
-from dqlab.log.ownership import Holder
+from dqlab.checkup.facts import Actor, Facts, Process, Registered
 from dqlab.stats import ConsumerStats, Counts, QueueStats, RunState, RunStats, Snapshot, StopReason
 from dqlab.stats.attention import QueueFacts, Thresholds, find
-from dqlab.store.offline import SurveyedShard
 from dqlab.store.probe import Probe
 
 DIRECTORY = "/data/runs"
@@ -24,11 +22,6 @@ def process(pid: int, **more: Any) -> Process:
 def seen(**more: Any) -> Probe:
     given = {"filesystem": "ext4", "writable": True, "lock": "held", "marker": "locked", "free": 10**11}
     return Probe(DIRECTORY, **given | more)
-
-
-def stored(**more: Any) -> SurveyedShard:
-    given = {"queue": "pages", "index": 0, "directory": f"{DIRECTORY}/pages-1/000"}
-    return SurveyedShard(**given | {"holder": Holder("n1", 10, "pages", held=True)} | more)
 
 
 def worker(number: int) -> Process:
@@ -67,7 +60,7 @@ HEALTHY = Facts(
         directories={"pages": f"{DIRECTORY}/pages-1"},
     ),
     workers=(worker(0), worker(1), worker(2)),
-    stores=(StoreFacts(DIRECTORY, seen(marker=""), (stored(),)),),
+    stores=(seen(marker=""),),
     snapshot=snapshot(queue()),
 )
 
@@ -106,9 +99,9 @@ def with_queue(*runs: RunStats, **more: Any) -> Facts:
     return replace(HEALTHY, snapshot=replace(snapshot(queue(**more), runs), runs_total=len(runs)))
 
 
-def with_store(probe: Probe | None = None, *shards: SurveyedShard) -> Facts:
+def with_store(probe: Probe) -> Facts:
     """Change the store as it is seen from here."""
-    return replace(HEALTHY, stores=(StoreFacts(DIRECTORY, probe or seen(marker=""), shards),))
+    return replace(HEALTHY, stores=(probe,))
 
 
 def stopped_run(reason: StopReason, why: str) -> Facts:

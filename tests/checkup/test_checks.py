@@ -10,7 +10,6 @@ import pytest
 from dqlab.checkup.alerts import ADVICE
 from dqlab.checkup.examine import judge
 from dqlab.checkup.facts import Facts
-from dqlab.log.ownership import Holder
 from dqlab.stats import Attention, AttentionKind, ClassStats, Counts, RunState, Severity, StopReason
 from dqlab.stats.attention import find_leaving
 from dqlab.store.probe import Probe
@@ -25,7 +24,6 @@ from tests.checkup.planted import (
     seen,
     snapshot,
     stopped_run,
-    stored,
     with_actors,
     with_queue,
     with_scene,
@@ -160,13 +158,6 @@ PLANTED = {
     "network": (with_store(seen(**NFS)), "store", NOTE, "is on a file system that other machines may see (nfs4)"),
     "little room": (with_store(seen(free=5 * 10**8)), "store", WARNING, "500 MB are free for store /data/runs"),
     "no room": (with_worker(0, stores=(seen(free=10**6),)), "store", PROBLEM, "no new message is taken in"),
-    "unreadable": (with_store(None, stored(error="it is torn.")), "store", PROBLEM, "cannot be read: it is torn"),
-    "held by another": (
-        with_store(None, stored(holder=Holder("n1", 77, "", held=True))),
-        "store",
-        NOTE,
-        "shard 0 of queue pages is open in process 77 on n1, which is not a process of this cluster",
-    ),
     "paused": (with_queue(state="paused"), "queues", NOTE, "queue pages is paused, and 6 messages wait"),
     "no consumer": (
         with_queue(consumers=0, lag=60.0),
@@ -208,9 +199,7 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
     checkup = judge(HEALTHY)
 
     assert checkup
-    assert [finding.what for finding in checkup.findings] == [
-        "/data/runs on ext4, locks work, 100 GB free, 1 shard whole"
-    ]
+    assert [finding.what for finding in checkup.findings] == ["/data/runs on ext4, locks work, 100 GB free"]
     assert {finding.severity for finding in checkup.findings} == {Severity.OK}
 
 

@@ -25,7 +25,6 @@ from dqlab.store.directories import (
     stored_queues,
 )
 from dqlab.store.durable_shard import DurableShard
-from dqlab.store.offline import survey
 from dqlab.store.verbs import Level, check, export, show
 from dqlab.testing import FakeClock
 from tests.kit.descriptors import count_files
@@ -40,7 +39,6 @@ WINDOWS = (1, 2, 1 << 30)
 CLOCK = FakeClock()
 READING: dict[str, Callable[[Path], Any]] = {
     "show": lambda store: show(store, CLOCK).to_dict(),
-    "survey": lambda store: survey(store),
     "check": lambda store: check(store, CLOCK),
     "export": lambda store: list(export(store, CLOCK)),
     "list": lambda store: stored_queues(store),
