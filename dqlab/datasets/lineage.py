@@ -12,8 +12,6 @@ LINEAGE = (KEY, ORDINAL, "_version", CODE, "_seconds", "_attempts", "_consumer",
 """Names that no column of a user gets in an Arrow table; a user's column of that name gets one more underscore."""
 ROW_LINEAGE = ("_version", CODE, "_seconds", "_attempts", "_consumer", "_at")
 """Columns that only the consumer that made a row knows."""
-NOTHING, BARE = "nothing", "bare"
-"""Kinds, in parts of a sink, of values that are not rows: None, and any other."""
 NAMED = 20
 """Columns that an error names."""
 

@@ -11,21 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from operator import index
 from typing import Any, Protocol, SupportsIndex, TypeAlias, cast
 
-from dqlab.conditions import Condition, Fields, condition_of
+from dqlab.conditions import Fields, condition_of
 from dqlab.documents.document import Document
 from dqlab.documents.parts import Inline, Member, PageRange
 from dqlab.documents.pdf import count_pages, is_pdf_here
 from dqlab.documents.sources import Source
 from dqlab.errors import BadOption, RunExists
-from dqlab.numbers import many
-from dqlab.texts import kept, one_line
+from dqlab.texts import kept
 
-EXAMINED = 10_000
-"""Documents that are examined, at most, to explain why none meets a condition."""
 FIELDS = Fields(
     {"key": str, "size": int, "pages": int, "version": str, "where": str},
     lambda document, name: (
@@ -48,28 +45,12 @@ class Where:
 
     def __init__(self, source: Source, condition: str | Callable[[Document], object]) -> None:
         self._meets = condition_of(condition, FIELDS)
-        named = repr(condition) if isinstance(condition, str) else getattr(condition, "__qualname__", "...")
-        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.where({named})"
+        self.named = repr(condition) if isinstance(condition, str) else getattr(condition, "__qualname__", "...")
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.where({self.named})"
 
     def documents(self) -> Iterator[Document]:
         """List the documents that meet the condition."""
         return filter(self._meets, self.source.documents())
-
-    def why_none(self) -> str:
-        """Explain why none of the first documents meets the condition, or return "" if one does or there are none."""
-        # Only for sources that repeat: this pass would use up an iterator.
-        examined = 0
-        for document in islice(self.source.documents(), EXAMINED):
-            if self._meets(document):
-                return ""
-            examined += 1
-        if not examined:
-            return ""
-        of = f"{'the first ' if examined == EXAMINED else ''}{many(examined, 'document')}"
-        if not isinstance(self._meets, Condition):
-            return f"none of {of} matches the function of where()."
-        hint = " docs.probe(lab) counts the pages of PDFs." if "pages" in self._meets.names else ""
-        return f"none of {of} matches {one_line(self._meets.text, 200)}.{hint}"
 
 
 def _lengths(documents: Sequence[Document]) -> list[float]:

@@ -426,16 +426,20 @@ class Files:
             raise _no_files(self._given[0] if one else self.label, hint)
 
     def __iter__(self) -> Iterator[ListedFile]:
-        places = _Places() if len(self._given) > 1 else None
+        places, several = set[Hashable](), len(self._given) > 1
         for text in self._given:
             try:
                 for name, where, stamp in self._named(text):
-                    if places is None or places.is_new(where):
-                        try:
-                            version = stamp().version
-                        except FileNotFoundError:
-                            continue  # removed since its folder was listed
-                        yield ListedFile(name, where, version)
+                    place = place_of(where) if local_path(where) is None else os.path.normpath(where)
+                    if place in places:
+                        continue
+                    if several:
+                        places.add(place)
+                    try:
+                        version = stamp().version
+                    except FileNotFoundError:
+                        continue  # removed since its folder was listed
+                    yield ListedFile(name, where, version)
             except (DqlabError, GeneratorExit):
                 raise
             except PermissionError as error:
@@ -496,29 +500,6 @@ class Files:
             return path
         # With the pattern's folder: two patterns may match the same relative path in different folders.
         return str(where) if local_path(where) is None else _split(pattern.replace(os.sep, "/"))[0] + path
-
-
-class _Places:
-    """Files that were listed, by place, however their paths are spelled."""
-
-    def __init__(self) -> None:
-        self._seen: set[Hashable] = set()
-        self._folders: dict[str, str] = {}
-
-    def is_new(self, where: str) -> bool:
-        """Note a file, and return whether it is new."""
-        local = local_path(where)
-        place = place_of(where) if local is None else self._resolved(local)
-        known = place in self._seen
-        self._seen.add(place)
-        return not known
-
-    def _resolved(self, path: str) -> str:
-        # Resolve links of the folder only: a link to a file is a file of its own.
-        folder, _, name = path.rpartition(os.sep)
-        if folder not in self._folders:
-            self._folders[folder] = os.path.realpath(folder or os.sep)
-        return os.path.join(self._folders[folder], name)
 
 
 def _text(each: Any) -> str:

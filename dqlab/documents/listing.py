@@ -643,16 +643,16 @@ class Documents(SuggestsAttributes):
     def why_none(self) -> str:
         """Return why there are no documents: a condition of `where` that none meets; else "".
 
-        Examines at most the first 10,000 documents of each condition.
-
         Examples
         --------
-        >>> dq.Documents(['a', 'b']).where("key == 'c'").why_none()
-        "none of 2 documents matches key == 'c'."
+        >>> dq.Documents(["a", "b"]).where("size > 5").why_none()
+        "none of the documents matches where('size > 5')."
         """
-        # The innermost reason comes last: it leaves nothing for the conditions around it.
-        reasons = [condition.why_none() for condition in self._conditions()] if self.repeats else []
-        return next(filter(None, reversed(reasons)), "")
+        for condition in self._conditions() if self.repeats else ():
+            none = next(condition.documents(), None) is None
+            if none and next(condition.source.documents(), None) is not None:
+                return f"none of the documents matches where({condition.named})."
+        return ""
 
     def _innermost(self) -> Any:
         """Return the source that the other sources are made from."""
