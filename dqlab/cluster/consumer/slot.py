@@ -552,6 +552,7 @@ class Slot:
         self._note_abandoned(name, running, chunk)
         self._thread.shutdown(wait=False)
         self._thread = SlotThread(f"dq-{self.name}")
+        self._objects.leave()
         self._objects = Objects()  # that function may still use the ones before
         self._context = self._context.copy()  # a context cannot be entered twice, and that function is still in it
         if self.process.child is not None:  # the thread that started the process owns it: Linux kills it with that one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
@@ -30,6 +31,26 @@ def test_one_at_a_time_makes_its_objects_on_a_machine() -> None:
     with ThreadPoolExecutor(4) as several:
         assert list(several.map(ready, range(4))) == ["made"] * 4
     assert max(most) == 1
+
+
+def test_what_hangs_while_it_makes_its_objects_stops_nobody_once_it_is_left() -> None:
+    """A run whose model never loads was cancelled, and the next run waited for two minutes."""
+    begun, end, hangs = Event(), Event(), Objects()
+
+    def make() -> None:
+        begun.set()
+        assert end.wait(30)
+
+    def ready(objects: Objects, setup: Any) -> Work:
+        return objects.ready(b"h", Work(lambda x, made: x, plan=Plan(setup={"made": setup})), 0.0)
+
+    with ThreadPoolExecutor(2) as several:
+        hanging = several.submit(ready, hangs, make)
+        assert begun.wait(30)
+        hangs.leave()
+        assert several.submit(ready, Objects(), str).result(20).call(1) == 1
+        end.set()
+        assert hanging.result(20).call(1) == 1
 
 
 def test_a_function_of_another_hash_ends_the_objects_of_the_first() -> None:

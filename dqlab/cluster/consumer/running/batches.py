@@ -177,6 +177,7 @@ class Batches:
                 batch.task.cancel()
             else:  # its thread is busy: another one goes on, with objects of its own
                 self._thread.shutdown(wait=False)
+                self._objects.leave()
                 self._thread, self._objects = SlotThread(self._name), Objects()
             first = batch.flight
             batch.drop_cancelled()

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from dqlab.cluster.consumer.running.execution import HALT, Origin, Queued, Work, take
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED
@@ -46,6 +46,7 @@ class Objects:
         self._made: list[Any] = []
         self._failed: tuple[bytes, float, SetupFailed] | None = None
         self._seconds = 0.0
+        self._lock: BinaryIO | None = None
 
     def ready(self, hash: bytes, work: Work, leased_at: float) -> Work:
         """Return a function that is ready for documents, or raise SetupFailed; the first time makes what it needs."""
@@ -58,7 +59,7 @@ class Objects:
             began = time.monotonic()
             what = getattr(work.call, "__name__", "the function")
             try:
-                with _turn():
+                with self._turn():
                     call = work.call
                     if is_model(call):
                         call = call(**((work.plan.init or {}) if work.plan is not None else {}))
@@ -87,6 +88,31 @@ class Objects:
         if self._failed is not None and self._failed[0] == hash and leased_at <= self._failed[1]:
             raise self._failed[2]
 
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait until no other process of this user makes objects on this machine: memory peaks while a model loads."""
+        import tempfile  # here: a process that only runs functions starts sooner without it
+
+        path = Path(tempfile.gettempdir()) / f"dqlab-setup-{os.getuid()}.lock"
+        until = time.monotonic() + TURN_S
+        with suppress(OSError):  # no room or no right to write: then without turns
+            self._lock = path.open("ab", opener=lambda name, flags: os.open(name, flags, 0o600))
+        try:
+            while self._lock is not None and time.monotonic() < until:
+                with suppress(OSError, ValueError):
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(LOOK_S)
+            yield
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Give the turn to make objects back, from any thread: what makes them here may never end."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
+
     def close(self) -> None:
         """End the objects: call `close` of those that have it."""
         made, self._made, self._hash, self._call = self._made, [], b"", None
@@ -114,26 +140,3 @@ def halted(failed: SetupFailed, origin: Origin) -> bytes:
     at = f" at {failure.at}" if failure.at else ""
     why = f"its function could not be set up on {origin.worker}, in {failed.what}: {last}{at}"
     return pack({HALT: [StopReason.UNMADE, why]}, failure.to_bytes())
-
-
-@contextmanager
-def _turn() -> Iterator[None]:
-    """Wait until no other process of this user makes objects on this machine: memory peaks while a model loads."""
-    import tempfile  # here: a process that only runs functions starts sooner without it
-
-    path = Path(tempfile.gettempdir()) / f"dqlab-setup-{os.getuid()}.lock"
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:  # no room or no right to write: then without turns
-        yield
-        return
-    try:
-        until = time.monotonic() + TURN_S
-        while time.monotonic() < until:
-            with suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(LOOK_S)
-        yield
-    finally:
-        os.close(lock)  # which gives the turn back
