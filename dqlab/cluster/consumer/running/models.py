@@ -96,7 +96,7 @@ class Objects:
         path = Path(tempfile.gettempdir()) / f"dqlab-setup-{os.getuid()}.lock"
         until = time.monotonic() + TURN_S
         with suppress(OSError):  # no room or no right to write: then without turns
-            self._lock = path.open("ab", opener=lambda name, flags: os.open(name, flags, 0o600))
+            self._lock = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
         try:
             while self._lock is not None and time.monotonic() < until:
                 with suppress(OSError, ValueError):
