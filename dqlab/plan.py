@@ -24,7 +24,7 @@ LOGS = ("failed", "all", "none")
 
 
 AUTO: Literal["auto"] = "auto"
-_LONGEST = 3600.0
+_LONGEST, _ABOUT = 3600.0, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,22 @@ class Batch:
             raise BadOption(option="max_wait", value=self.max_wait, problem="is not a duration from 0 s to 1 h.")
         if not (self.key is None or (isinstance(self.key, str) and self.key)):
             raise BadOption(option="key", value=self.key, problem="is no name of a column or an attribute.")
+
+
+    @classmethod
+    def of(cls, batch: Any) -> Batch | None:
+        """Return what ``batch=`` of `map` gives."""
+        if batch is None or isinstance(batch, Batch):
+            return batch
+        if isinstance(batch, str) and batch != AUTO:
+            problem = "is a number, 'auto' or a dq.Batch. Nothing was submitted."
+            raise BadOption(option="batch", value=batch, problem=problem)
+        return cls(batch)
+
+    @property
+    def documents(self) -> int:
+        """About how many documents a call gets."""
+        return _ABOUT if self.size == AUTO else int(self.size)
 
 
 class Smaller(DqlabError):
@@ -188,11 +204,7 @@ def planned(
     elif issubclass(type(fn), type):
         why = "is a class without __call__, and cannot be made with a document: {}. Nothing was submitted."
         _check_made("fn", fn, why, None)
-    if not (batch is None or isinstance(batch, Batch)):
-        if isinstance(batch, str) and batch != AUTO:
-            problem = "is a number, 'auto' or a dq.Batch. Nothing was submitted."
-            raise BadOption(option="batch", value=batch, problem=problem)
-        batch = Batch(batch)
+    batch = Batch.of(batch)
     if threads and (setup or is_model(fn) or batch is not None):
         problem = "is for plain functions: classes, setup and batches have one call at a time in each slot."
         raise BadOption(option="concurrency", value=fn, problem=problem)

@@ -109,10 +109,12 @@ def flow_terms(
     budget: BudgetOption | None = None,
     shards: int,
     default: bool,
+    each: int = 1,
 ) -> FlowTerms | None:
     """Return the terms of each of a run's shards, or None if nothing holds it back.
 
-    With `default`, a coroutine function finds out by itself how many calls its service allows.
+    With `default`, a coroutine function finds out by itself how many calls its service allows. Shards count documents,
+    of which a call gets `each`.
     """
     if concurrency is None and default and is_coroutine(fn):
         concurrency = "auto"
@@ -123,9 +125,9 @@ def flow_terms(
         adaptive = concurrency
     elif concurrency is not None:
         check_count("concurrency", concurrency)
-        most = math.ceil(concurrency / shards)
-    if adaptive is not None and shards > 1:
-        parts = (max(1, number // shards) for number in (adaptive.min, adaptive.start, adaptive.max))
+        most = math.ceil(concurrency * each / shards)
+    if adaptive is not None and shards != each:
+        parts = (max(1, number * each // shards) for number in (adaptive.min, adaptive.start, adaptive.max))
         adaptive = Adaptive(*parts)
     rates = () if limit is None else shared_rates(limit, shards)
     terms = FlowTerms(adaptive, most, rates, None if budget is None else shared_budget(budget, shards))

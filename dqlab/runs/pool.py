@@ -420,6 +420,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if plain and process is not None:
             problem = "is for threads and coroutines; a run in processes has one call in each: scale its consumers."
             raise BadOption(option="concurrency", value=concurrency, problem=problem)
+        batch = Batch.of(batch)
         flow = flow_terms(
             called(fn),
             concurrency=concurrency,
@@ -427,6 +428,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             budget=budget,
             shards=self.handle.shards,
             default=of_queue == CONCURRENCY,
+            each=1 if batch is None else batch.documents,
         )
         share = share_of(weight, priority, delay, at)
         if share is not None:
