@@ -290,7 +290,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         concurrency : "auto", int or Adaptive, optional
             Most calls of this run at once, over all consumers. "auto", the default of coroutine functions unless the
             queue has a `concurrency`: found out by what the service refuses, see `Adaptive`. Calls of a plain function
-            run in threads then.
+            run in threads then. A call of a batch counts once; a `limit` of calls counts its documents.
         limit : str, mapping or Limit, optional
             Most calls in a time, such as "500/min", over all consumers; every delivery counts, also a retry. By unit,
             as ``{"calls": "500/min", "tokens": "200k/min"}``, also what calls say with `dqlab.spend`, see `Limit`,

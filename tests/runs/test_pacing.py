@@ -142,6 +142,9 @@ def test_a_coroutine_function_finds_out_by_itself_unless_its_queue_says_how_many
 
     assert flow_terms(ask, concurrency=None, limit=None, shards=1, default=True) == FlowTerms(adaptive=Adaptive())
     assert flow_terms(ask, concurrency=None, limit=None, shards=1, default=False) is None
+    batches = Adaptive(min=32, start=256, max=6_400)  # else the first one is never filled
+    assert flow_terms(ask, concurrency=None, limit=None, shards=2, default=True, each=64) == FlowTerms(batches)
+    assert flow_terms(ask, concurrency=3, limit=None, shards=1, default=True, each=64) == FlowTerms(most=192)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -169,15 +170,29 @@ def odd(n: int) -> int:
     return n
 
 
+def odds(numbers: list[int]) -> list[int]:
+    return list(map(odd, numbers))
+
+
+def odd_rows(n: int) -> Iterator[int]:
+    yield odd(n)
+
+
+@pytest.mark.parametrize(("fn", "batch", "value"), [(odd, None, 2), (odds, 2, [2]), (odd_rows, None, [2])])
 def test_a_document_runs_here_under_the_debugger_at_the_line_that_fails(
-    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    queue: dq.QueuePool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fn: Any,
+    batch: int | None,
+    value: Any,
 ) -> None:
     commands = iter(["p n + 40", "q"])
     monkeypatch.setattr("builtins.input", lambda *prompt: next(commands))
-    run = queue.map(odd, range(3), retry=ONCE)
+    run = queue.map(fn, range(3), retry=ONCE, batch=batch)
     run.until_over()
 
-    assert run.debug(2) == 2
+    assert run.debug(2) == value
     assert run.debug(1) is None
 
     said = capsys.readouterr().out

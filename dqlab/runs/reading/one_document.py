@@ -120,7 +120,7 @@ def debug(run: Run, key: str | int) -> Any:
         if is_model(function):
             function = function(**(plan.init or {}))
         named |= {name: make() for name, make in (plan.setup or {}).items()}
-        return _called(function, arguments, named)
+        return _called(function, arguments if plan.batch is None else ([*arguments],), named)
     except Exception as error:  # noqa: BLE001 - it is shown, and the debugger stands where it was raised
         trace = users_part(error.__traceback__, None)
         print(f"{type(error).__name__}: {error}")  # noqa: T201 - above the debugger's prompt
@@ -153,11 +153,11 @@ def _bare(element: Any) -> Any:
 
 def _called(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     result = function(*arguments, **named)
-    if not inspect.isawaitable(result):
-        return result
+    if not (inspect.isawaitable(result) or inspect.isasyncgen(result)):
+        return list(result) if inspect.isgenerator(result) else result
 
     async def whole() -> Any:
-        return await result
+        return [row async for row in result] if inspect.isasyncgen(result) else await result
 
     with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has a running loop
         return thread.submit(asyncio.run, whole()).result()
