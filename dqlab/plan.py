@@ -73,7 +73,6 @@ class Batch:
         if not (self.key is None or (isinstance(self.key, str) and self.key)):
             raise BadOption(option="key", value=self.key, problem="is no name of a column or an attribute.")
 
-
     @classmethod
     def of(cls, batch: Any) -> Batch | None:
         """Return what ``batch=`` of `map` gives."""

@@ -96,8 +96,5 @@ class _Parcel:
     def begin(self) -> None:
         """Do nothing: `Batches` keeps the time."""
 
-    def spend(self, seconds: float) -> None:
-        """Do nothing."""
-
     def end(self) -> None:
         """Do nothing."""

@@ -169,7 +169,7 @@ class _Passage:
 
     def _time(self, *, running: bool) -> None:
         """Start or stop the chunk's clock."""
-        # It stands still while a process starts: messages are not charged for that.
+        # It stands still while a process starts and opens a function: messages are not charged for that.
         if running and not self._timing:
             self._chunk.begin()
         elif self._timing and not running:
@@ -196,6 +196,7 @@ class _Passage:
             if not turns and child.reads_of is not None:  # after `_next`: it announces what follows that message
                 self._announce(child, child.reads_of)
             child.run(self._hash, self._chunk.kind, self._blob, rows=self._chunk.lease.sink)
+            self._time(running=not child.opening)
             turns.append(slot.next_turn())
             child.give(turns[-1], self._messages[index], self._chunk.once.get(index))
             given.append((turns[-1], index))
@@ -288,12 +289,11 @@ class _Passage:
         self._since = time.monotonic()
         if record.say == Say.READY:
             child.ready = True
-            self._time(running=True)
         elif record.say == Say.OPENED:
             child.opening = False
+            self._time(running=True)
             if record.seconds:
                 self._slot.setup = self._chunk.run, record.seconds
-                self._chunk.spend(-record.seconds)  # no message costs that
             child.printed.read(None, record.printed)
         elif (
             record.say != Say.OUTCOME
