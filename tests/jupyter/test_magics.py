@@ -411,7 +411,7 @@ def test_filter_that_nothing_matches_says_what_there_is(failed: Any, capsys: Any
     (tmp_path / "a.txt").write_text("a")
     failed["docs"] = dq.Documents.from_glob(tmp_path / "*.txt")
     failed.run("%dq documents docs.where('size>5')")
-    assert "none of 1 document matches size>5." in capsys.readouterr().out
+    assert "none of the documents matches where('size>5')." in capsys.readouterr().out
 
 
 def test_retry_without_the_function_uses_the_code_it_had(failed: Any, capsys: Any) -> None:
