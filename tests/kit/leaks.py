@@ -1,4 +1,4 @@
-"""Detects what code leaves behind: threads, processes, descriptors, connections, pinned keys."""
+"""Detects what code leaves behind: threads, processes, descriptors, connections, actors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from typing import Any
 
 import psutil
 from distributed import Client
-
-from dqlab.cluster.transport.internals import KEEPER
 
 __all__ = ["Footprint", "Leaked", "no_leaks"]
 
@@ -42,8 +40,8 @@ class Footprint:
         Open files, pipes and sockets of this process, by kind.
     comms : Counter of str
         Connections of the client that are in use, by address.
-    pinned : Counter of str
-        Keys of actors that are alive without a client.
+    actors : Counter of str
+        Keys of the actors of all workers.
     workers : Counter of str
         Threads and descriptors of each worker process.
     """
@@ -52,7 +50,7 @@ class Footprint:
     children: Counter[str]
     descriptors: Counter[str]
     comms: Counter[str]
-    pinned: Counter[str]
+    actors: Counter[str]
     workers: Counter[str]
 
     @classmethod
@@ -65,7 +63,7 @@ class Footprint:
             children=Counter(_command(child) for child in psutil.Process().children(recursive=True)),
             descriptors=_descriptors(),
             comms=Counter() if client is None else _comms(client),
-            pinned=Counter() if client is None else Counter(client.run_on_scheduler(_pinned)),
+            actors=Counter() if client is None else _actors(client),
             workers=Counter() if client is None else _workers(client),
         )
 
@@ -77,7 +75,7 @@ class Footprint:
 
 @contextmanager
 def no_leaks(client: Client | None = None, *, timeout: float = SETTLE_S) -> Iterator[None]:
-    """Fail when the block leaves more threads, processes, descriptors, connections or pinned keys than it found.
+    """Fail when the block leaves more threads, processes, descriptors, connections or actors than it found.
 
     Threads of pools start on first use, so run the block's code once before it.
 
@@ -149,9 +147,9 @@ def _comms(client: Client) -> Counter[str]:
     return counts
 
 
-def _pinned(dask_scheduler: Any) -> list[str]:
-    keeper = dask_scheduler.clients.get(KEEPER)
-    return sorted(str(task.key) for task in keeper.wants_what) if keeper is not None else []
+def _actors(client: Client) -> Counter[str]:
+    here = client.run(lambda dask_worker: list(dask_worker.state.actors))
+    return Counter(key for keys in here.values() for key in keys)
 
 
 def _workers(client: Client) -> Counter[str]:

@@ -93,7 +93,7 @@ class Registry(SchedulerPlugin):
         scheduler.handlers.update(
             dq_hello=answering(self.hello),
             dq_resolve=self.resolve,
-            dq_pin=self.actors.pin,
+            dq_wanted=self.actors.wants,
             dq_open=answering(self.queues.open),
             dq_stored=answering(self.queues.list_stored),
             dq_serve=answering(self.consumer_sets.serve),

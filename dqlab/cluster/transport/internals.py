@@ -8,7 +8,6 @@ refused here, before any module imports a name that it lacks: see `protocol`.
 from __future__ import annotations
 
 import asyncio
-import copy
 import inspect
 import logging
 import socket
@@ -40,9 +39,6 @@ from dqlab.texts import said_by, shown
 T = TypeVar("T", bound=Client | Cluster)
 
 check_dask("this process", distributed.__version__)  # type: ignore[attr-defined]
-
-KEEPER = "dqlab-keeper"
-"""A pseudo-client that wants our actors, so that they outlive the notebook that made them."""
 
 CALL = "dq_call"
 """The worker's handler that calls an actor."""
@@ -312,21 +308,11 @@ def actors_here(worker: Worker, kind: str) -> dict[str, Any]:
 
 
 async def start_actor(worker: Worker, key: str) -> None:
-    """Start an actor on its worker, or raise NoSuchActor if it was released already."""
-    if key not in worker.state.actors:
-        raise NoSuchActor(key)
+    """Start an actor on its worker."""
     # Not called directly: `get_worker` finds the worker only inside `actor_execute`.
     answer = await worker.actor_execute(actor=key, function="start", args=(b"",), kwargs={})
     if answer["status"] != "OK":
         raise answer["exception"].data
-
-
-def security_of(worker: Worker) -> Any:
-    """Return the TLS settings of a client on a worker, with the worker's key where it has no client key."""
-    security: Any = copy.copy(worker.security)
-    if security is not None and security.tls_client_key is None:
-        security.tls_client_cert, security.tls_client_key = security.tls_worker_cert, security.tls_worker_key
-    return security
 
 
 def scheduler_rpc(owner: Any) -> rpc:
@@ -388,24 +374,6 @@ def in_event_loop(client: Client) -> bool:
         return False
 
 
-def pin(scheduler: Scheduler, keys: Collection[str]) -> None:
-    """Keep actors alive without a client, as Dask keeps published datasets."""
-    scheduler.client_desires_keys(keys=list(keys), client=KEEPER)
-
-
-async def pin_remotely(worker: Worker, key: str) -> bool:
-    """Ask the scheduler's registry to pin a key, and return whether it did."""
-    wanted: bool = await worker.scheduler.dq_pin(key=key)
-    return wanted
-
-
-def unpin(scheduler: Scheduler, keys: Collection[str]) -> None:
-    """Release actors."""
-    if KEEPER in scheduler.clients:
-        known = [key for key in keys if key in scheduler.tasks]
-        scheduler.client_releases_keys(keys=known, client=KEEPER)
-
-
 def outlast_pauses(worker: Worker) -> None:
     """Let a worker keep its connection to a scheduler on the same machine that reads nothing for minutes."""
     # While a kernel is stopped, reports pile up until its buffer is full. 30 s later the system would close the
@@ -461,12 +429,6 @@ def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any
 def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int]]) -> None:
     """Make `target` answer Dask's adaptive scaling."""
     scheduler.handlers["adaptive_target"] = target
-
-
-def has_tasks(scheduler: Scheduler) -> bool:
-    """Return whether a scheduler has tasks or data besides actors."""
-    # For actors alone, Dask's adaptive target would keep workers that nobody needs.
-    return any(not task.actor for task in scheduler.tasks.values())
 
 
 def keep_replaced_workers(cluster: SpecCluster) -> None:
@@ -585,11 +547,6 @@ async def exit_status(scheduler: Scheduler, worker: str) -> int | None:
 def _last_event(scheduler: Scheduler, topic: str, worker: str) -> dict[str, Any]:
     events = (event for _, event in reversed(tuple(scheduler.get_events(topic))))
     return next((event for event in events if event.get("worker") == worker), {})
-
-
-def is_paused(worker: WorkerState) -> bool:
-    """Return whether a worker begins no task, since its process has taken most of its memory."""
-    return worker.status is Status.paused
 
 
 def daemon_thread(name: str) -> ThreadPoolExecutor:
