@@ -95,10 +95,6 @@ class NothingFailed(DqlabWarning):
     """`map` was to retry failed documents with other code, and no document has failed."""
 
 
-class _OldPlan(RunError):
-    """A run has got other documents since a plan for it was made."""
-
-
 class PoolLike(Protocol):
     """The parts of an open `QueuePool` that a session and its runs need."""
 
@@ -417,7 +413,9 @@ class RunBook:
     ) -> None:
         """Update a run from a plan, or from an input, if `waits` after the end of what the run still does."""
         if isinstance(given, UpdatePlan):
-            self._update(run, given, code)
+            if not self._update(run, given, code):
+                reason = "it has got other documents since the plan was made. Nothing changed. Make another one."
+                raise RunError(run=run.name, reason=reason)
             return
         while True:
             progress = run._progress(covered=True)
@@ -431,25 +429,22 @@ class RunBook:
                     raise RunError(run=run.name, reason="it was cancelled while this update waited. Nothing changed.")
             _check_sink(run.name, progress.record.sink, sink)
             plan = plan_of(run, given, progress, code=code.code, trust=trust, keep_gone=keep_gone)
-            with suppress(_OldPlan):  # another client has updated it meanwhile
-                self._update(run, plan, code)
+            if self._update(run, plan, code):  # else another client has updated it meanwhile
                 return
 
-    def _update(self, run: Run, plan: UpdatePlan, code: Code) -> None:
-        """Carry out a plan, unless the run's input is another one since."""
+    def _update(self, run: Run, plan: UpdatePlan, code: Code) -> bool:
+        """Carry out a plan, and return whether it was: not if the run's input is another one since."""
         pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
         if pool is not None and pool.served:
             self._serve(pool)
         with self._alone(run.name), self._lock:
             progress = run._progress(covered=True)
             if not progress.sealed or progress.record.input.digest != plan.digest:
-                what = "other documents" if progress.sealed else "documents"
-                reason = f"it has got {what} since the plan was made. Nothing changed. Make another one."
-                raise _OldPlan(run=run.name, reason=reason)
+                return False
             same = plan.again > 0 and plan.only_again and progress.incomplete is None
             run.updated = run.updated if same else plan
             if plan.empty and progress.incomplete is None:  # else the input of an update that was cut off ends here
-                return
+                return True
             take(run, code, progress)
             sender = self._sender(run, Entry(Kind.ELEMENT, code.function, code.blob), progress, UpdateSender)
             assert isinstance(sender, UpdateSender), "as it was asked for"
@@ -465,6 +460,7 @@ class RunBook:
             self._runs[run.name] = run  # another object of it may still have the input that was refused
         mark(self._link, f"redo {plan.again:,}" if same else "update", run.queue)
         tell(run, "" if same else f"updating: {plan.summary}")
+        return True
 
     def _let_go(self, handle: Handle, run: bytes, submitter: Submitter) -> None:
         """Drop a run that was not started, in the background if its shards are out of reach."""

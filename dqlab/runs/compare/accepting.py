@@ -44,7 +44,7 @@ def accept(run: Run, found: Comparison, redo: Redo) -> int:
     if len(found.pairs) != found.sample or found.sealed is None:
         raise BadOption(option="comparison", value=f"<{found.versions}>", problem="has not ended. Nothing changed.")
     if progress.record.input.digest != found.input:
-        raise RunExists(run=run.name, difference="other documents than were compared")
+        raise RunExists(run=run.name, difference="other documents than were compared", steps="Compare again.")
     if progress.record.codes[-1]["hash"] != found.newest:
         reason = "it has got other code since it was compared. Nothing changed; compare with what it has now."
         raise RunError(run=run.name, reason=reason)

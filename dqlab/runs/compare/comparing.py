@@ -18,18 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport.orders import Code
 from dqlab.config import check_count
-from dqlab.documents import labelled
-from dqlab.errors import BadOption, DqlabError, RunError, RunExists
+from dqlab.errors import BadOption, DqlabError, RunError
 from dqlab.plan import called
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.compare.comparison import Became, Compared, Comparison
 from dqlab.runs.compare.equality import Equal, same_row, same_value
 from dqlab.runs.failures import DeadLetter
-from dqlab.runs.lost import key_of, repeats
+from dqlab.runs.lost import key_of
 from dqlab.runs.reading.results import InPlace, OpenedStretch
-from dqlab.runs.submit.mapping import as_mapped
-from dqlab.runs.submit.sampling import draw_among, draw_placed
-from dqlab.runs.update.plan import UPDATED, plan_of
+from dqlab.runs.submit.sampling import draw_placed
+from dqlab.runs.update.plan import input_of, placed
 from dqlab.stats.sample import Pick
 from dqlab.texts import one_line
 from dqlab.waits import shown
@@ -152,7 +150,7 @@ def compare(
     run._wait.raise_other_input()
     code = run._new_code(fn)
     progress = run._progress(covered=True)
-    given = run._wait.elements if elements is None else as_mapped(labelled(elements))
+    given = input_of(run, elements)
     marks = {ordinal: bool(right) for ordinal, right in progress.record.marks}
     picks, settled, dead = _drawn(run, progress, sample, given, marks)
     plan = _Plan(run, picks, marks, equal or (same_value if run.sink is None else same_row), score)
@@ -187,13 +185,9 @@ def compare(
 
 
 def _drawn(
-    run: Run, progress: Progress, sample: int, elements: Iterable[Any] | None, marks: Iterable[int]
+    run: Run, progress: Progress, sample: int, elements: Iterable[Any], marks: Iterable[int]
 ) -> tuple[list[tuple[Pick, bool]], int, int]:
     """Draw the sample, with all marked ones; return it with how many documents have a result, and how many are dead."""
-    if elements is None or not repeats(elements):
-        why = "is not known in this process" if elements is None else "can be read only once"
-        steps = "Pass the same documents, a list or dq.Documents, as documents=, or --over on a line"
-        raise RunError(run=run.name, reason=f"its input {why}. {steps}. Nothing was run.")
     done = Ranges(span for shard in progress.shards for span in shard.covered)
     failed = Ranges((ordinal, ordinal + 1) for _, ordinal in _dead(run, progress))
     for lo, hi in failed:  # what failed when it ran again has its old result still, perhaps of another version
@@ -210,13 +204,7 @@ def _drawn(
         done.discard(lo, hi)
     of_done = max(0, min(done.size, sample - of_failed - marked.size))
     sizes = [(done, of_done), (failed, of_failed), (marked, marked.size)]
-    if progress.record.input.digest.startswith(UPDATED):  # its documents no longer stand in the order of the input
-        plan = plan_of(run, elements, progress, again="all", keep_gone=True)
-        samples = draw_placed(plan.changed, sizes) if plan.again and plan.only_again else None
-    else:
-        samples = draw_among(elements, sizes, progress.record.input, progress.record.options)
-    if samples is None:
-        raise RunExists(run=run.name, difference="other documents")
+    samples = draw_placed(placed(run, elements, progress), sizes)
     picks = [(pick, drawn is samples[1]) for drawn in samples for pick in drawn.picks]
     return sorted(picks, key=lambda pick: pick[0].at), settled, failed.size
 

@@ -109,21 +109,6 @@ def _drawn(elements: Iterable[Any], n: int, unit: str, options: Sequence[str], *
     return drawing
 
 
-def draw_among(
-    elements: Iterable[Any], strata: Sequence[tuple[Ranges, int]], before: Submitted, options: Sequence[str] = ()
-) -> list[Sample] | None:
-    """Draw so many documents of each set of ordinals, or return None for another input than was submitted before."""
-    drawings = [Draw(n) for _, n in strata]
-    try:
-        for at, element, group in checked(elements, before, options):
-            for drawing, (ordinals, _) in zip(drawings, strata, strict=True):
-                if at in ordinals and drawing.offer(1, group):
-                    drawing.keep((at, element), "", group)
-    except OtherInput:
-        return None
-    return [_placed(drawing.sample(drawing.count)) for drawing in drawings]
-
-
 class OtherInput(Exception):
     """An input is not the one that was submitted before."""
 
@@ -142,13 +127,13 @@ def checked(
         raise OtherInput
 
 
-def draw_placed(placed: Iterable[tuple[int, Any]], strata: Sequence[tuple[Ranges, int]]) -> list[Sample]:
-    """Draw so many documents of each set of ordinals, from documents with their ordinals."""
+def draw_placed(placed: Iterable[tuple[int, Any, Hashable]], strata: Sequence[tuple[Ranges, int]]) -> list[Sample]:
+    """Draw so many documents of each set of ordinals, from documents with their ordinals and row groups."""
     drawings = [Draw(n) for _, n in strata]
-    for at, element in placed:
+    for at, element, group in placed:
         for drawing, (ordinals, _) in zip(drawings, strata, strict=True):
-            if at in ordinals and drawing.offer(1, None):
-                drawing.keep((at, element), "", None)
+            if at in ordinals and drawing.offer(1, group):
+                drawing.keep((at, element), "", group)
     return [_placed(drawing.sample(drawing.count)) for drawing in drawings]
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.progress import Progress
-from dqlab.documents import Document, label_of
+from dqlab.documents import Document, label_of, labelled
 from dqlab.documents.document import file_version
 from dqlab.documents.parts import Row
-from dqlab.errors import BadOption, RunError, UsageError
+from dqlab.errors import BadOption, RunError, RunExists, UsageError
 from dqlab.numbers import few_of, many, minute
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.ranges import Ranges
+from dqlab.runs.lost import repeats
+from dqlab.runs.submit.mapping import as_mapped
+from dqlab.runs.submit.sampling import OtherInput, checked
 from dqlab.runs.update.index import Index
 from dqlab.waits import shown
 
@@ -235,6 +238,32 @@ def plan_of(
         Ranges() if keep_gone else gone,
         elements,
     )
+
+
+def input_of(run: Run, documents: Iterable[Any] | None) -> Iterable[Any]:
+    """Return all documents of a run, as they are given or were mapped here, or raise `RunError`."""
+    given = run._wait.elements if documents is None else as_mapped(labelled(documents))
+    if given is None or not repeats(given):
+        why = "is not known in this process" if given is None else "can be read only once"
+        steps = "Pass the same documents, a list or dq.Documents, as documents=, or --over on a line"
+        raise RunError(run=run.name, reason=f"its input {why}. {steps}. Nothing was run.")
+    return given
+
+
+def placed(run: Run, given: Iterable[Any], progress: Progress) -> Iterator[tuple[int, Any, Hashable]]:
+    """Yield the documents of a run with their ordinals and row groups, or raise `RunExists` for others."""
+    record = progress.record
+    try:
+        if not record.input.digest.startswith(UPDATED):
+            yield from checked(given, record.input, record.options)
+            return
+        plan = plan_of(run, given, progress, again="all", keep_gone=True)  # they no longer stand in their order
+        if not plan.only_again:
+            raise OtherInput
+        yield from ((at, element, None) for at, element in plan.changed)
+    except OtherInput:
+        steps = "Pass the documents that it has as documents=, or bring it up to date first: run.update(documents)."
+        raise RunExists(run=run.name, difference="other documents", steps=steps) from None
 
 
 def _read(
