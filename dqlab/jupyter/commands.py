@@ -202,7 +202,6 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
         def update() -> None:
             assert plan is not None, "as its button is shown"
             run.update(plan, function)
-            run.doubt = None
             line.session.submitted(lab, run)
 
         line.session.submitted(lab, run)
@@ -231,7 +230,7 @@ def _raise_other_documents(run: Run) -> None:
 
 def _planned(run: Run, documents: Any, function: Callable[..., Any]) -> UpdatePlan | None:
     """Return what an update of a run would do, or None where it can do nothing, or comparing takes too long."""
-    if not repeats(documents):
+    if not repeats(documents) or run._progress().rehearsed:
         return None
     until = time.monotonic() + COMPARING
 
@@ -401,7 +400,6 @@ def update(line: Line, options: Namespace) -> Run | UpdatePlan | None:
         line.say(str(plan))
         return plan if options.out is not None else None
     run.update(documents, function, **how)
-    run.doubt = None
     line.session.submitted(line.lab, run)
     line.say(str(run.updated))
     return run

@@ -272,6 +272,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         assert self.updates is not None, "every run of a lab has it"
         code = self._code_of_update(fn)
         self.updates(self, documents, code, trust=trust, keep_gone=keep_gone, waits=wait)
+        self.doubt = None
         return self
 
     def follow(

@@ -341,6 +341,32 @@ def test_a_cell_whose_folder_has_grown_offers_an_update(
     assert sorted(connected["run"].results(timeout=20)) == ["D.TXT", "a.txt", "b.txt", "c.txt"]
 
 
+def test_lines_that_compare_and_update_decide_what_a_cell_left_open(
+    connected: Any, capsys: Any, tmp_path: Path
+) -> None:
+    """After a cell with other documents or other code, which asked; results stay closed until then."""
+    (tmp_path / "a.txt").write_text("a")
+    connected["docs"] = dq.Documents.from_glob(f"{tmp_path}/*.txt")
+    cell = "%%dq submit --over docs --name open -o run\ndef read(document): return document.text(){}"
+    connected.run(cell.format(""))
+    connected["run"].wait()
+    (tmp_path / "b.txt").write_text("b")
+    connected.run(cell.format(""))
+    connected.run("%dq update open")
+    assert list(connected["run"].wait().results()) == ["a", "b"]
+    (tmp_path / "c.txt").write_text("c")
+    connected.run(cell.format(".upper()"))
+    assert "%dq compare open --fn read" in capsys.readouterr().out
+    assert "bring it up to date first" in str(connected.fails("%dq compare open --fn read"))
+    (tmp_path / "c.txt").unlink()
+    connected.run("%dq compare open --fn read -o found")
+    assert len(connected["found"].changed) == 2
+    with pytest.raises(RunExists, match="other code"):
+        connected["run"].results()
+    connected["run"].accept(connected["found"], redo="all")
+    assert list(connected["run"].wait().results()) == ["A", "B"]
+
+
 def test_a_line_updates_a_run_from_what_it_was_mapped_over(connected: Any, capsys: Any, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
     connected["docs"] = dq.Documents.from_glob(f"{tmp_path}/*.txt")

@@ -147,7 +147,6 @@ def compare(
     for option, function in (("equal", equal), ("score", score)):
         if function is not None and not callable(function):
             raise BadOption(option=option, value=function, problem="is a function of two arguments. Nothing was run.")
-    run._wait.raise_other_input()
     code = run._new_code(fn)
     progress = run._progress(covered=True)
     given = input_of(run, elements)

@@ -270,7 +270,7 @@ def _read(
     run: Run, progress: Progress, trusted: Callable[[str], str]
 ) -> tuple[Results, Index, dict[str, tuple[int, str]]]:
     """Return what a run has, with ordinal and version of what has failed by its key, or raise if it changes."""
-    results = run.results_now()
+    results = run.results_at([span for shard in progress.shards for span in shard.covered])
     index = _index_of(run, results, None if trusted is str else trusted)
     dead = {str(letter.key): (letter.ordinal, getattr(letter.document, "version", "")) for letter in run.failures()}
     have = index.count + sum(index.find(key, "")[0] < 0 for key in dead)
