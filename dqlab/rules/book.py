@@ -6,6 +6,7 @@ Each shard has a run's record, as it was opened and sealed. How far the input ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NotRequired, TypedDict
@@ -58,6 +59,8 @@ class CodeRecord(TypedDict):
     cell: int | None
     blob: NotRequired[bytes]
     """Names its function; missing in older logs."""
+    former: NotRequired[list[bytes]]
+    """Others that it had before: equal code is not always pickled to the same bytes."""
     parts: NotRequired[dict[str, str]]
     """Hashes of what it consists of, by name; missing in older logs."""
     planned: NotRequired[bool]
@@ -343,7 +346,7 @@ class Book:
             name=record.name if record else None,
             code=_name_of(record.code) if record else None,
             codes=[_name_of(code)[:2] for code in record.codes] if record else [],
-            blobs=[code.get("blob", b"").hex() for code in record.codes] if record else [],
+            blobs=_numbers(record.codes) if record else {},
             runs=[] if lane.run == NO_ID else self._functions_to_run(),
             owner=(record.codes[0].get("owner") or "") if record and record.codes else "",
             acked_by={function.hex(): n for function, n in lane.acked_by.items()},
@@ -378,6 +381,12 @@ class Book:
             max_deliveries=lane.retry.retries + 1,
             effort=replace(self.effort),
         )
+
+
+def _numbers(codes: Sequence[CodeRecord]) -> dict[str, int]:
+    """Return the numbers of code versions by the functions that they have or had, the newest of equal code."""
+    named = ((at, (*code.get("former", ()), code.get("blob", b""))) for at, code in enumerate(codes, 1))
+    return {blob.hex(): at for at, blobs in named for blob in blobs}
 
 
 def _name_of(code: CodeRecord) -> CodeName:

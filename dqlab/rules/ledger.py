@@ -456,7 +456,8 @@ class Ledger:
         # is a version of its own, of which an order may bring word twice.
         own = "process" in code or "process" in record.code
         if record.code.get("blob") == code.get("blob") or (record.code["hash"] == code["hash"] and not own):
-            record.codes[-1] = code
+            former = [blob for blob in (*record.code.get("former", ()), record.code.get("blob")) if blob]
+            record.codes[-1] = code | {"former": [blob for blob in former if blob != code.get("blob")]}
         else:
             record.codes.append(code)
 

@@ -71,8 +71,8 @@ class LaneReport:
     code: CodeName | None = None
     codes: list[tuple[str, str]] = field(default_factory=list)
     """Name and short hash of each code version, first to newest."""
-    blobs: list[str] = field(default_factory=list)
-    """Hash of each version's function, in hex digits."""
+    blobs: dict[str, int] = field(default_factory=dict)
+    """Number of the version that each function is of, from 1, by its hash in hex digits."""
     runs: list[str] = field(default_factory=list)
     """Functions that documents which are not settled will run, in hex digits."""
     owner: str = ""

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from dqlab.cluster.statistics.lanes import done_by
 from dqlab.frame import Frame, Kind, Outcome
 from dqlab.rules.states import State, Verdict
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.journal import needed_by
-from tests.store.test_functions import Desk, run_of
+from tests.store.test_functions import Desk, function, run_of
 
 RUN = run_of(1)
 PRODUCERS = iter(range(1, 1000))
@@ -178,6 +179,22 @@ def test_cancelled_documents_without_a_result_come_again(desk: Desk, checkpoint:
     desk.reopen(checkpoint=checkpoint)
     agrees(desk)
     assert counted(desk) == {State.DEAD: 4, State.READY: 6}
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_equal_code_in_other_bytes_keeps_what_its_version_made(desk: Desk, checkpoint: bool) -> None:
+    """A cell that runs again may pickle to other bytes; the first version gets none of its results."""
+    desk.work(Outcome.REJECT)
+    lane = desk.ledger.books[RUN].lane
+    ((lo, _),) = lane.dead
+    for number, at in ((2, 0), (3, 4)):
+        code = {"name": "f", "hash": "2", "short": "", "source": "", "cell": None, "blob": function(number)}
+        chosen = {"ids": [(lo + at, lo + at + 3)], "ordinals": [(at, at + 3)]}
+        desk.order("retry", RUN, chosen | {"function": function(number), "blob": bytes(9), "code": code})
+        desk.work()
+    desk.reopen(checkpoint=checkpoint)
+    report = desk.ledger.books[RUN].report(RUN, 0.0)
+    assert done_by([report], report) == (0, 6)
 
 
 def test_the_same_order_given_twice_is_carried_out_once(desk: Desk) -> None:

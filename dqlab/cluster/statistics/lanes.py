@@ -125,16 +125,14 @@ def done_by(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]:
     """Return the number of acked documents by code version."""
     if len(record.codes) < 2:
         return ()
-    versions = {blob: at for at, blob in enumerate(record.blobs)}  # the newest of equal code
     did = [0] * len(record.codes)
     for lane in lanes:
         for function, acked in lane.acked_by.items():
-            did[versions.get(function, 0)] += acked  # a function that no version names counts for the first
+            did[record.blobs.get(function, 1) - 1] += acked  # a function that no version names counts for the first
     return tuple(did)
 
 
 def _of_the_rest(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]:
     """Return the versions before the newest that unsettled documents run."""
-    versions = {blob: at for at, blob in enumerate(record.blobs, 1)}  # the newest of equal code
-    used = {versions.get(function) for lane in lanes for function in lane.runs}
+    used = {record.blobs.get(function) for lane in lanes for function in lane.runs}
     return tuple(sorted(at for at in used if at is not None and at < len(record.codes)))
