@@ -24,7 +24,7 @@ LOGS = ("failed", "all", "none")
 
 
 AUTO: Literal["auto"] = "auto"
-_LONGEST, _ABOUT = 3600.0, 64
+_LONGEST = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,6 @@ class Batch:
             problem = "is a number, 'auto' or a dq.Batch. Nothing was submitted."
             raise BadOption(option="batch", value=batch, problem=problem)
         return cls(batch)
-
-    @property
-    def documents(self) -> int:
-        """About how many documents a call gets."""
-        return _ABOUT if self.size == AUTO else int(self.size)
 
 
 class Smaller(DqlabError):

@@ -43,9 +43,6 @@ class Logs(str):
     def __repr__(self) -> str:
         return str(self).rstrip("\n")  # a prompt shows the lines
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self).of, (str(self), self.cut)
-
     def to_bytes(self) -> bytes:
         """Return what `from_bytes` reads."""
         return _CUT.pack(self.cut) + kept(self)

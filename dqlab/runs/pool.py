@@ -30,7 +30,7 @@ from dqlab.errors import BadOption, DqlabError, DqlabWarning, QueueClosed, Usage
 from dqlab.frame import NO_ID, Kind
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
-from dqlab.plan import Batch, called, planned
+from dqlab.plan import AUTO, Batch, called, planned
 from dqlab.rules.flow import FlowTerms
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry, as_retry
@@ -95,6 +95,8 @@ _FOR_COROUTINES = (
     "one, each consumer has one call at a time. lab.queue({0!r}).scale({1}) gives the queue {1} "
     "consumers"
 )
+_AUTO_BATCH = 64
+"""Documents of a batch as "auto" has chosen it, roughly."""
 
 
 class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
@@ -428,7 +430,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             budget=budget,
             shards=self.handle.shards,
             default=of_queue == CONCURRENCY,
-            each=1 if batch is None else batch.documents,
+            each=1 if batch is None else _AUTO_BATCH if batch.size == AUTO else int(batch.size),
         )
         share = share_of(weight, priority, delay, at)
         if share is not None:

@@ -241,7 +241,7 @@ class Slot:
             # In the slot's thread, behind what runs there: only that thread starts and ends processes.
             ended = asyncio.wrap_future(self._thread.submit(self._close))
             self._thread.shutdown(wait=False)
-            if self.process.child is not None or self._objects.held:
+            if self.process.child is not None or self._objects.made:
                 await asyncio.wait((ended,), timeout=KILLED_IN)
         for thread in self._threads.values():
             thread.close()
@@ -463,7 +463,7 @@ class Slot:
 
     async def _objects_free(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> None:
         """Wait until no coroutine of another run uses the objects that those of this run would replace."""
-        makes = self._objects.held and any(blob is not None and makes_objects(blob) for blob in blobs.values())
+        makes = self._objects.made and any(blob is not None and makes_objects(blob) for blob in blobs.values())
         while makes and any(other.run != chunk.run for other in self._flights):  # noqa: ASYNC110
             await asyncio.sleep(SETTLE_EVERY)
 

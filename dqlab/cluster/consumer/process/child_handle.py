@@ -23,10 +23,10 @@ import psutil
 from dqlab import platforms
 from dqlab.cluster.consumer.devices import MASK
 from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Records, Say, record
-from dqlab.cluster.consumer.process.printed import PrintedFile
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.transport.wire import pack
 from dqlab.frame import Kind
+from dqlab.printed import Ring
 
 LEAVE_S = 0.5
 """Seconds that a process may take to end by itself and run its exit handlers."""
@@ -35,6 +35,8 @@ DESCRIBE_S = 0.2
 IDLE_S = 60.0
 """Seconds without a message after which a process that holds devices ends, and frees their memory."""
 _READ = 1 << 18
+_FREED = 4 << 20
+"""Bytes that were read and are still in memory, above which they are freed."""
 
 
 class Child:
@@ -224,6 +226,50 @@ class Child:
             return False
         self._records.feed(data)
         return bool(data)
+
+
+class PrintedFile:
+    """A file in place of a process's standard output and error, which its slot reads."""
+
+    # Not a pipe: the process could not say which bytes belong to which message without a call for each, and native code
+    # that holds the GIL would hang in a full one. All who write share one position, which the process reports with each
+    # outcome.
+    def __init__(self) -> None:
+        self.fd = platforms.unnamed_file("dqlab-printed")
+        self.passed = self._freed = 0
+        """Bytes that were passed on, and that are no longer in memory."""
+
+    def read(self, ring: Ring | None, upto: int | None = None) -> None:
+        """Pass on what was printed, up to a position or the end, to this process's standard error and into a ring."""
+        while upto is None or self.passed < upto:
+            most = _READ if upto is None else min(_READ, upto - self.passed)
+            data = os.pread(self.fd, most, self.passed)
+            if not data:
+                break
+            self.passed += len(data)
+            _write_all(data)
+            if ring is not None:
+                ring.write(data)
+        if self.passed - self._freed > _FREED:
+            platforms.free_until(self.fd, self.passed)
+            self._freed = self.passed
+
+    @property
+    def size(self) -> int:
+        """The position behind all that was printed."""
+        return os.fstat(self.fd).st_size
+
+    def close(self) -> None:
+        """Pass on the rest and close the file."""
+        self.read(None)
+        os.close(self.fd)
+
+
+def _write_all(data: bytes) -> None:
+    left = memoryview(data)
+    with suppress(OSError):  # nobody reads the log any more
+        while left:
+            left = left[os.write(2, left) :]
 
 
 def _path() -> list[str]:

@@ -323,7 +323,7 @@ class _Passage:
 
     def _note_printed(self, child: Child, index: int, upto: int) -> None:
         """Note what a message has printed, up to a position in all that its process has."""
-        if child.printed.more(upto):
+        if upto > child.printed.passed:
             child.printed.read(self._chunk.ring_at(index), upto)
 
     def _look(self, child: Child, now: float) -> None:
@@ -355,7 +355,7 @@ class _Passage:
         """Note what the running message has printed so far, and return whether it has ended."""
         # Where its outcome is not here after the size was read, nothing up to there belongs to the next message.
         size, running = child.printed.size, self._given[0]
-        if not child.printed.more(size):
+        if size <= child.printed.passed:
             return False
         for record in child.receive(0.0):
             self._handle(child, record)

@@ -58,20 +58,15 @@ class BatchFlight(Flight):
     """It has a coroutine function, so several batches run at a time."""
     remote: bool = False
 
+    def __post_init__(self) -> None:
+        self.function = self.chunk.frames[0].function
+        self.group = self.function, self.chunk.run
+        """What its batches have in common."""
+
     def ring_at(self, index: int) -> Ring | None:
         """Return what the batch of a running message has printed."""
         one = self.tasks.get(index)
         return None if one is None else one.printed
-
-    @property
-    def function(self) -> bytes:
-        """The hash of its function."""
-        return self.chunk.frames[0].function
-
-    @property
-    def group(self) -> tuple[bytes, bytes]:
-        """What its batches have in common."""
-        return self.function, self.chunk.run
 
     def finish(self, done: Done) -> None:
         """Give a message its outcome, unless it has one."""
@@ -253,7 +248,7 @@ class Batches:
     def _key(self, flight: BatchFlight, index: int) -> _Key:
         by = flight.batch.key
         value = "" if by is None else shared(flight.messages[index], by)
-        return flight.group, flight.chunk.attempts_at([index]) != [1], value
+        return flight.group, flight.chunk.attempts.get(index, 1) > 1, value
 
     def _begin(self, key: _Key, flight: BatchFlight) -> _Forming:
         if len(self._forming) >= MOST_FORMING:

@@ -16,7 +16,7 @@ from dqlab.cluster.consumer.running.execution import HALT, Origin, Queued, Work,
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED
 from dqlab.cluster.transport.wire import pack
 from dqlab.failures.failure import Failure
-from dqlab.plan import is_model
+from dqlab.plan import Plan, is_model
 from dqlab.stats.counts import StopReason
 from dqlab.texts import one_line
 
@@ -43,14 +43,15 @@ class Objects:
     def __init__(self) -> None:
         self._hash = b""
         self._call: Any = None
-        self._made: list[Any] = []
+        self.made: list[Any] = []
         self._failed: tuple[bytes, float, SetupFailed] | None = None
         self._seconds = 0.0
         self._lock: BinaryIO | None = None
 
     def ready(self, hash: bytes, work: Work, leased_at: float) -> Work:
         """Return a function that is ready for documents, or raise SetupFailed; the first time makes what it needs."""
-        setup = (work.plan.setup or {}) if work.plan is not None else {}
+        plan = work.plan or Plan()
+        setup = plan.setup or {}
         if not setup and not is_model(work.call):
             return work
         if hash != self._hash:
@@ -62,10 +63,10 @@ class Objects:
                 with self._turn():
                     call = work.call
                     if is_model(call):
-                        call = call(**((work.plan.init or {}) if work.plan is not None else {}))
-                        self._made.append(call)
+                        call = call(**(plan.init or {}))
+                        self.made.append(call)
                     made = {name: make() for name, make in setup.items()}
-                    self._made += made.values()
+                    self.made += made.values()
             except BaseException as error:
                 self.close()
                 self._failed = hash, time.monotonic(), SetupFailed(what, error)
@@ -77,11 +78,6 @@ class Objects:
     def seconds(self, hash: bytes) -> float:
         """Return how long it took to make those of a function, 0 where it has none here."""
         return self._seconds if hash == self._hash else 0.0
-
-    @property
-    def held(self) -> bool:
-        """Whether there are objects to end."""
-        return bool(self._made)
 
     def _check(self, hash: bytes, leased_at: float) -> None:
         """Raise again what failed for messages that were leased before: the run is paused, and a try may take long."""
@@ -115,7 +111,7 @@ class Objects:
 
     def close(self) -> None:
         """End the objects: call `close` of those that have it."""
-        made, self._made, self._hash, self._call = self._made, [], b"", None
+        made, self.made, self._hash, self._call = self.made, [], b"", None
         for each in reversed(made):
             with suppress(BaseException):  # users' code, whose results nobody needs any more
                 close = getattr(each, "close", None)
