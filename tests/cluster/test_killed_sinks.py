@@ -91,7 +91,7 @@ def play(lab: dq.Lab, folder: Path, victim: str, seed: int, *, durable: bool, co
         until(lambda: done(run) == count, 120)
         run.wait(timeout=120)
         assert run.counts["acked"] == count
-        open_parts.forget()
+        open_parts.clear()
         rows = run.table().to_arrow()
         assert rows["_ordinal"].to_pylist() == list(range(count))  # none is missing, none is there twice
         assert list(run.results(timeout=30)) == [computed(n) for n in range(count)]

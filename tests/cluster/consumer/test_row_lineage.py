@@ -106,7 +106,7 @@ async def play(sink: Any, seed: int, steps: int, count: int, log: Path | None) -
     await scene.compact()
     await scene.restart()
 
-    open_parts.forget()
+    open_parts.clear()
     assert scene.actor.shard.lanes[RUN].counts[State.ACKED] == count
     reader = None if sink is None else Reader(sink, "numbers", RUN.hex())
     rows, ordinals = list[dict[str, Any]](), list[int]()

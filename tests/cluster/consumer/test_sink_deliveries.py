@@ -208,7 +208,7 @@ async def play(sink: Any, seed: int, steps: int, count: int) -> None:
     counts = actor.shard.lanes[RUN].counts
     assert counts[State.ACKED] == count
     found: dict[int, Any] = {}
-    open_parts.forget()
+    open_parts.clear()
     reader = Reader(sink, "numbers", RUN.hex())
     _, parts = unpack(await actor.page(pack({"run": RUN, "lo": 0, "hi": count})))
     for part in parts:
