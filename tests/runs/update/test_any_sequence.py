@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -204,20 +205,21 @@ class Model:
 @pytest.mark.parametrize("sink", [False, True], ids=["in the queue", "in a sink"])
 @pytest.mark.parametrize("seed", mostly_slow(range(24), 0))
 def test_any_sequence_of_orders_leaves_what_a_model_has(
-    queue: dq.QueuePool, queue_name: str, tmp_path: Path, seed: int, sink: bool
+    lab: dq.Lab, queue_name: str, tmp_path: Path, seed: int, sink: bool
 ) -> None:
     """Documents fail with some functions and not with others, also those that had a result."""
+    with closing(lab.queue(queue_name, 1 + sink)) as queue:  # in one shard, and in two
 
-    def start(fn: Any, documents: Any) -> dq.Run:
-        more = {"sink": tmp_path / "rows"} if sink else {}
-        return queue.map(fn, documents, name=queue_name, retry=dq.Retry(0), **more)
+        def start(fn: Any, documents: Any) -> dq.Run:
+            more = {"sink": tmp_path / "rows"} if sink else {}
+            return queue.map(fn, documents, name=queue_name, retry=dq.Retry(0), **more)
 
-    model = Model(Random(seed), queue, start)
-    shorts = {code_version(function(code)).short: code for code in CODES}
-    model.check(shorts)
-    for _ in range(10):
-        if model.random.random() < 0.5:
-            model.edit()
-        orders = [model.update, model.cancel, model.retry, model.redo, model.compare, model.compare]
-        model.random.choice(orders)(model.random.choice(CODES))
+        model = Model(Random(seed), queue, start)
+        shorts = {code_version(function(code)).short: code for code in CODES}
         model.check(shorts)
+        for _ in range(10):
+            if model.random.random() < 0.5:
+                model.edit()
+            orders = [model.update, model.cancel, model.retry, model.redo, model.compare, model.compare]
+            model.random.choice(orders)(model.random.choice(CODES))
+            model.check(shorts)
