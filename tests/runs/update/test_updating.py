@@ -7,6 +7,7 @@ import os
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -353,6 +354,20 @@ def test_a_plan_says_which_code_made_what_it_keeps(start: Callable[..., dq.Run],
     assert "it has, of them 40 by v1, 1 by v2 (the code is v2" in str(run.plan(folder.documents))
     run.accept_code(folder.function)  # the same results
     assert run.plan(folder.documents, fn=folder.function).older == 0
+
+
+def test_a_document_without_a_version_is_kept_and_counted(start: Callable[..., dq.Run], folder: Folder) -> None:
+    """Whether it has changed cannot be known, so nobody guesses; of the run's own ones neither."""
+    run = start().wait()
+    folder.write("001.txt", "new.txt")
+    unknown = [replace(document, version="") for document in folder.documents]
+
+    plan = run.plan(unknown)
+
+    assert (len(plan.new), len(plan.changed), plan.kept, plan.unknown) == (1, 0, 0, 40)
+    assert "40 without a version are kept, changed or not" in str(plan)
+    run.update(plan, folder.function).wait()
+    assert (run.plan(folder.documents).unknown, len(run.plan(folder.documents).changed)) == (1, 1)
 
 
 def test_a_plan_counts_rows_that_lack_a_column_of_the_newest_code(start: Callable[..., dq.Run], folder: Folder) -> None:
