@@ -203,11 +203,6 @@ def _connect(
             keeper = keeper_of(directory) if target is None and path is None and directory is not None else None
             if keeper is not None and keeper.embedded and keeper.is_here:
                 raise StoreHeld(way=way_to(keeper), store=str(directory), address=keeper.scheduler)
-            if keeper is not None:  # it may have ended: that cannot be known here
-                said = f"{way_to(keeper)}. Here they cannot be opened while they are open there."
-                warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
-            elif target is None and path is None:
-                _warn_of_held_store(directory)
             if target is None and path is None and directory is not None:
                 check_store_here(directory)
             lab = _make(target, n, path, name, limit, directory)
@@ -292,18 +287,6 @@ def _lab_to_map_on() -> Lab:
 def opened_by_map() -> Lab | None:
     """Return the lab that `map` has opened, if it is still open."""
     return next((lab for lab in _opened_by_map if not lab.closed), None)
-
-
-def _warn_of_held_store(store: Path | None) -> None:
-    """Warn where another lab of this process keeps queues in a store, which a second cluster cannot open."""
-    other = next((lab for lab in _open_labs() if lab.embedded and store is not None and lab.store == store), None)
-    if other is not None:
-        said = (
-            f"lab {other.name!r} of this process keeps queues in {store}, and another cluster cannot open them while "
-            f"it is open. To work with them: {other.session.link.again}; or close it first, by lab.close() or %dq "
-            "close"
-        )
-        warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 
 
 def opened(

@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from dqlab.errors import NoAttribute
 from dqlab.user_frames import is_own
@@ -29,13 +29,16 @@ def meant(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {near!r}?" if (near := nearest(word, known)) else ""
 
 
-def documented_as(other: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Append the docstring of another function with the same parameters, without its summary, to a function's."""
+def takes_same(
+    other: Callable[Concatenate[Any, P], R],
+) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
+    """Give a method the parameters of another one that it passes them to, and its docstring below the own summary."""
 
-    def document(function: Callable[P, R]) -> Callable[P, R]:
-        summary, rest = inspect.cleandoc(function.__doc__ or ""), inspect.cleandoc(other.__doc__ or "")
-        function.__doc__ = f"{summary}\n{rest.partition(chr(10))[2]}"
-        return function
+    def document(method: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
+        summary, rest = inspect.cleandoc(method.__doc__ or ""), inspect.cleandoc(other.__doc__ or "")
+        method.__doc__ = f"{summary}\n{rest.partition(chr(10))[2]}"
+        method.__signature__ = inspect.signature(other)  # type: ignore[attr-defined]  # for help and completion
+        return method
 
     return document
 

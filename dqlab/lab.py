@@ -6,15 +6,13 @@ import asyncio
 import atexit
 import concurrent.futures
 import logging
-import os
 import socket
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,27 +22,23 @@ from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.isolation import Executor
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw
 from dqlab.config import check_name, option, seconds
-from dqlab.datasets.sinks import Files, OwnSink, Parquet
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, LabClosed, QueueNotFound, RunNotFound
 from dqlab.keywords import (
     KeepsAttributes,
     SuggestsAttributes,
-    documented_as,
     meant,
+    takes_same,
 )
 from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter, program
 from dqlab.numbers import few_of, many
-from dqlab.plan import Batch
 from dqlab.rules.retry import Retry
 from dqlab.runs.objects import HasWidget, StaysHere
-from dqlab.runs.pacing import BudgetOption, Concurrency, LimitOption
-from dqlab.runs.pool import OnExisting, QueuePool
+from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import CONCURRENCY, Durability, Session, check_shards, stored_in, warn_of_kept
 from dqlab.runs.timeline import Timeline
@@ -402,70 +396,10 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                 raise
             raise QueueHeld(queue=name, why=way_to(keeper), **error.fields) from None
 
-    @documented_as(QueuePool.map)
-    def map(
-        self,
-        fn: Callable[[Any], Any],
-        documents: Iterable[Any],
-        *,
-        name: str | None = None,
-        on_existing: OnExisting = "attach",
-        retry: int | Retry | None = None,
-        executor: Executor = "auto",
-        timeout: float | str | None = None,
-        memory: int | str | None = None,
-        max_messages_per_process: int | None = None,
-        concurrency: Concurrency | None = None,
-        limit: LimitOption | None = None,
-        budget: BudgetOption | None = None,
-        weight: float = 1,
-        priority: int = 0,
-        delay: float | str | None = None,
-        at: str | datetime | None = None,
-        gpus: float | None = None,
-        resources: Mapping[str, float] | None = None,
-        stop_if: int | float | Literal["auto"] | None = "auto",
-        sink: Parquet | Files | OwnSink | str | os.PathLike[str] | None = None,
-        rehearse: int | None = None,
-        consumers: Literal["auto"] | None = "auto",
-        cell: int | None = None,
-        init: Mapping[str, Any] | None = None,
-        setup: Mapping[str, Callable[[], Any]] | None = None,
-        returns: Any = None,
-        batch: int | Literal["auto"] | Batch | None = None,
-        logs: Literal["failed", "all", "none"] = "failed",
-    ) -> Run:
+    @takes_same(QueuePool.map)
+    def map(self, *args: Any, **options: Any) -> Run:
         """Map a function over documents on the queue "default"; returns at once."""
-        return self.queue().map(
-            fn,
-            documents,
-            name=name,
-            on_existing=on_existing,
-            retry=retry,
-            executor=executor,
-            timeout=timeout,
-            memory=memory,
-            max_messages_per_process=max_messages_per_process,
-            gpus=gpus,
-            resources=resources,
-            concurrency=concurrency,
-            limit=limit,
-            budget=budget,
-            weight=weight,
-            priority=priority,
-            delay=delay,
-            at=at,
-            stop_if=stop_if,
-            sink=sink,
-            rehearse=rehearse,
-            consumers=consumers,
-            cell=cell,
-            init=init,
-            setup=setup,
-            returns=returns,
-            batch=batch,
-            logs=logs,
-        )
+        return self.queue().map(*args, **options)
 
     def attach(self, name: str) -> Run:
         """Return the run of that name.

@@ -273,18 +273,6 @@ def test_default_queue_serves_lab_map(lab: dq.Lab) -> None:
     lab.queue().close()
 
 
-@pytest.mark.cluster
-def test_second_cluster_of_this_process_on_a_store_that_is_open_is_told_of_the_first(tmp_path: Path) -> None:
-    """`%dq runs` said "no runs yet" there, and named a process that is none of the user's."""
-    with dq.connect(n=1, store=tmp_path / "runs") as first:
-        first.queue("default")
-        with (
-            pytest.warns(DqlabWarning, match=rf"lab '.*' of this process keeps queues in {tmp_path}.*dq\.connect\(n=1"),
-            dq.connect(n=2, store=tmp_path / "runs") as second,
-        ):
-            assert second is not first
-
-
 def test_open_queue_keeps_its_options(lab: dq.Lab, queue: dq.QueuePool, queue_name: str) -> None:
     """A second opener does not change the bounds under the first one's feet."""
     with pytest.warns(DqlabWarning, match="maxsize is 100,000, not 1"):

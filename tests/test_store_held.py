@@ -7,7 +7,6 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,11 +44,10 @@ def first_notebook(store: Path, pid: int) -> Announcement:
     )
 
 
-@pytest.mark.parametrize("certain", [True, False])
 def test_a_second_notebook_on_a_store_is_told_how_to_reach_the_first_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certain: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It used to start a cluster of no use; it still does where the first one, on another machine, may have ended."""
+    """It used to start a cluster of no use."""
 
     class Started(Exception):
         """A cluster would be started now."""
@@ -58,17 +56,12 @@ def test_a_second_notebook_on_a_store_is_told_how_to_reach_the_first_one(
         raise Started
 
     first = first_notebook(tmp_path / "runs", os.getppid())
-    first = first if certain else replace(first, host="another machine")
     monkeypatch.setattr(clusters_here, "directory", lambda: tmp_path)
     monkeypatch.setattr(clusters_here, "announced", lambda place: [first])
     monkeypatch.setattr(connecting, "_make", start)
     way = r"connect to its cluster: dq\.connect\('tcp://127\.0\.0\.1:4711'\), in a notebook %dq connect tcp://127"
-    if certain:
-        with pytest.raises(StoreHeld, match=rf"{way}.*Nothing was started here"):
-            dq.connect(n=1, store=tmp_path / "runs")
-    else:
-        with pytest.warns(DqlabWarning, match=way), pytest.raises(Started):
-            dq.connect(n=1, store=tmp_path / "runs")
+    with pytest.raises(StoreHeld, match=rf"{way}.*Nothing was started here"):
+        dq.connect(n=1, store=tmp_path / "runs")
     with pytest.raises(Started):  # and nothing is said of another store
         dq.connect(n=1, store=tmp_path / "others")
 

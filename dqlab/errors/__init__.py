@@ -512,26 +512,15 @@ class RunExists(RunError):
         super().__init__(run=run, difference=difference, other_code=other_code, steps=steps, in_python=in_python)
 
 
-OF_DOCUMENTS = frozenset({"FileNotFoundError", "PermissionError"})
-"""Failures that another version of the function would meet as well."""
-
-
 class RunFailed(RunError):
     """Some documents of the run are dead; the others have their results."""
 
     text = (
-        "{dead:,} of {total:document} of run {run!r} failed, the first with {first}. {others}See run.failures(); {fix}."
+        "{dead:,} of {total:document} of run {run!r} failed, the first with {first}. {others}See run.failures(); fix "
+        "the function, then run.retry(fn=...), or what it needs, then run.retry()."
     )
-    FIX = "fix the function, then run.retry(fn=...)"
-    FIX_DOCUMENTS = "make the documents readable where the consumers run, then run.retry()"
-    """What to do where the first failure is of a file rather than of the function."""
     OTHERS = "What succeeded: run.results(errors='skip'). "
     """Hint about the other documents, if there are any."""
-
-    @classmethod
-    def fix_of(cls, error: str) -> str:
-        """Return what to do about a failure of this class, by its name."""
-        return cls.FIX_DOCUMENTS if error in OF_DOCUMENTS else cls.FIX
 
 
 class CallsFailed(RunFailed):
@@ -636,16 +625,10 @@ class AllFailed(RunError):
     """So many documents of the run failed that it paused itself; see `stop_if` of `map`."""
 
     text = (
-        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); {fix}. Or go on "
+        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); fix the function, then "
+        "run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest. Or go on "
         "regardless with run.resume(); map with stop_if=None never pauses."
     )
-
-    @staticmethod
-    def fix_of(run: str, error: str) -> str:
-        """Return what to do about a failure of this class, by its name."""
-        if error in OF_DOCUMENTS:
-            return f"{RunFailed.FIX_DOCUMENTS}, in a notebook %dq retry {run}"
-        return f"fix the function, then run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest"
 
 
 class WaitTimeout(RunError):

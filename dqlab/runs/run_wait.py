@@ -6,21 +6,17 @@ A wait is a loop around one question to all shards. What an answer means is judg
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from copy import copy
-from pathlib import PurePath
 from typing import Any, Protocol
 
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.datasets.sink_parts import Reader
-from dqlab.documents import Document
 from dqlab.errors import (
-    OF_DOCUMENTS,
     AllFailed,
     CallTimeout,
     DocumentsRefused,
@@ -42,7 +38,7 @@ from dqlab.errors.rendering import interruptible
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
-from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.runs.failures import Failures
 from dqlab.runs.lost import first_keys
 from dqlab.runs.reading.results import Keys, OpenedStretch, Streams
 from dqlab.runs.submit.mapping import Submitter
@@ -51,8 +47,6 @@ from dqlab.stats import Counts, StopReason
 from dqlab.texts import one_line
 from dqlab.waits import Wait
 
-_PATH = re.compile(r"'([^']+)'")
-"""Finds paths in Python's messages about files."""
 NAMED = 3
 """Lost documents that an error names."""
 _HALTS: dict[StopReason, type[DqlabError]] = {
@@ -276,19 +270,10 @@ class RunWait:
             now = _parts(counts, so_far=not progress.sealed)
             if (halt := progress.halt) is not StopReason.ALL_FAILED:
                 raise _HALTS.get(halt, RunHalted)(run=self._run.name, why=progress.halted, now=now)
-            fix = AllFailed.fix_of(self._run.name, self._first_error())
-            raise AllFailed(
-                run=self._run.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead, fix=fix
-            )
+            raise AllFailed(run=self._run.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead)
         for shard in progress.shards:
             if shard.lane.stopped:
                 raise ResultsFull(run=self._run.name, used=shard.stored, limit=shard.results_maxsize)
-
-    def _first_error(self) -> str:
-        """Return the class of the first failure, or "" if no shard answers or the document is not to blame."""
-        with suppress(CallTimeout, StopIteration):
-            return _blamed(next(iter(self._run.failures())))
-        return ""
 
     def raise_submission(self, progress: Progress | None = None) -> None:
         """Raise why the input ended early, as this process knows it, else as the queue does if `progress` is given."""
@@ -404,8 +389,7 @@ class RunWait:
             said = f": {one_line(first.message, 300)}" if first.message else ""
             what = f"{first.error} at document {first.key!r}{said}"
             others = RunFailed.OTHERS if counts.acked else ""
-            fix = RunFailed.fix_of(_blamed(first))
-            raise RunFailed(run=self._run.name, dead=counts.dead, total=counts.all, first=what, others=others, fix=fix)
+            raise RunFailed(run=self._run.name, dead=counts.dead, total=counts.all, first=what, others=others)
 
 
 def _what_blocks(progress: Progress) -> str:
@@ -425,15 +409,3 @@ def _parts(counts: Counts, *, so_far: bool) -> str:
     }
     parts = [f"{amount:,} {state}" for state, amount in amounts.items() if amount]
     return f"of {many(counts.all, 'document')}{' so far' if so_far else ''} {', '.join(parts)}"
-
-
-def _blamed(letter: DeadLetter) -> str:
-    """Return the class of a failure, or "" if it is about a file that is not the document."""
-    named = _PATH.findall(letter.message)
-    if letter.error not in OF_DOCUMENTS or not named:
-        return letter.error
-    with suppress(Exception):  # unpickling runs code of classes that this process may not have
-        argument = letter.argument
-        known = argument.where if isinstance(argument, Document) else repr(argument)
-        return letter.error if any(PurePath(path).name in known for path in named) else ""
-    return letter.error

@@ -168,14 +168,7 @@ class Session(Generic[Pool]):
         # Not as `pools` of this session: a later `open_queue` of the same name must be free to choose options of
         # consumers.
         for name in await self.link.scheduler("dq_stored", store=str(store)):
-            options = queue_options(
-                visibility_timeout=None,
-                max_deliveries=None,
-                retry=None,
-                maxsize=None,
-                max_bytes=None,
-                store=(store, name),
-            )
+            options = queue_options(store=(store, name))
             try:
                 await self._open(name, 1, options)
             except DqlabError as error:  # the next call that opens the queue raises it
@@ -227,11 +220,11 @@ def _opens_late(queue: str, directory: str) -> str:
 
 def queue_options(
     *,
-    visibility_timeout: float | str | None,
-    max_deliveries: int | None,
-    retry: bool | int | Retry | None,
-    maxsize: int | None,
-    max_bytes: int | str | None,
+    visibility_timeout: float | str | None = None,
+    max_deliveries: int | None = None,
+    retry: bool | int | Retry | None = None,
+    maxsize: int | None = None,
+    max_bytes: int | str | None = None,
     store: tuple[Path, str] | None = None,
 ) -> dict[str, Any]:
     """Check a user's options, merge them with the configured defaults, and return plain data."""
@@ -278,17 +271,11 @@ def stored_in(options: dict[str, Any]) -> Path | None:
 
 def warn_of_kept(pool: PoolLike, given: Mapping[str, Any]) -> None:
     """Warn if an existing queue keeps other values of the options that the user gave to `Lab.queue`."""
-    asked = dict(given)
-    if not asked:
+    if not given:
         return
-    new = queue_options(
-        visibility_timeout=asked.get("visibility_timeout"),
-        max_deliveries=asked.get("max_deliveries"),
-        retry=asked.get("retry"),
-        maxsize=asked.get("maxsize"),
-        max_bytes=asked.get("max_bytes"),
-    )
-    new |= {name: asked[name] for name in ("n_queues", "durable", *OF_CONSUMERS) if name in asked}
+    own = {"n_queues", "durable", *OF_CONSUMERS}
+    new = queue_options(**{name: value for name, value in given.items() if name not in own})
+    new |= {name: value for name, value in given.items() if name in own}
     has = pool.options | {
         "n_queues": pool.handle.shards,
         "durable": "store" in pool.options,
@@ -296,11 +283,11 @@ def warn_of_kept(pool: PoolLike, given: Mapping[str, Any]) -> None:
         "early_ack": pool.consumer_options["early"],
         "concurrency": pool.consumer_options["concurrency"],
     }
-    others = [name for name in asked if new[name] != has[name]]
+    others = [name for name in given if new[name] != has[name]]
     if not others:
         return
     differ = " and ".join(f"{name} is {_brief(has[name])}, not {_brief(new[name])}" for name in others)
-    again = f"lab.queue({pool.name!r}, {', '.join(f'{name}={asked[name]!r}' for name in others)})"
+    again = f"lab.queue({pool.name!r}, {', '.join(f'{name}={given[name]!r}' for name in others)})"
     if not has["durable"]:
         way = f"To change them: lab.queue({pool.name!r}).close(), which drops what it holds, then {again}"
     elif set(others) <= OF_CONSUMERS:
