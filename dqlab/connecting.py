@@ -25,7 +25,6 @@ from dqlab.checkup.facts import from_answer
 from dqlab.cluster.transport.internals import (
     OwnClient,
     dask_version_through,
-    keep_replaced_workers,
     scheduler_rpc,
     with_event_loop,
 )
@@ -371,15 +370,17 @@ def _make(
     limit: float | None,
     store: Path | None,
 ) -> Lab:
-    from distributed import Client, SpecCluster
+    from distributed import Client, LocalCluster
     from distributed.deploy.cluster import Cluster
 
     timeout = CONNECT_TIMEOUT if limit is None else limit
     if isinstance(target, Recipe) or system_of(getattr(target, "cluster", target)) is not None:
         return _on_batch_system(target, name, JOBS_TIMEOUT if limit is None else limit, store)
     made_here = target.cluster if isinstance(target, Client) else target
-    if isinstance(made_here, SpecCluster):
-        keep_replaced_workers(made_here)
+    if isinstance(made_here, LocalCluster):
+        from dqlab.cluster.embedded.cluster import tend_workers
+
+        tend_workers(made_here)
     if isinstance(target, Client):
         return _with_store_checked(_lab_of(target, name=name), store)
     if isinstance(target, Cluster):
@@ -429,7 +430,7 @@ def _with_store_checked(lab: Lab, store: Path | None) -> Lab:
 
 def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path | None) -> Lab:
     """Wait for the first worker and return a lab whose workers see the same store."""
-    from dqlab.hpc.job_waits import arrived, await_worker, waited_for, warn_of_what_is_missing
+    from dqlab.hpc.job_waits import arrived, await_worker, waited_for
 
     step(f"waiting for the first worker of the batch system, {timeout:g} s at most")
     if isinstance(target, Recipe):
@@ -439,7 +440,6 @@ def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path 
             arrived(target)
             return lab
     cluster = getattr(target, "cluster", target)
-    warn_of_what_is_missing(cluster)
     await_worker(cluster, timeout, owned=False)
     return _lab_of_jobs(target, name, store)
 

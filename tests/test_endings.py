@@ -89,7 +89,7 @@ def test_interrupted_connect_leaves_no_process(monkeypatch: pytest.MonkeyPatch, 
     if where == "lab":
         monkeypatch.setattr(connecting, "Lab", interrupted)
     else:
-        monkeypatch.setattr(embedded, "keep_replaced_workers", interrupted)
+        monkeypatch.setattr(embedded, "tend_workers", interrupted)
     with pytest.raises(KeyboardInterrupt):
         dq.connect(n=1, name="interrupted", store=tmp_path)
     assert [path for path in directories if path.exists()] == []

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
-import psutil
 from distributed.core import Status
 from distributed.deploy.adaptive import Adaptive
 
 from dqlab.cluster.transport.undisturbed import ClusterClosesUndisturbed
 from dqlab.errors import UsageError
-from dqlab.hpc.recipes import Recipe, check_interface, jobqueue, recipe
+from dqlab.hpc.recipes import Recipe, jobqueue, recipe
 from dqlab.hpc.systems import System, ask, jobs_of, log_end, system_of
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ def start(made_of: Recipe, *, replaces: bool = True) -> SpecCluster:
     system = made_of.system
     kind = jobqueue(system)
     _check_submits(system)
-    check_interface(made_of.options, psutil.net_if_addrs())
     made_of.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port .* is already in use")

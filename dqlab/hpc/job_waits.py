@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 
-from dqlab.cluster.transport.walltime import DEADLINE
-from dqlab.errors import DqlabWarning, JobsDied, JobsPending, SubmitFailed, UsageError
+from dqlab.errors import JobsDied, JobsPending, SubmitFailed, UsageError
 from dqlab.hpc.clusters import start
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import ASK_TIMEOUT, JobState, System, ask, jobs_of, log_end, system_of
@@ -143,32 +141,6 @@ def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
         if now - began >= timeout:
             raise _pending(system, states, timeout, owned=owned)
         time.sleep(LOOK_EVERY)
-
-
-def warn_of_what_is_missing(cluster: Any) -> None:
-    """Warn of what a cluster of dask-jobqueue lacks that was not made by `dqlab.hpc`."""
-    system = system_of(cluster)
-    if system is None:
-        return
-    script, missing = cluster.job_script(), []
-    if "trap : TERM" not in script:
-        missing.append("a trap for SIGTERM (a job that is cancelled is killed before its worker can hand over)")
-    if DEADLINE not in script:
-        missing.append("the deadline of its jobs (at the walltime workers are cut off in the middle of their work)")
-    if "--nworkers" in script:
-        missing.append("one process in each job (with several, adapt() starts and stops jobs without end)")
-    if getattr(cluster, "_adaptive", None) is None:
-        missing.append("adapt(minimum_jobs=..., maximum_jobs=...) (jobs that are lost are not replaced)")
-    if cluster.security is None or not cluster.security.require_encryption:
-        missing.append("TLS, security=True (anyone on the network can run code as you)")
-    if missing:
-        named = "; ".join(missing)
-        warnings.warn(
-            f"this {type(cluster).__name__} works, without: {named}. dq.hpc.{system.kind}(...) makes one that has all "
-            f"of it; dq.hpc.recipe({system.kind!r}) shows the lines to take over.",
-            DqlabWarning,
-            stacklevel=2,
-        )
 
 
 def _submitted(cluster: Any) -> list[str]:

@@ -371,19 +371,3 @@ def check_resources(resources: Any) -> None:
     if any(isinstance(amount, bool) or not isinstance(amount, int | float) for amount in amounts):
         problem = "is numbers by name, as resources={'dq-queue': 1}."
         raise BadOption(option="resources", value=resources, problem=problem)
-
-
-def check_interface(options: Mapping[str, Any], there: Collection[str]) -> None:
-    """Raise `BadOption` where the scheduler would listen on an interface that this machine does not have."""
-    asked = options["scheduler_options"].get("interface")
-    if asked is None or asked in there:
-        return
-    named = ", ".join(sorted(there)) or "none"
-    if asked == options.get("interface"):
-        problem = (
-            f"is not a network interface of this machine, which has {named}. If the nodes have it, name the one of "
-        )
-        problem += "this machine that they reach: scheduler_interface=..."
-        raise BadOption(option="interface", value=asked, problem=problem)
-    problem = f"is not a network interface of this machine, which has {named}."
-    raise BadOption(option="scheduler_interface", value=asked, problem=problem)

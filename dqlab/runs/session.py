@@ -16,7 +16,6 @@ from weakref import WeakSet
 from distributed import Client
 
 from dqlab.cluster.scheduler.actors import OPEN_TIMEOUT
-from dqlab.cluster.scheduler.examiner import Examiner
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.transport.handle import Handle
@@ -116,8 +115,7 @@ class Session(Generic[Pool]):
         # Before the plugins: an older Dask cannot import our modules, and would fail with another error.
         found = self.link.sync(dask_version_of(self.link.scheduler))
         check_dask(f"the scheduler at {self.link.address}", found)
-        for plugin in (Registry(reserved, where, shared), Examiner()):
-            self.link.sync(install_plugin(self.link.scheduler, plugin))
+        self.link.sync(install_plugin(self.link.scheduler, Registry(reserved, where, shared)))
         hello = self.link.sync(self.link.scheduler("dq_hello"))
         check_protocol("the scheduler", hello)
         for worker, greeting in hello["workers"].items():

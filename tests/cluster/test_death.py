@@ -54,7 +54,7 @@ def process_of(lab: dq.Lab, address: str) -> int:
     return int(lab.client.run(os.getpid, workers=[address])[address])
 
 
-def test_worker_that_is_being_replaced_while_dask_looks_for_it_is_not_given_up(own_lab: dq.Lab) -> None:
+def test_workers_that_die_while_dask_looks_for_them_are_made_again(own_lab: dq.Lab) -> None:
     """Dask looks 15 s after each death; who died once more at that moment was lost, and after some time all were."""
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "1 ms"}):
         for worker, process in own_lab.client.run(os.getpid).items():
@@ -66,7 +66,7 @@ def test_worker_that_is_being_replaced_while_dask_looks_for_it_is_not_given_up(o
     assert own_lab.queue("still-there").submit(same, 1).results(timeout=30) == [1]
 
 
-def test_workers_of_a_cluster_that_was_passed_are_not_given_up_while_they_are_replaced() -> None:
+def test_workers_of_a_local_cluster_that_die_while_dask_looks_for_them_are_made_again() -> None:
     """A document that kills its process again and again left a `LocalCluster` without workers, and its run stood."""
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1 ms"}),

@@ -105,16 +105,6 @@ def test_job_arrays_are_refused(directive: str) -> None:
         dq.hpc.recipe("slurm", job_extra_directives=[directive])
 
 
-@pytest.mark.usefixtures("pbs_jobs")
-def test_network_that_this_machine_has_not_is_refused_with_those_it_has(tmp_path: Path) -> None:
-    """On login nodes interfaces have other names than on nodes."""
-    with pytest.raises(BadOption, match=r"interface='ib7'.* has .*lo.*scheduler_interface=\.\.\."):
-        dq.hpc.pbs(interface="ib7", directory=tmp_path / "jobs")
-    with pytest.raises(BadOption, match=r"scheduler_interface='ib8'.* has .*lo"):
-        dq.hpc.pbs(interface="ib7", scheduler_interface="ib8", directory=tmp_path / "jobs")
-    assert not (tmp_path / "jobs").exists() or not list((tmp_path / "jobs").iterdir())
-
-
 def test_unknown_names_of_recipes_are_refused() -> None:
     """dask-jobqueue would raise for it too, deep in a traceback."""
     with pytest.raises(BadOption, match="Did you mean 'cores'"):

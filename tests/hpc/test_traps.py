@@ -12,7 +12,6 @@ import pytest
 
 import dqlab as dq
 from dqlab.hpc import job_waits
-from dqlab.hpc.job_waits import warn_of_what_is_missing
 from tests.hpc.single_node import Slurm, wait_until
 from tests.kit.waiting import is_alive
 
@@ -36,26 +35,6 @@ def idle_cluster(pbs_jobs: Path, tmp_path: Path) -> dq.hpc.Recipe:
 
 
 @pytest.mark.cluster
-def test_several_processes_in_a_job_are_warned_of(tmp_path: Path) -> None:
-    """With several, adapt() starts and stops jobs without end."""
-    from dask_jobqueue import PBSCluster
-
-    with (
-        PBSCluster(
-            cores=2,
-            processes=2,
-            memory="1GB",
-            walltime="00:10:00",
-            log_directory=str(tmp_path),
-            scheduler_options={"dashboard_address": ":0"},
-        ) as cluster,
-        pytest.warns(UserWarning, match="one process in each job"),
-    ):
-        warn_of_what_is_missing(cluster)
-
-
-@pytest.mark.cluster
-@pytest.mark.filterwarnings("ignore:this PBSCluster works, without. TLS")
 def test_cluster_that_is_closed_ends_the_wait_for_it(idle_cluster: dq.hpc.Recipe) -> None:
     """Its jobs are cancelled, so no worker comes."""
     cluster = dq.hpc.clusters.start(idle_cluster)

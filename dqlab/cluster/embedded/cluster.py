@@ -36,7 +36,7 @@ from dqlab.cluster.embedded.nursery import CLOSE, EXIT, FAILED, START, STARTED, 
 from dqlab.cluster.embedded.quiet import quieted
 from dqlab.cluster.embedded.worker import Worker
 from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.transport.internals import EXITS, keep_replaced_workers, replace_lost_workers, tend
+from dqlab.cluster.transport.internals import EXITS, replace_lost_workers, tend
 from dqlab.cluster.transport.undisturbed import ClusterClosesUndisturbed
 
 if TYPE_CHECKING:
@@ -441,7 +441,6 @@ class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
             if late:
                 LateDashboard(self.scheduler)
             self._nursery.settle()
-            keep_replaced_workers(self)
             tend_workers(self)
         except BaseException:  # also Ctrl-C: nothing of a failed start may stay
             with suppress(Exception):

@@ -9,12 +9,14 @@ import logging
 import secrets
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
 
+from dqlab.clock import SystemClock
 from dqlab.cluster.consumer.process.slot_process import how_it_ended
 from dqlab.cluster.scheduler.actions import Actions
 from dqlab.cluster.scheduler.actors import Actors
@@ -27,14 +29,17 @@ from dqlab.cluster.scheduler.freshness import Freshness
 from dqlab.cluster.scheduler.queues import Queues
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.scheduler.supervisor import Supervisor
-from dqlab.cluster.statistics.collector import Statistics
+from dqlab.cluster.statistics.collector import Collector, show, thresholds
 from dqlab.cluster.transport.calls import ResendCall
 from dqlab.cluster.transport.errands import answering
-from dqlab.cluster.transport.internals import answers, dask_versions, exit_status, install
+from dqlab.cluster.transport.internals import answers, dask_versions, exit_status, install, loop_lag
+from dqlab.cluster.transport.process_vitals import process_vitals
 from dqlab.cluster.transport.protocol import check_dask, greeting
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport, unpacked
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
+from dqlab.config import option
 from dqlab.proof import Challenges
+from dqlab.stats.snapshot import MAX_ATTENTION
 from dqlab.store.transient import ClusterDirectory
 
 logger = logging.getLogger("dqlab.registry")
@@ -63,8 +68,8 @@ class Registry(SchedulerPlugin):
         """Build the parts in order of their dependencies, and add our handlers to the scheduler."""
         self.token = secrets.token_hex(32)
         self._numbers: dict[str, Iterator[int]] = {}
-        self.statistics = Statistics(scheduler, self.where)
-        self.collector = self.statistics.collector
+        self.collector = Collector(where=self.where, thresholds=thresholds(option("attention") or {}))
+        self.collector.known.workers = len(scheduler.workers)
         self.directory: ClusterDirectory | None = None
         self.state = ClusterState(scheduler, self.collector, self.reserved, self.shared)
         self.actors = Actors(self.state)
@@ -84,7 +89,7 @@ class Registry(SchedulerPlugin):
         self.departures.start()
         self.elasticity.start()
         self.state.in_background(self.queues.watch())
-        self.statistics.show()
+        self._hide = show(scheduler, self.collector)
         control = Control(scheduler, self.collector, self.actions, self.token, Challenges(time.monotonic))
         self._unroute = add_routes(control)
 
@@ -92,6 +97,7 @@ class Registry(SchedulerPlugin):
         """Route each call of clients and workers to the part that answers it."""
         scheduler.handlers.update(
             dq_hello=answering(self.hello),
+            dq_overview=self.overview,
             dq_resolve=self.resolve,
             dq_wanted=self.actors.wants,
             dq_open=answering(self.queues.open),
@@ -111,8 +117,8 @@ class Registry(SchedulerPlugin):
             dq_snapshot=self.snapshot,
             dq_run_snapshot=self.run_snapshot,
             dq_history=self.history,
-            dq_mark=self.statistics.mark,
-            dq_tell=self.statistics.tell,
+            dq_mark=self.mark,
+            dq_tell=self.tell,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
         scheduler.stream_handlers["dq-reported"] = self.freshness.note
@@ -120,7 +126,9 @@ class Registry(SchedulerPlugin):
 
     async def close(self) -> None:
         """Stop all parts when the scheduler ends."""
-        self.statistics.close()
+        for undo in self._hide:
+            with suppress(Exception):
+                undo()
         if self._unroute is not None:
             self._unroute()
         self.state.close()
@@ -164,24 +172,60 @@ class Registry(SchedulerPlugin):
             del self._numbers[next(iter(self._numbers))]
         return next(name for number in numbers if not self.collector.known.has_run(name := f"{stem}-{number}"))
 
-    async def snapshot(self, queue: str = "", fresh: float = 0.0, **asked: Any) -> dict[str, Any]:
-        """Return the snapshot of `Statistics`, after up to `fresh` seconds for new reports."""
+    async def snapshot(
+        self,
+        queue: str = "",
+        run: str = "",
+        fresh: float = 0.0,
+        since: int = -1,
+        wait: float = 0.0,
+        alerts: int = MAX_ATTENTION,
+    ) -> dict[str, Any]:
+        """Return a snapshot after up to `fresh` seconds for new reports and `wait` for a change after `since`."""
         if fresh > 0:
             await self.freshness.bring(queue, fresh)
-        return await self.statistics.snapshot(queue=queue, **asked)
+        if wait > 0:
+            await self.collector.change(since, wait)
+        return self.collector.snapshot(queue, run, alerts=alerts).to_dict()
 
     async def run_snapshot(self, queue: str, name: str, run: bytes, within: float) -> dict[str, Any] | None:
         """Return a snapshot with new reports of a run's shards, or None if one sent none or the run is unknown."""
         fresh = await self.freshness.bring_shards(queue, within)
         if not fresh or run.hex() not in self.collector.known.lanes(queue):
             return None
-        return await self.statistics.snapshot(queue=queue, run=name)
+        return self.collector.snapshot(queue, name).to_dict()
 
-    async def history(self, span: float, queue: str = "", fresh: float = 0.0, **asked: Any) -> dict[str, Any]:
-        """Return the history of `Statistics` over `span` seconds, after up to `fresh` seconds for new reports."""
+    async def history(
+        self, span: float, queue: str = "", run: str = "", fresh: float = 0.0, *, whole: bool = False
+    ) -> dict[str, Any]:
+        """Return the history of the last `span` seconds, after up to `fresh` seconds for new reports."""
         if fresh > 0:
             await self.freshness.bring(queue, fresh)
-        return await self.statistics.history(span, queue, **asked)
+        return self.collector.history(span, queue, run, whole=whole).to_dict()
+
+    async def mark(self, text: str, cell: int | None = None, queue: str = "", by: str = "") -> None:
+        """Note an action of a person."""
+        self.collector.mark(text, cell=cell, queue=queue, by=by)
+
+    async def tell(self, run: str, text: str, due: float | None = None) -> None:
+        """Note what a client does to a run beside its work, "" for nothing, and in how many seconds it goes on."""
+        known = self.collector.known
+        known.told.pop(run, None)
+        if text:
+            known.told[run] = text, due, known.clock.monotonic()
+
+    async def overview(self) -> dict[str, Any]:
+        """Return what the doctor asks of the scheduler, without calling other processes."""
+        scheduler, now = self.state.scheduler, SystemClock().wall()
+        return {
+            **process_vitals(),
+            "lag": loop_lag(scheduler),
+            "workers": [
+                {"address": worker.address, "name": str(worker.name), "silent": max(0.0, now - worker.last_seen)}
+                for worker in scheduler.workers.values()
+            ],
+            "registry": _described(self.state),
+        }
 
     def collect(self, worker: str, totals: bytes) -> None:
         """Record an actor's report, as a stream handler, which must neither wait nor raise."""
@@ -266,3 +310,26 @@ class Registry(SchedulerPlugin):
     def add_client(self, scheduler: Scheduler, client: str) -> None:
         """Attach a client that has come back."""
         self.attachments.client_came(client)
+
+
+def _described(state: ClusterState) -> dict[str, Any]:
+    plan = state.plan()
+    actors = [
+        {
+            "name": entry.name,
+            "queue": entry.queue,
+            "address": entry.address,
+            "gone": entry.gone,
+            "made": entry.made.is_set(),
+            "failure": entry.failure,
+        }
+        for entry in state.entries.values()
+    ]
+    stores = {name: queue.store or {} for name, queue in state.queues.items()}
+    return {
+        "hosts": list(plan.queues),
+        "serving": list(plan.consumers),
+        "shared_logs": bool(state.shared),
+        "actors": actors,
+        "directories": {name: store.get("directory") for name, store in stores.items()},
+    }

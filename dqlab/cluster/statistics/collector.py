@@ -1,8 +1,8 @@
 """Enters the reports of actors into `Known`, and builds a Snapshot or a History on request.
 
 Reports have absolute totals, so a lost, repeated or late report does no harm. `stats` and `joins` compute, `tracks` has
-the values over time. While no view is open, only reports are entered. `Statistics` adds the calls of clients, and the
-views that the scheduler draws.
+the values over time. While no view is open, only reports are entered. `show` installs
+the views that the scheduler draws.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import fields, replace
 from importlib import import_module
 from operator import add, sub
@@ -361,58 +360,21 @@ class Collector:
         return messages, seconds
 
 
-class Statistics:
-    """The collector of a scheduler, with the calls of clients and the views drawn on the scheduler."""
-
-    def __init__(self, scheduler: Scheduler, where: str) -> None:
-        self._scheduler = scheduler
-        self._undo: list[Callable[[], None]] = []
-        self.collector = Collector(where=where, thresholds=thresholds(option("attention") or {}))
-        self.collector.known.workers = len(scheduler.workers)
-
-    def show(self) -> None:
-        """Install the modules named in the option ``views``."""
-        # Each has `install(scheduler, feed)`, which returns a function that removes the view, or None. A view whose
-        # packages are not installed is left out.
-        for name in option("views") or ():
-            try:
-                undo = import_module(name).install(self._scheduler, self.collector)
-            except ImportError as error:
-                logger.info("event=view_left_out view=%s %s", name, error)
-            except Exception:  # a missing view must not stop queues
-                logger.warning("event=view_left_out view=%s", name, exc_info=True)
-            else:
-                self._undo += [undo] if undo is not None else []
-
-    def close(self) -> None:
-        """Remove the views."""
-        for undo in self._undo:
-            with suppress(Exception):
-                undo()
-        self._undo.clear()
-
-    async def snapshot(
-        self, since: int = -1, wait: float = 0.0, queue: str = "", run: str = "", alerts: int = MAX_ATTENTION
-    ) -> dict[str, Any]:
-        """Return the newest snapshot, after up to `wait` seconds for a change after number `since`."""
-        if wait > 0:
-            await self.collector.change(since, wait)
-        return self.collector.snapshot(queue, run, alerts=alerts).to_dict()
-
-    async def history(self, span: float, queue: str = "", run: str = "", *, whole: bool = False) -> dict[str, Any]:
-        """Return the history of the last `span` seconds."""
-        return self.collector.history(span, queue, run, whole=whole).to_dict()
-
-    async def mark(self, text: str, cell: int | None = None, queue: str = "", by: str = "") -> None:
-        """Note an action of a person."""
-        self.collector.mark(text, cell=cell, queue=queue, by=by)
-
-    async def tell(self, run: str, text: str, due: float | None = None) -> None:
-        """Note what a client does to a run beside its work, "" for nothing, and in how many seconds it goes on."""
-        known = self.collector.known
-        known.told.pop(run, None)
-        if text:
-            known.told[run] = text, due, known.clock.monotonic()
+def show(scheduler: Scheduler, collector: Collector) -> list[Callable[[], None]]:
+    """Install the modules named in the option ``views``, and return what removes them."""
+    # Each has `install(scheduler, feed)`, which returns a function that removes the view, or None. A view whose
+    # packages are not installed is left out.
+    undone: list[Callable[[], None]] = []
+    for name in option("views") or ():
+        try:
+            undo = import_module(name).install(scheduler, collector)
+        except ImportError as error:
+            logger.info("event=view_left_out view=%s %s", name, error)
+        except Exception:  # a missing view must not stop queues
+            logger.warning("event=view_left_out view=%s", name, exc_info=True)
+        else:
+            undone += [undo] if undo is not None else []
+    return undone
 
 
 def thresholds(spoken: Mapping[str, Any]) -> Thresholds:

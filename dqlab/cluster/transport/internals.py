@@ -10,16 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import socket
-import traceback
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-import dask
 import distributed
-from dask.utils import parse_timedelta
-from distributed import Client, Nanny, Scheduler, SpecCluster, Worker, WorkerPlugin
+from distributed import Client, Scheduler, SpecCluster, Worker, WorkerPlugin
 from distributed.comm.core import Comm
 from distributed.core import ConnectionPool, Server, Status, rpc, send_recv
 from distributed.deploy.cluster import Cluster
@@ -27,7 +23,6 @@ from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import Serialized, deserialize, to_serialize
 from distributed.scheduler import WorkerState
 from distributed.threadpoolexecutor import ThreadPoolExecutor
-from distributed.utils import LoopRunner
 from tornado.ioloop import PeriodicCallback
 from tornado.util import TimeoutError as TornadoTimeout
 
@@ -48,16 +43,9 @@ KILL_AT_ONCE = 0.3
 
 ABSENT_LOOKS = 2
 """Checks in a row that find neither a worker nor a nanny that starts it, before it is made again."""
-LEAST_DELAY_S = 0.1
-"""Least seconds between two such checks."""
 
 CONNECT_TIMEOUT = 3.0
 """Seconds to try to connect to a worker."""
-
-LOOP_STARTS = 3
-"""Tries to start the thread of an event loop; Dask waits 10 s in each."""
-HANDSHAKES = 3
-"""Tries to greet a scheduler that is restarting its workers."""
 
 
 class NoSuchActor(Exception):
@@ -82,51 +70,11 @@ class ActorFailed(Exception):
         self.kind, self.said = kind, said
 
 
-class PatientClient(Client):
-    """A client that connects even while its cluster is restarted."""
-
-    # The scheduler reports a restart to every client it knows. A client in the middle of its handshake receives that
-    # report together with the greeting, and Dask asserts that the greeting comes alone.
-
-    async def _ensure_connected(self, timeout: float | None = None) -> None:
-        for _ in range(HANDSHAKES):
-            try:
-                await super()._ensure_connected(timeout=timeout)  # type: ignore[no-untyped-call]
-            except AssertionError as error:
-                _abort_comms(error)
-                # The scheduler notes the end of the failed connection some time later. Under the same id, it would then
-                # remove the new client.
-                self.id = f"{self.id}-again"
-            else:
-                return
-        raise OSError(f"the cluster was restarted during each of {HANDSHAKES} handshakes")
-
-
-def _abort_comms(error: BaseException) -> None:
-    """Close the connection on which a handshake failed."""
-    # Dask closes it only when it is garbage-collected, and logs a warning then.
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        comm = frame.f_locals.get("comm")
-        if isinstance(comm, Comm):
-            comm.abort()
-
-
 def with_event_loop(make: Callable[[], T]) -> T:
-    """Make a client or cluster, repeating until the thread of its event loop begins, or raise TimeoutError."""
-    # Dask gives that thread 10 s to begin, and fails an assertion then. A machine that has just woken up or is swapping
-    # may need longer. Nothing else has been started by then, so to repeat `make` is safe.
-    for _ in range(LOOP_STARTS):
-        try:
-            made = make()
-        except AssertionError as error:
-            runner = _late_runner(error)
-            if runner is None:
-                raise
-            runner._stop_event.set()  # the late thread ends once it begins
-        else:
-            cast(Any, made.loop).asyncio_loop.set_exception_handler(_report)
-            return made
-    raise TimeoutError(f"the thread of its event loop did not begin, in {LOOP_STARTS} tries of 10 s")
+    """Make a client or cluster whose event loop reports no errors of timers."""
+    made = make()
+    cast(Any, made.loop).asyncio_loop.set_exception_handler(_report)
+    return made
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -137,14 +85,7 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-def _late_runner(error: BaseException) -> LoopRunner | None:
-    """Return the runner that gave its thread up, or None for another error."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    runner = frame.f_locals.get("self")
-    return runner if isinstance(runner, LoopRunner) and not runner.is_started() else None
-
-
-class OwnClient(ClosesUndisturbed, PatientClient):
+class OwnClient(ClosesUndisturbed, Client):
     """A client made by dqlab, which is not the default client and leaves no thread or log line behind."""
 
     # Dask's client leaves its thread when it cannot start or has given its scheduler up. If it is closed while it
@@ -167,6 +108,12 @@ class OwnClient(ClosesUndisturbed, PatientClient):
         if self.status == "closed" and not self._is_finalizing():
             self._loop_runner.stop()
         return closing
+
+    async def _ensure_connected(self, timeout: float | None = None) -> None:
+        try:
+            await super()._ensure_connected(timeout=timeout)  # type: ignore[no-untyped-call]
+        except AssertionError as error:  # Dask's, where the scheduler reports a restart together with its greeting
+            raise OSError("the cluster was restarted while this client connected to it; connect again") from error
 
     async def _reconnect(self) -> None:
         log, only = logging.getLogger("distributed.client"), _WhileOpen(self)
@@ -374,21 +321,6 @@ def in_event_loop(client: Client) -> bool:
         return False
 
 
-def outlast_pauses(worker: Worker) -> None:
-    """Let a worker keep its connection to a scheduler on the same machine that reads nothing for minutes."""
-    # While a kernel is stopped, reports pile up until its buffer is full. 30 s later the system would close the
-    # connection, since Dask sets TCP_USER_TIMEOUT, and the worker would end, which no nanny replaces. On one machine
-    # the limit is of no use: the system closes the connections of a dead process at once.
-    comm = worker.batched_stream.comm
-    connection = getattr(getattr(comm, "stream", None), "socket", None)  # one of TCP or TLS has it
-    option = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux
-    if connection is None or option is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    with suppress(OSError):  # the connection has just been closed
-        if connection.getpeername()[0] == connection.getsockname()[0]:
-            connection.setsockopt(socket.IPPROTO_TCP, option, 0)
-
-
 def report(worker: Worker, op: str, **message: float | bytes) -> None:
     """Send a message without an answer to the scheduler's plugin, in 22 µs."""
     # Only numbers and bytes: a message that Dask cannot encode, or the plugin cannot handle, closes the stream for
@@ -431,42 +363,6 @@ def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int
     scheduler.handlers["adaptive_target"] = target
 
 
-def keep_replaced_workers(cluster: SpecCluster) -> None:
-    """Keep Dask from giving up workers that their nannies are replacing at that moment."""
-    # 15 s after each death, Dask checks whether a worker of that name is there, and else closes its nanny for good,
-    # even while the nanny replaces the worker again. A worker whose documents kill it every 15 s would be lost that
-    # way. So give up only one whose nanny has ended, as that of a retired worker: `scale` then makes another.
-    if hasattr(cluster._update_worker_status, "keeps_replaced_workers"):
-        return
-    give_up = cluster._update_worker_status
-
-    def look(name: Any, nanny: Nanny) -> None:
-        there = any(known["name"] == name for known in cluster.scheduler_info["workers"].values())
-        if there or cluster.status is not Status.running or cluster.workers.get(name) is not nanny:
-            return
-        if nanny.status is Status.running:
-            look_later(name, nanny)
-            return
-        cluster._futures.add(asyncio.ensure_future(nanny.close()))
-        del cluster.workers[name]
-
-    def look_later(name: Any, nanny: Nanny) -> None:
-        delay = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
-        asyncio.get_running_loop().call_later(max(delay, LEAST_DELAY_S), look, name, nanny)
-
-    def update(op: str, message: Any) -> None:
-        known = cluster.scheduler_info["workers"].get(message) if op == "remove" else None
-        nanny = cluster.workers.get(known["name"]) if known is not None else None
-        if known is not None and isinstance(nanny, Nanny) and nanny.status is Status.running:
-            Cluster._update_worker_status(cluster, op, message)
-            look_later(known["name"], nanny)
-        else:
-            give_up(op, message)  # type: ignore[no-untyped-call]
-
-    update.keeps_replaced_workers = True  # type: ignore[attr-defined]
-    cluster._update_worker_status = update  # type: ignore[method-assign]
-
-
 def _has_or_starts_worker(nanny: Any) -> bool:
     """Return whether a nanny has a worker or is starting one."""
     # Starting may take seconds: the process that workers are forked from imports first.
@@ -476,9 +372,10 @@ def _has_or_starts_worker(nanny: Any) -> bool:
 
 async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str], absent: dict[Any, int]) -> list[Any]:
     """Remake workers that no nanny replaces any more, except retired ones (`kept_away`), and return their names."""
-    # Two cases: a worker that loses its scheduler for half a minute (a stopped process, a sleeping laptop) ends for
-    # good with its nanny; and a nanny gives up if the scheduler refuses its new worker, because it still knows the last
-    # one. `absent` counts the checks at which a worker was gone: the caller keeps it between calls.
+    # Three cases: a worker that loses its scheduler for half a minute (a stopped process, a sleeping laptop) ends for
+    # good with its nanny; a nanny gives up if the scheduler refuses its new worker, because it still knows the last
+    # one; and Dask closes a nanny whose worker has died again 15 s after a death. `absent` counts the checks at which
+    # a worker was gone: the caller keeps it between calls.
     scheduler: Any = cluster.scheduler
     lost = []
     for name in cluster.worker_spec if cluster.status is Status.running else ():
@@ -503,6 +400,8 @@ async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str],
 
 def tend(cluster: SpecCluster, every: float, look: Callable[[], Awaitable[object]]) -> None:
     """Run `look` every `every` seconds in a cluster's event loop until the cluster closes, never two at a time."""
+    if "dqlab-tend" in cluster.periodic_callbacks:
+        return
     ticking = PeriodicCallback(look, every * 1000)
     cluster.periodic_callbacks["dqlab-tend"] = ticking
     loop: Any = cluster.loop

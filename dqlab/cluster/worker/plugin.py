@@ -28,7 +28,6 @@ from dqlab.cluster.transport.internals import (
     actors_here,
     answer_call,
     is_leaving,
-    outlast_pauses,
     report,
     start_actor,
 )
@@ -92,7 +91,6 @@ class DqlabWorkerPlugin(WorkerPlugin):
         if worker.nanny is not None:  # in its own process: these settings are not for a user's
             _spare_the_collector(worker)
             _keep_freed_memory()
-        outlast_pauses(worker)
         worker.handlers["dq_spawn"] = answering(self.spawn)
         worker.handlers["dq_end"] = self.end
         worker.handlers["dq_greet"] = self.greet

@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import dqlab
-from dqlab.cluster.scheduler.examiner import Examiner
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.shard import durable
-from dqlab.cluster.statistics.collector import Statistics
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.store.transient import delete_logs
@@ -24,10 +22,6 @@ from dqlab.store.transient import delete_logs
 SOURCES = Path(dqlab.__file__).parent
 GIVEN_BY_CALLERS = {"call", "timeout", "limit", "scheduler", "address", "op"}
 """Arguments of what makes the call, which handlers may not have."""
-
-
-PASSED_ON: dict[str, Callable[..., Any]] = {"dq_snapshot": Statistics.snapshot, "dq_history": Statistics.history}
-"""What gets the arguments that a handler does not take itself."""
 
 
 class HandlerCall(NamedTuple):
@@ -59,8 +53,7 @@ def handlers() -> dict[str, list[Callable[..., Any]]]:
 
     async def wired() -> dict[str, Any]:
         scheduler: Any = SimpleNamespace(id="s", workers={}, clients={}, handlers={}, stream_handlers={})
-        registry, examiner = Registry(), Examiner()
-        await examiner.start(scheduler)
+        registry = Registry()
         await registry.start(scheduler)
         await registry.close()
         return dict(scheduler.handlers)
@@ -94,8 +87,6 @@ def test_a_call_names_a_handler_and_arguments_that_it_takes(
 
     def takes(handler: Callable[..., Any]) -> bool:
         taken = set(inspect.signature(handler).parameters)
-        if "asked" in taken:  # passed on
-            taken |= set(inspect.signature(PASSED_ON[call.name]).parameters)
         return call.arguments - GIVEN_BY_CALLERS <= taken
 
     assert any(map(takes, handlers[call.name]))

@@ -6,10 +6,8 @@ import asyncio
 import functools
 import gc
 import inspect
-import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +20,7 @@ from tornado.util import TimeoutError as TornadoTimeout
 
 import dqlab as dq
 from dqlab.cluster.transport import internals
-from dqlab.cluster.transport.internals import LOOP_STARTS, OwnClient, with_event_loop
+from dqlab.cluster.transport.internals import with_event_loop
 from dqlab.cluster.transport.wire import pack
 
 pytestmark = pytest.mark.lowest
@@ -60,79 +58,24 @@ def _in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], No
     return run
 
 
-class _RestartsDuringHandshakes(SchedulerPlugin):
-    """Reports a restart between the arrival of a client and the scheduler's greeting, so many times."""
-
-    def __init__(self, times: int) -> None:
-        self.left = times
-        self.gone: asyncio.Queue[str] = asyncio.Queue()
+class _RestartsDuringHandshake(SchedulerPlugin):
+    """Reports a restart between the arrival of a client and the scheduler's greeting."""
 
     def add_client(self, scheduler: Scheduler, client: str) -> None:
-        if self.left:
-            self.left -= 1
-            asyncio.get_running_loop().call_soon(scheduler.report, {"op": "restart"})
-
-    def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        self.gone.put_nowait(client)
+        asyncio.get_running_loop().call_soon(scheduler.report, {"op": "restart"})
 
 
-@asynccontextmanager
-async def _restarting(times: int) -> AsyncIterator[tuple[Scheduler, asyncio.Queue[str]]]:
+@pytest.mark.cluster
+@_in_a_loop
+async def test_client_says_that_the_cluster_was_restarted_while_it_connected() -> None:
+    """An `AssertionError` without a word reached the person before."""
     # Dask tries port 8787 first; of that try, where another cluster has it, old versions leave a socket unclosed.
     async with Scheduler(dashboard=False, dashboard_address="127.0.0.1:0", host="127.0.0.1", port=0) as scheduler:
-        plugin = _RestartsDuringHandshakes(times)
-        scheduler.add_plugin(plugin, name="restarts")
-        yield scheduler, plugin.gone
-
-
-@pytest.mark.cluster
-@_in_a_loop
-async def test_client_of_dask_fails_while_the_cluster_restarts() -> None:
-    """Why there is a client of ours; once this fails, Dask has mended it and ours may go."""
-    async with _restarting(1) as (scheduler, _):
-        client = Client(scheduler.address, asynchronous=True, set_as_default=False)
-        with pytest.raises(AssertionError):
+        scheduler.add_plugin(_RestartsDuringHandshake(), name="restarts")
+        client = internals.OwnClient(scheduler.address, asynchronous=True)
+        with pytest.raises(OSError, match="restarted"):
             await client
         await client.close()
-
-
-@pytest.mark.cluster
-@_in_a_loop
-async def test_client_connects_while_the_cluster_restarts_and_stays_known() -> None:
-    """The end of the connection that failed does not remove the one that followed."""
-    async with (
-        _restarting(2) as (scheduler, gone),
-        internals.PatientClient(scheduler.address, asynchronous=True, set_as_default=False) as client,
-    ):
-        assert client.id not in {await gone.get(), await gone.get()}
-        assert client.status == "running"
-        assert client.id in scheduler.clients
-
-
-@pytest.mark.cluster
-def test_client_that_connects_again_leaves_no_connection_open(caplog: pytest.LogCaptureFixture) -> None:
-    """Dask closed it when it was collected, with a warning about a "dangling stream" in whichever cell ran then."""
-
-    @_in_a_loop
-    async def connect() -> None:
-        async with (
-            _restarting(2) as (scheduler, _),
-            internals.PatientClient(scheduler.address, asynchronous=True, set_as_default=False) as client,
-        ):
-            assert client.status == "running"
-
-    connect()
-    gc.collect()
-    assert "dangling" not in caplog.text
-
-
-@pytest.mark.cluster
-@_in_a_loop
-async def test_client_gives_up_with_a_reason_when_every_handshake_is_disturbed() -> None:
-    """An `AssertionError` without a word reached the person before."""
-    async with _restarting(internals.HANDSHAKES) as (scheduler, _):
-        with pytest.raises(OSError, match="restarted"):
-            await internals.PatientClient(scheduler.address, asynchronous=True, set_as_default=False)
 
 
 def test_raw_call_to_a_missing_actor_raises(queue: dq.QueuePool) -> None:
@@ -231,76 +174,6 @@ def test_nannies_kill_and_workers_know_theirs(lab: dq.Lab) -> None:
 def test_worker_plugins_are_installed_by_the_scheduler_once() -> None:
     parameters = inspect.signature(Scheduler.register_worker_plugin).parameters
     assert {"plugin", "name", "idempotent"} <= set(parameters)
-
-
-@pytest.mark.cluster
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="of Linux alone")
-@_in_a_loop
-async def test_worker_keeps_its_connection_to_a_scheduler_of_its_machine_that_reads_nothing() -> None:
-    """Dask ends it 30 s after a buffer is full, and the worker with it, which is not replaced then."""
-    async with (
-        Scheduler(dashboard=False, dashboard_address="127.0.0.1:0", host="127.0.0.1", port=0) as scheduler,
-        Worker(scheduler.address, nthreads=1, dashboard_address=":0") as worker,
-    ):
-        assert worker.batched_stream.comm is not None
-        connection = worker.batched_stream.comm.stream.socket  # type: ignore[attr-defined]
-        option = socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
-        assert connection.getsockopt(*option) > 0
-        internals.outlast_pauses(worker)
-        assert connection.getsockopt(*option) == 0
-
-
-class Hasty(threading.Event):
-    """Takes a moment for the ten seconds that a thread has to begin."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        return super().wait(0.05 if timeout == 10 else timeout)
-
-
-@pytest.mark.parametrize("late", [1, LOOP_STARTS])
-def test_client_connects_though_the_thread_of_its_event_loop_began_late(
-    lab: dq.Lab, monkeypatch: pytest.MonkeyPatch, late: int
-) -> None:
-    """Dask gives it 10 s. On a machine that stood still as long, `dqlab doctor` ended with a bare `AssertionError`."""
-    go_on, begun = threading.Event(), list[threading.Thread]()
-
-    class Late(distributed.utils._CollectErrorThread):
-        def __init__(self, target: Callable[[], None], daemon: bool, name: str) -> None:
-            def run() -> None:
-                begun.append(threading.current_thread())
-                if len(begun) <= late:
-                    assert go_on.wait(30)
-                target()
-
-            super().__init__(run, daemon, name)
-
-    monkeypatch.setattr(distributed.utils, "_CollectErrorThread", Late)
-    monkeypatch.setattr(distributed.utils, "threading", SimpleNamespace(**{**vars(threading), "Event": Hasty}))
-    try:
-        if late < LOOP_STARTS:
-            client = with_event_loop(lambda: OwnClient(lab.session.link.address))
-            assert client.submit(abs, -1, pure=False).result(timeout=20) == 1
-            client.close()
-        else:
-            with pytest.raises(TimeoutError, match="did not begin"):
-                with_event_loop(lambda: OwnClient(lab.session.link.address))
-    finally:
-        go_on.set()
-    for thread in begun:
-        thread.join(20)
-    assert not any(thread.is_alive() for thread in begun)
-
-
-def test_other_assertions_of_a_client_are_raised_at_once() -> None:
-    tries = []
-
-    def make() -> OwnClient:
-        tries.append(1)
-        raise AssertionError("another")
-
-    with pytest.raises(AssertionError, match="another"):
-        with_event_loop(make)
-    assert tries == [1]
 
 
 @pytest.mark.parametrize("error", [TornadoTimeout("Timeout"), ValueError("Timeout")], ids=["a timer's", "another"])
