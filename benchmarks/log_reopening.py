@@ -130,12 +130,11 @@ def history(directory: Path, sizes: Sizes) -> Iterator[Figure]:
     order(shard, "drop", LIVE)
     run_through(compaction(shard, below=MOSTLY))
     shard.journal.log.commit()
-    reserve = shard.journal.log.usage().reserve
     files = [path for path in (directory / "log").rglob("*") if path.is_file()]
-    nbytes = sum(path.stat().st_size for path in files) - reserve
+    nbytes = sum(path.stat().st_size for path in files)
     segments = sum(path.suffix == ".seg" for path in files)
     shutil.rmtree(directory / "log")
     shard.journal.log.close(clean=False)
     name = f"{n:,} done and collected"
     yield Figure(f"{name}: segments", "", Better.LOWER, Series.of([float(segments)]), Target(2))
-    yield Figure(f"{name}: beside the reserve", "MiB", Better.LOWER, Series.of([nbytes / MIB]), Target(1))
+    yield Figure(f"{name}: size", "MiB", Better.LOWER, Series.of([nbytes / MIB]), Target(1))

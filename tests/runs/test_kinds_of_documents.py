@@ -298,7 +298,7 @@ def test_files_that_change_and_are_damaged_fail_by_themselves_and_can_be_retried
         "3.txt": "DocumentChanged",
         "bad.txt.gz": "DocumentDamaged",
         "locked.pdf": "DocumentEncrypted",
-        "none.pdf": "DocumentError",
+        "none.pdf": "DocumentDamaged",
     }
     assert {letter.deliveries for letter in run.failures()} == {1}
     assert run.retry(fn=read_again, where="error == 'DocumentChanged'") == 1
