@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dqlab.frame import NO_ID, Frame, Kind, Piece, Settlement
-from dqlab.log import Files, LogOptions
-from dqlab.log.options import SyncMode
+from dqlab.log.files import Files
+from dqlab.log.options import LogOptions, SyncMode
 from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.store.durable_shard import DurableShard

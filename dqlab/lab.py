@@ -33,7 +33,7 @@ from dqlab.keywords import (
     meant,
     takes_same,
 )
-from dqlab.log import OwnerStillAlive
+from dqlab.log.errors import OwnerStillAlive
 from dqlab.notebook import in_jupyter, program
 from dqlab.numbers import few_of, many
 from dqlab.rules.retry import Retry

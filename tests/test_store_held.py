@@ -20,7 +20,8 @@ from dqlab.connecting import StoreHeld
 from dqlab.errors import DqlabWarning, RunNotFound
 from dqlab.jupyter import commands
 from dqlab.lab import Lab
-from dqlab.log import Log, OwnerStillAlive
+from dqlab.log.errors import OwnerStillAlive
+from dqlab.log.log import Log
 from dqlab.stats import Counts, QueueState, QueueStats, Snapshot
 from dqlab.store.directories import queue_directory, shard_directory
 from tests.kit.logs import lines_of

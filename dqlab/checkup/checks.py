@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dqlab import numbers
 from dqlab.checkup.facts import Facts, Process
 from dqlab.checkup.findings import Finding
-from dqlab.log import LogOptions
+from dqlab.log.options import LogOptions
 from dqlab.numbers import few_of, many
 from dqlab.stats import AttentionKind, Severity
 from dqlab.store.probe import Probe

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from dqlab.frame import Piece, Settlement
-from dqlab.log import Position, Record
+from dqlab.log.records import Position, Record
 from dqlab.rules.deliveries import Failed, Settled
 from dqlab.rules.lanes.trouble import Trouble
 from dqlab.rules.states import State

@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any
 
 from dqlab.frame import Frame, Settlement
-from dqlab.log import COPIED, Log, RecordCorrupt, RecordType
+from dqlab.log.errors import RecordCorrupt
+from dqlab.log.log import Log
+from dqlab.log.records import COPIED, RecordType
 from dqlab.rules.batches import Batch, share
 from dqlab.rules.lane import Lane
 from dqlab.rules.ledger import Ledger

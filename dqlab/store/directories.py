@@ -18,9 +18,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from dqlab.log import Files, LogError, LogTooNew
 from dqlab.log.directory import Directory, shown
-from dqlab.log.errors import typed
+from dqlab.log.errors import LogError, LogTooNew, typed
+from dqlab.log.files import Files
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 

@@ -11,7 +11,10 @@ from random import Random
 from typing import Any
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.log import Files, Log, LogOptions, Recovery
+from dqlab.log.files import Files
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
+from dqlab.log.recovery import Recovery
 from dqlab.rules.leases import NO_OWNER
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions

@@ -9,8 +9,8 @@ from typing import Any
 from dqlab.clock import Clock
 from dqlab.errors import PutError
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log import Log, RecordType
-from dqlab.log.records import HEADER_BYTES
+from dqlab.log.log import Log
+from dqlab.log.records import HEADER_BYTES, RecordType
 from dqlab.rules.batches import Batch, share
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.journal import Op

@@ -16,12 +16,14 @@ import msgpack
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError, FrameCorrupt
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log import ChangedMeanwhile, Corruption, DiskFailed, Files, LogError, Position, Record, RecordCorrupt
 from dqlab.log.checkpoints import Checkpoint
 from dqlab.log.directory import Directory, is_ours
-from dqlab.log.errors import typed
+from dqlab.log.errors import ChangedMeanwhile, DiskFailed, LogError, RecordCorrupt, typed
+from dqlab.log.files import Files
 from dqlab.log.ownership import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
+from dqlab.log.records import Position, Record
+from dqlab.log.recovery import Corruption
 from dqlab.rules.batches import Batch
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions

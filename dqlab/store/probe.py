@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
-from dqlab.log import Files
+from dqlab.log.files import Files
 from dqlab.log.ownership import seen_elsewhere
 
 Seen: TypeAlias = Literal["", "missing", "locked", "unlocked"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dqlab.frame import NO_ID, Frame, Piece, Settlement
-from dqlab.log import COPIED, Record, RecordType
+from dqlab.log.records import COPIED, Record, RecordType
 from dqlab.rules.deliveries import Settled, kept_at
 from dqlab.rules.ids import first_id, next_sequence
 from dqlab.rules.journal import Op

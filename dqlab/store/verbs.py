@@ -17,10 +17,11 @@ from typing import Any
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID, Frame, Settlement
-from dqlab.log import COPIED, Corruption, ManifestCorrupt, Record, RecordType, SegmentMissing
+from dqlab.log.errors import ManifestCorrupt, SegmentMissing
 from dqlab.log.ownership import Holder, look_at_lock
 from dqlab.log.readonly import ReadOnlyLog, listed_by_name
-from dqlab.log.records import HEADER_BYTES
+from dqlab.log.records import COPIED, HEADER_BYTES, Record, RecordType
+from dqlab.log.recovery import Corruption
 from dqlab.log.segment import SEGMENT_BYTES
 from dqlab.numbers import many
 from dqlab.rules.book import Book

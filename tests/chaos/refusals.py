@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from dqlab.log import Files
+from dqlab.log.files import Files
 
 __all__ = ["refuse"]
 

@@ -12,7 +12,9 @@ from typing import Any
 from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.log import Log, LogOptions, UnsyncedFiles
+from dqlab.log.files import UnsyncedFiles
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from distributed import Client
 
-from dqlab.log import Files
+from dqlab.log.files import Files
 
 __all__ = ["ERRNOS", "FlakyFiles", "FlakySystem", "asked", "break_disk", "fill_disk", "make_room", "no", "unplugged"]
 

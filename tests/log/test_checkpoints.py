@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import Files
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
 from dqlab.log.directory import Directory
+from dqlab.log.files import Files
 
 UUID = "00112233445566778899aabbccddeeff"
 NAME = "ckpt-0000000001-0000000001"

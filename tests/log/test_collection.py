@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from dqlab.errors import UsageError
-from dqlab.log import Log, LogOptions, Position
 from dqlab.log.checkpoints import Checkpoint
-from dqlab.log.log import removable
+from dqlab.log.log import Log, removable
 from dqlab.log.manifest import Manifest, SegmentEntry
+from dqlab.log.options import LogOptions
+from dqlab.log.records import Position
 from dqlab.log.space import Needed
 
 SMALL = LogOptions(segment_bytes=1000, reserve_bytes=0)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from dqlab.errors import DqlabError
-from dqlab.log import DiskFailed, Files, Log, LogError, ManifestCorrupt, NotALog, RecordCorrupt, SegmentMissing
+from dqlab.log.errors import DiskFailed, LogError, ManifestCorrupt, NotALog, RecordCorrupt, SegmentMissing
+from dqlab.log.files import Files
+from dqlab.log.log import Log
 from tests.kit.descriptors import count_files
 from tests.kit.disks import ERRNOS, no
 from tests.kit.sampled import mostly_slow

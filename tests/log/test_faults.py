@@ -12,7 +12,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from dqlab.errors import DqlabError
-from dqlab.log import Files, Log, LogFailed
+from dqlab.log.errors import LogFailed
+from dqlab.log.files import Files
+from dqlab.log.log import Log
 from tests.kit.descriptors import none_left_open
 from tests.log.crash.faults import FAULTS, CountingFiles, FaultyFiles, FullDisk
 from tests.log.crash.invariants import check, reopen

@@ -8,8 +8,11 @@ from queue import Queue
 
 import pytest
 
-from dqlab.log import DiskFull, Files, GroupCommit, Log, LogFailed, LogOptions
-from dqlab.log.files import Buffer
+from dqlab.log.errors import DiskFull, LogFailed
+from dqlab.log.files import Buffer, Files
+from dqlab.log.group_commit import GroupCommit
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
 
 
 class Held(Files):

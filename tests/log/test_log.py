@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from dqlab.errors import UsageError
-from dqlab.log import Log, LogClosed, LogOptions, NotALog, RecordTooLarge, RecordType
+from dqlab.log.errors import LogClosed, NotALog, RecordTooLarge
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
+from dqlab.log.records import RecordType
 
 
 def test_what_was_committed_is_replayed_as_it_was(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from zlib import crc32
 
 import pytest
 
-from dqlab.log import LogTooNew, ManifestCorrupt
+from dqlab.log.errors import LogTooNew, ManifestCorrupt
 from dqlab.log.manifest import Manifest, SegmentEntry
 
 MANIFEST = Manifest(

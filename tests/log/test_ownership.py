@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import Fenced, Files, Log, LogFailed, LogOptions, NoDescriptors, OwnerStillAlive
 from dqlab.log.directory import epoch_name
-from dqlab.log.files import Lock
-from dqlab.log.options import SyncMode
+from dqlab.log.errors import Fenced, LogFailed, NoDescriptors, OwnerStillAlive
+from dqlab.log.files import Files, Lock
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions, SyncMode
 from dqlab.testing import FakeClock
 
 

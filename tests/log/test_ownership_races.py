@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from dqlab.log import Fenced, LockUnsupported, Log, OwnerStillAlive
+from dqlab.log.errors import Fenced, LockUnsupported, OwnerStillAlive
+from dqlab.log.log import Log
 from tests.log.crash.faults import CountingFiles, NoLocks
 from tests.log.crash.ledger import Ledger
 from tests.log.crash.stranger import Stranger

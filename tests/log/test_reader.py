@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import Files, Log, LogOptions, Position, RecordCorrupt
+from dqlab.log.errors import RecordCorrupt
+from dqlab.log.files import Files
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
+from dqlab.log.records import Position
 
 
 class Counting(Files):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import DiskFull, Log, LogFailed
+from dqlab.log.errors import DiskFull, LogFailed
+from dqlab.log.log import Log
 from dqlab.log.records import HEADER_BYTES
 from dqlab.testing import FakeClock
 from tests.log.crash.ledger import RESULTS, Ledger, payload

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import Log, LogOptions, Position, Record
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
+from dqlab.log.records import Position, Record
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from zlib import crc32
 
 import pytest
 
-from dqlab.log import Files, LogTooNew, Record
-from dqlab.log.records import Header, pack_header, seed_of
+from dqlab.log.errors import LogTooNew
+from dqlab.log.files import Files
+from dqlab.log.records import Header, Record, pack_header, seed_of
 from dqlab.log.segment import SEGMENT_BYTES, Scan, check_segment_header, pack_segment_header
 
 UUID = bytes(range(16))

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import DiskFull, Files, Log, LogOptions
+from dqlab.log.errors import DiskFull
+from dqlab.log.files import Files
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
 from dqlab.log.space import Needed
 from dqlab.testing import FakeClock
 

@@ -9,7 +9,9 @@ from random import Random
 
 import pytest
 
-from dqlab.log import Log, LogError, RecordType, SegmentMissing
+from dqlab.log.errors import LogError, SegmentMissing
+from dqlab.log.log import Log
+from dqlab.log.records import RecordType
 from tests.log.crash.damage import (
     Rest,
     at_rest,

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import DiskFull, Files, Log, LogFailed, LogOptions
-from dqlab.log.files import Buffer
+from dqlab.log.errors import DiskFull, LogFailed
+from dqlab.log.files import Buffer, Files
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
 from dqlab.testing import FakeClock
 
 

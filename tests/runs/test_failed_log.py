@@ -14,7 +14,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.errors import ActorGone, CallTimeout, StoreFailed
-from dqlab.log import LogFailed
+from dqlab.log.errors import LogFailed
 from dqlab.testing import Gate
 from tests.kit.disks import asked, break_disk, unplugged
 

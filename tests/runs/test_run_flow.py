@@ -15,7 +15,7 @@ import dqlab as dq
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import BadOption, CallTimeout, QueueFull, WaitTimeout
-from dqlab.log import DiskFull
+from dqlab.log.errors import DiskFull
 from dqlab.runs.submit import sender
 from dqlab.testing import Gate, Tally
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dqlab.clock import Clock
 from dqlab.frame import Frame, Settlement
-from dqlab.log import Log
+from dqlab.log.log import Log
 from dqlab.rules.batches import Batch
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.lane import Lane

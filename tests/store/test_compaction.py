@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.log import DiskFull, LogOptions
+from dqlab.log.errors import DiskFull
+from dqlab.log.options import LogOptions
 from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State

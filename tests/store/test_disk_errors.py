@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dqlab.frame import Frame, Kind
-from dqlab.log import DiskFailed, LogOptions, NoDescriptors
 from dqlab.log.directory import Directory
+from dqlab.log.errors import DiskFailed, NoDescriptors
+from dqlab.log.options import LogOptions
 from dqlab.log.readonly import ReadOnlyLog
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry

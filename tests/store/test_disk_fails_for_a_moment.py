@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from dqlab.errors import DqlabError
-from dqlab.log import DiskFailed, LogOptions, ManifestCorrupt, NotALog, RecordCorrupt, SegmentMissing
+from dqlab.log.errors import DiskFailed, ManifestCorrupt, NotALog, RecordCorrupt, SegmentMissing
+from dqlab.log.options import LogOptions
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.directories import (
     NotAQueue,

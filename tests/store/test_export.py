@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log import LogOptions
+from dqlab.log.options import LogOptions
 from dqlab.rules.states import State
 from dqlab.store.bodies import open_settle, position_of
 from dqlab.store.directories import shard_directory

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.log import LogOptions
+from dqlab.log.options import LogOptions
 from dqlab.rules.lanes.frame_functions import LATEST, FrameFunctions
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions

@@ -12,7 +12,9 @@ from zlib import crc32
 import pytest
 
 from dqlab.frame import Frame, Settlement
-from dqlab.log import Log, LogOptions, LogTooNew
+from dqlab.log.errors import LogTooNew
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
 from dqlab.rules.journal import Op
 from dqlab.rules.states import State
 from dqlab.store.bodies import open_settle, pack_plain

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dqlab.frame import Frame, Kind
-from dqlab.log import RecordCorrupt
+from dqlab.log.errors import RecordCorrupt
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State, Verdict
 from dqlab.store.durable_shard import DurableShard

@@ -21,7 +21,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
-from dqlab.log import DiskFull, Fenced, Log, LogFailed, LogOptions, Position, RecordTooLarge, RecordType
+from dqlab.log.errors import DiskFull, Fenced, LogFailed, RecordTooLarge
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
+from dqlab.log.records import Position, RecordType
 from dqlab.rules import result_index
 from dqlab.rules.batches import share
 from dqlab.rules.states import State, stretches

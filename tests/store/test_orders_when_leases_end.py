@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgpack import packb
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.log import LogOptions
+from dqlab.log.options import LogOptions
 from dqlab.rules.budget import SPENT
 from dqlab.rules.lanes.trouble import ONCE
 from dqlab.rules.options import QueueOptions

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import Files
-from dqlab.log.files import Lock
+from dqlab.log.files import Files, Lock
 from dqlab.store.probe import Marker, Probe, probe
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from dqlab.errors import PutError
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.log import LogFailed, LogOptions, RecordTooLarge
+from dqlab.log.errors import LogFailed, RecordTooLarge
+from dqlab.log.options import LogOptions
 from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
-from dqlab.log import LogOptions
+from dqlab.log.options import LogOptions
 from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry

@@ -57,7 +57,7 @@ from dqlab.cluster.transport.sealed import settings_in
 from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
-from dqlab.log import LogError, RecordTooLarge
+from dqlab.log.errors import LogError, RecordTooLarge
 from dqlab.plan import Batch, Plan, called
 from dqlab.printed import Logs
 from dqlab.rules.states import State

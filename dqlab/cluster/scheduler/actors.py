@@ -21,7 +21,7 @@ from dqlab.cluster.transport.internals import ActorFailed, NoSuchActor, Unreacha
 from dqlab.cluster.transport.ref import RESOLVE_WAIT
 from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.errors import CallTimeout, DqlabError, QueueClosed
-from dqlab.log import LogError
+from dqlab.log.errors import LogError
 from dqlab.rules.states import State
 from dqlab.texts import said_by
 

@@ -15,7 +15,7 @@ from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.cluster.transport.parking import Bell
 from dqlab.errors import DqlabError
-from dqlab.log import LogError, LogGone
+from dqlab.log.errors import LogError, LogGone
 
 logger = logging.getLogger("dqlab.registry")
 

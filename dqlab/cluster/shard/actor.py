@@ -37,7 +37,7 @@ from dqlab.cluster.transport.reports import Reporter, ShardReport
 from dqlab.cluster.transport.wire import Packed, pack
 from dqlab.errors import DqlabError, MessageNotFound, RunCancelled
 from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement
-from dqlab.log import DiskFull, NoDescriptors, RecordCorrupt
+from dqlab.log.errors import DiskFull, NoDescriptors, RecordCorrupt
 from dqlab.rules.batches import Batch
 from dqlab.rules.book import CUT_OFF, Book, RunRecord
 from dqlab.rules.deliveries import Settled

@@ -15,21 +15,12 @@ from typing import Any
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError
 from dqlab.frame import Frame
-from dqlab.log import (
-    DiskFailed,
-    DiskFull,
-    Files,
-    GroupCommit,
-    Log,
-    LogClosed,
-    LogError,
-    LogGone,
-    LogOptions,
-    NoDescriptors,
-    RecordCorrupt,
-    UnsyncedFiles,
-)
 from dqlab.log.directory import is_ours
+from dqlab.log.errors import DiskFailed, DiskFull, LogClosed, LogError, LogGone, NoDescriptors, RecordCorrupt
+from dqlab.log.files import Files, UnsyncedFiles
+from dqlab.log.group_commit import GroupCommit
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
 from dqlab.rules.batches import Batch
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.result_index import Stretch

@@ -25,7 +25,7 @@ from dqlab.cluster.transport.internals import (
 from dqlab.cluster.transport.limits import limited
 from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, CallTimeout, QueueLost, SchedulerGone, StoreFailed
-from dqlab.log import Fenced, LogClosed, LogFailed
+from dqlab.log.errors import Fenced, LogClosed, LogFailed
 
 RPC_TIMEOUT = 30.0
 NEWS_WAIT = 2.0

@@ -33,7 +33,7 @@ from dqlab.errors import (
     in_words,
     users_code,
 )
-from dqlab.log import DiskFull
+from dqlab.log.errors import DiskFull
 from dqlab.numbers import many
 from dqlab.rules.book import ABANDONED, CANCELLED
 from dqlab.rules.ranges import Ranges

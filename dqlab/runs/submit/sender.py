@@ -40,7 +40,7 @@ from dqlab.errors import (
     in_words,
 )
 from dqlab.frame import NO_ID, Frame, Kind, Numbered
-from dqlab.log import DiskFull
+from dqlab.log.errors import DiskFull
 from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.states import Verdict
 from dqlab.runs.submit.weights import weigher

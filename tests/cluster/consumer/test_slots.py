@@ -14,7 +14,7 @@ from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.wire import pack
 from dqlab.frame import Frame, Kind, Outcome
-from dqlab.log import RecordTooLarge
+from dqlab.log.errors import RecordTooLarge
 from dqlab.rules.states import State
 from tests.cluster.consumer.test_coroutines import ORIGIN, Bench, NearRef
 from tests.cluster.transport.test_parking import DeskActor, options

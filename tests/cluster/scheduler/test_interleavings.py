@@ -21,7 +21,7 @@ from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.errors import DqlabError
-from dqlab.log import OwnerStillAlive
+from dqlab.log.errors import OwnerStillAlive
 
 QUIET = 5
 """Looks that find no question, after which there will be none."""

@@ -12,7 +12,7 @@ import pytest
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.scheduler.state import Entry, OpenQueue
 from dqlab.cluster.statistics.known import Known
-from dqlab.log import DiskFull
+from dqlab.log.errors import DiskFull
 
 pytestmark = pytest.mark.lowest
 

@@ -12,7 +12,7 @@ import pytest
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.state import Entry
 from dqlab.cluster.scheduler.supervisor import Supervisor
-from dqlab.log import LogFailed, ManifestCorrupt
+from dqlab.log.errors import LogFailed, ManifestCorrupt
 
 pytestmark = pytest.mark.lowest
 

@@ -19,7 +19,7 @@ from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID
-from dqlab.log import DiskFull, LogFailed
+from dqlab.log.errors import DiskFull, LogFailed
 from dqlab.log.files import Files
 from dqlab.rules.states import State
 from tests.cluster.consumer.test_coroutines import ORIGIN, Bench, NearRef, until

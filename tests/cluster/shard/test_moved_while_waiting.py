@@ -8,7 +8,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport.ref import Ref
-from dqlab.log import LogClosed
+from dqlab.log.errors import LogClosed
 
 
 def test_call_that_meets_a_closed_log_is_sent_to_the_next_owner(

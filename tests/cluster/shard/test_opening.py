@@ -13,7 +13,7 @@ from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.shard.durable import LogStore, open_log_of
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.frame import NO_ID, Frame, Kind
-from dqlab.log import Log
+from dqlab.log.log import Log
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State
 from dqlab.store.directories import shard_directory

@@ -15,7 +15,7 @@ from dqlab.cluster.shard.pages import page_behind
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.log import RecordCorrupt
+from dqlab.log.errors import RecordCorrupt
 from dqlab.rules.batches import Batch
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.result_index import ResultIndex, Stretch

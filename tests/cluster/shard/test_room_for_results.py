@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.transport.wire import pack
-from dqlab.log import DiskFull
+from dqlab.log.errors import DiskFull
 from tests.cluster import desk
 
 RUNS = [bytes([number]) * 16 for number in (1, 2, 3)]

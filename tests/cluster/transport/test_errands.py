@@ -18,7 +18,8 @@ from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.state import OpenQueue
 from dqlab.cluster.transport.errands import WorkerLost, answering, ask_worker
 from dqlab.errors import QueueClosed
-from dqlab.log import Log, OwnerStillAlive
+from dqlab.log.errors import OwnerStillAlive
+from dqlab.log.log import Log
 from dqlab.store.directories import queue_directory, shard_directory
 
 

@@ -21,7 +21,7 @@ from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import CallTimeout
-from dqlab.log import DiskFull, OwnerStillAlive
+from dqlab.log.errors import DiskFull, OwnerStillAlive
 
 pytestmark = pytest.mark.lowest
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from dqlab.log import Log, LogOptions, Position
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
+from dqlab.log.records import Position
 from tests.log.crash.invariants import Outcome, reopen
 from tests.log.crash.ledger import Entry, Ledger
 from tests.log.crash.recording import read_tree

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from dqlab.log import Log, Position, Record, RecordType
+from dqlab.log.log import Log
+from dqlab.log.records import Position, Record, RecordType
 
 __all__ = ["RESULTS", "Chunk", "Entry", "History", "Ledger", "payload"]
 

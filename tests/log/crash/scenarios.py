@@ -11,7 +11,10 @@ from pathlib import Path
 from random import Random
 
 from dqlab.errors import DqlabError
-from dqlab.log import Fenced, Log, LogOptions, RecordType
+from dqlab.log.errors import Fenced
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
+from dqlab.log.records import RecordType
 from dqlab.testing import FakeClock
 from tests.log.crash.faults import FullDisk
 from tests.log.crash.ledger import RESULTS, History, Ledger

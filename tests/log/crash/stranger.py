@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from dqlab.errors import DqlabError
-from dqlab.log import Log
+from dqlab.log.log import Log
 from tests.log.crash.faults import CountingFiles, NoLocks
 from tests.log.crash.invariants import Promise
 from tests.log.crash.ledger import Entry, History, Ledger

@@ -7,7 +7,9 @@ from pathlib import Path
 from random import Random
 from types import MappingProxyType
 
-from dqlab.log import Files, Log, LogOptions
+from dqlab.log.files import Files
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
 from tests.log.crash.invariants import Promise
 from tests.log.crash.ledger import RESULTS, History, Ledger
 
