@@ -362,11 +362,6 @@ class Flight:
     tasks: dict[int, Any] = field(default_factory=dict)
     """The tasks or batches of running messages, by position, oldest first; None while one waits for its batch."""
 
-    @property
-    def spread(self) -> bool:
-        """Whether a message holds the arguments of a call."""
-        return self.chunk.kind is Kind.CALL
-
     def ring_at(self, index: int) -> Ring | None:
         """Return what a running message has printed, None for nothing."""
         return self.chunk.output.get(index)
@@ -478,7 +473,7 @@ class Coroutines:
             if version:
                 chunk.versions[index] = version
             call = flight.work.call
-            made = call(*value[0], **value[1]) if flight.spread else call(value)
+            made = call(*value[0], **value[1]) if chunk.kind is Kind.CALL else call(value)
             most = flight.work.most(origin)
             result = await (collected(made, most) if type(made) is AsyncGeneratorType else made)
             if key is not None and type(result) is MethodType:
