@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from dqlab.live.palette import STATES, Ink
-from dqlab.live.parts import Box, Chart, Code, Gauge, Line, Medium, Only, Part, Steps, Title
+from dqlab.live.parts import Box, Chart, Code, Gauge, Line, Part, Steps, Title
 from dqlab.live.style import PLAIN
 from dqlab.live.tables import Cell, Column, Table
 from dqlab.live.text import chart_lines
@@ -35,8 +35,6 @@ def render_html(parts: Iterable[Part]) -> str:
 
 def _html(part: Part) -> str:
     match part:
-        case Only(medium, parts):
-            return "\n".join(map(_html, parts)) if medium is Medium.HTML else ""
         case Title(name, state, about, ink):
             # The name alone is bold.
             rest = [_inked(state, Ink.PLAIN if ink is Ink.STRONG else ink), _inked(about, Ink.QUIET)]
@@ -93,7 +91,9 @@ def _gauge(gauge: Gauge) -> str:
         colour = "#888" if gauge.stale else STATES[bar.state].static
         pieces.append(f'<span style="flex:{bar.fraction:.5f};min-width:3px{gap};background:{colour}"></span>')
     label = escape(gauge.label)
+    unit = f" of {escape(gauge.unit)}" if gauge.unit else ""
     return (
+        f"<div><b>{escape(gauge.percent)}</b>{unit}</div>"
         f'<div role="img" aria-label="{label}" style="display:flex;height:10px;margin:4px 0 10px">'
         f"{''.join(pieces)}</div>"
     )
@@ -127,12 +127,7 @@ def _td(cell: Cell, column: Column) -> str:
     style = f"{_RIGHT};{_FIGURES}" if column.right else _LEFT
     if column.right and " " in cell.text:
         style += ";white-space:nowrap"  # "62.5 %" is one figure
-    glyph = ""
-    if cell.state:
-        look = STATES[cell.state]
-        glyph = _inked(look.glyph, cell.ink) if cell.ink else f'<span style="color:{look.static}">{look.glyph}</span>'
-        glyph += " "
-    return f'<td style="{style};{_LINE}{_MONO if column.mono else ""}">{glyph}{_inked(cell.text, cell.ink)}</td>'
+    return f'<td style="{style};{_LINE}{_MONO if column.mono else ""}">{_inked(cell.text, cell.ink)}</td>'
 
 
 def _chart(chart: Chart) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dqlab.live.next_lines import lines_of, more_needs
 from dqlab.live.palette import STATES, Ink
-from dqlab.live.parts import Box, Gauge, Line, Medium, Only, Part, Steps, Title, line
+from dqlab.live.parts import Box, Gauge, Line, Part, Steps, Title, line
 from dqlab.live.run_picture import NEAR_END
 from dqlab.live.run_rows import AT_WORK, WHOLE_RUN
 from dqlab.live.style import PLAIN, Span, TextStyle, paint
@@ -66,32 +66,22 @@ def needs_table(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> 
 
 
 def _run(view: RunView) -> list[Part]:
-    code = view.details.code.caption if view.details.code is not None else view.code
-    about = [text for text in (code, view.queue and f"queue {view.queue}", view.consumers) if text]
-    parts: list[Part] = [
-        Only(Medium.TEXT, (Title(view.name, view.chip.lower(), _screen_about(view), _ink(view)),)),
-        Only(Medium.HTML, (Title(view.name, _share(view), view.period or view.live, _ink(view)),)),
-    ]
-    if view.sentence:
-        parts.append(Only(Medium.HTML, (line(view.sentence),)))
-    parts += _notice(view.notice)
+    parts: list[Part] = [Title(view.name, view.chip.lower(), _about(view), _ink(view)), *_notice(view.notice)]
     parts.append(Gauge(view.percent, view.unit, view.bar_label, view.bars, view.stale))
     parts += [line(sentence, Ink.QUIET) for sentence in view.compact]
-    parts.append(Only(Medium.TEXT, tuple(_figures(view))))
+    if view.ended and view.sentence:
+        parts.append(line(view.sentence))
+    if len(view.figures) == 4:
+        parts.append(_figures(view))
     if view.counters:
-        parts += [Only(Medium.TEXT, (_counters_line(view),)), Only(Medium.HTML, (_counters_table(view),))]
-    needs = view.details.needs
-    if needs:
-        parts.append(needs_table(needs, view.details.needs_total, ended=bool(view.ended)))
-    if view.failures and not needs:
+        parts.append(_counters(view))
+    if view.details.needs:
+        parts.append(needs_table(view.details.needs, view.details.needs_total, ended=bool(view.ended)))
+    elif view.failures:
         parts.append(_failures(view))
-    elif view.failures and not view.ended:  # what needs the user of an ended run are its failures
-        parts.append(Only(Medium.HTML, (_failures(view),)))
     # A run that exists no more cannot be attached.
-    if about:
-        lines = () if view.face is Face.GONE else (f"%dq attach {as_word(view.name)} -o {view.variable or 'run'}",)
-        back: tuple[Part, ...] = (line(" · ".join(about), Ink.QUIET), Steps(lines, "Back to it:"))
-        parts.append(Only(Medium.HTML, back))
+    if view.saved and view.code and view.face is not Face.GONE:
+        parts.append(Steps((f"%dq attach {as_word(view.name)} -o {view.variable or 'run'}",), "Back to it:"))
     return parts
 
 
@@ -99,19 +89,11 @@ def _ink(view: RunView) -> Ink:
     return _FACE_INKS.get(view.face, Ink.STRONG)
 
 
-def _share(view: RunView) -> str:
-    """Return the state with the settled share."""
-    known = view.bars and view.percent not in ("", "100 %", UNKNOWN)
-    return f"{view.chip.lower()}, {view.percent} of {view.unit}" if known else view.chip.lower()
-
-
-def _screen_about(view: RunView) -> str:
-    """Return code, queue and consumers, or the time of the numbers where they are old or will be read later."""
-    later = view.live if view.stale else ""
-    if view.saved and not view.ended:
-        later = view.period.partition(", began")[0]
+def _about(view: RunView) -> str:
+    """Return code and queue, and the consumers, or the time of the numbers where these are old or read later."""
+    later = view.period.partition(", began")[0] if view.saved else view.live if view.stale else view.consumers
     code = f"{view.code} on queue {view.queue}" if view.code else view.queue and f"queue {view.queue}"
-    return ", ".join(part for part in (code, later or view.consumers) if part)
+    return ", ".join(part for part in (code, later) if part)
 
 
 def _queues(view: QueuesView) -> list[Part]:
@@ -122,12 +104,9 @@ def _queues(view: QueuesView) -> list[Part]:
     parts: list[Part] = [Title(view.name, view.chip.lower(), " · ".join(filter(None, about)), ink)]
     parts += _notice(view.notice)
     parts += [_sentence(view.figures[at : at + 3]) for at in range(0, len(view.figures), 3)]
-    tables = [table for table in (view.table, view.runs_table) if table.columns]
-    if not view.details.needs:
-        return [*parts, *tables]
-    # A page is read from its top, and a terminal from its last line.
-    needs = (needs_table(view.details.needs, view.details.needs_total),)
-    return [*parts, Only(Medium.HTML, needs), *tables, Only(Medium.TEXT, needs)]
+    parts += [table for table in (view.table, view.runs_table) if table.columns]
+    needs = view.details.needs
+    return [*parts, *([needs_table(needs, view.details.needs_total)] if needs else [])]
 
 
 def _notice(notice: Notice) -> list[Part]:
@@ -145,36 +124,26 @@ def _sentence(figures: tuple[Figure, ...]) -> Line:
     return Line(tuple(spans))
 
 
-def _figures(view: RunView) -> list[Line]:
-    """Return what is left, when it is done, the speed and what is dead, in two lines of four columns."""
-    if len(view.figures) != 4:
-        return []
+def _figures(view: RunView) -> Table:
+    """Return what is left, when it is done, the speed and what is dead."""
     left, done, speed, dead = view.figures
     over = WHOLE_RUN if speed.label.endswith(WHOLE_RUN) else AT_WORK if speed.value != UNKNOWN else ""
     near = done.label == NEAR_END
     ended = f" {done.second}" if done.second.startswith("after ") and done.value != UNKNOWN else ""
     ended = f" ({view.band})" if view.band else ended
-    first = f"left   {left.value} {left.unit}"
-    second = f"speed  {speed.value} {speed.unit}"
-    return [
-        Line(
-            (
-                Span(f"{first:<23}  {left.second:<20}  done  "),
-                Span(f"in {done.value} {done.unit}" if near else done.value, Ink.STRONG),
-                Span("" if near else ended),
-            )
-        ),
-        Line(
-            (
-                Span(f"{second:<23}  {over or speed.second:<20}  dead  "),
-                Span(dead.value, _TONES[dead.tone]),
-                Span(f" ({dead.second})"),
-            )
-        ),
-    ]
+    rows = (
+        ("left", f"{left.value} {left.unit}", left.second, "done"),
+        ("speed", f"{speed.value} {speed.unit}", over or speed.second, "dead"),
+    )
+    ends = (
+        Cell(f"in {done.value} {done.unit}" if near else f"{done.value}{ended}", Ink.STRONG),
+        Cell(f"{dead.value} ({dead.second})", _TONES[dead.tone]),
+    )
+    columns = (Column("", whole=True),) * 5
+    return Table(columns, tuple((*map(Cell, row), end) for row, end in zip(rows, ends, strict=True)))
 
 
-def _counters_line(view: RunView) -> Line:
+def _counters(view: RunView) -> Line:
     spans: list[Span] = []
     for counter in view.counters:
         state = STATES[counter.state]
@@ -185,17 +154,6 @@ def _counters_line(view: RunView) -> Line:
         else:
             spans += [Span(name, state.ink), Span(documents)]
     return Line(tuple(spans))
-
-
-def _counters_table(view: RunView) -> Table:
-    paged = any(counter.pages for counter in view.counters)
-    heads = ("documents", "share", *((view.unit,) if paged else ()))
-    rows = []
-    for counter in view.counters:
-        ink = Ink.QUIET if counter.zero else Ink.PLAIN
-        figures = (counter.documents, counter.share, *((counter.pages,) if paged else ()))
-        rows.append((Cell(counter.word, ink, state=counter.state), *(Cell(text, ink) for text in figures)))
-    return Table((Column("state"), *(Column(head, right=True) for head in heads)), tuple(rows))
 
 
 def _failures(view: RunView) -> Table:

@@ -7,20 +7,12 @@ alone), and both renderers walk the same one. Texts of users are cut and escaped
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
 from dqlab.live.palette import Ink
 from dqlab.live.style import Span
 from dqlab.live.tables import Table
 from dqlab.live.views import Bar
-
-
-class Medium(Enum):
-    """Where parts are drawn."""
-
-    TEXT = auto()
-    HTML = auto()
 
 
 class Title(NamedTuple):
@@ -102,14 +94,7 @@ class Chart(NamedTuple):
     """Places from 0 to 1, and what happened there."""
 
 
-class Only(NamedTuple):
-    """Parts for one medium alone: a screen has 80 columns, and a page has more room."""
-
-    medium: Medium
-    parts: tuple[Part, ...]
-
-
-Part: TypeAlias = Title | Line | Box | Gauge | Steps | Code | Chart | Table | Only
+Part: TypeAlias = Title | Line | Box | Gauge | Steps | Code | Chart | Table
 
 
 def line(text: str, ink: Ink = Ink.PLAIN) -> Line:

@@ -448,9 +448,7 @@ def _counters(stats: RunStats) -> tuple[Counter, ...]:
     for state in StateLook:
         amount = _amount(stats.counts, state)
         if amount or state in always:
-            pages = "" if stats.units is None else numbers.bare(_amount(stats.units, state), stats.unit)
-            part = numbers.share(stats.counts.shares[state.field], places=2).replace(".00 %", " %")
-            rows.append(Counter(state.field, state.word, numbers.count(amount), part, pages, amount == 0))
+            rows.append(Counter(state.field, state.word, numbers.count(amount), amount == 0))
     return tuple(rows)
 
 

@@ -53,8 +53,6 @@ class Cell(NamedTuple):
     ink: Ink = Ink.PLAIN
     filled: float = 0.0
     """How far a bar is filled, 0 to 1."""
-    state: str = ""
-    """A field of `Counts`, whose glyph stands before the text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dqlab.live.palette import STATES, Ink
-from dqlab.live.parts import Box, Chart, Code, Gauge, Line, Medium, Only, Part, Steps, Title
+from dqlab.live.parts import Box, Chart, Code, Gauge, Line, Part, Steps, Title
 from dqlab.live.style import PLAIN, Span, TextStyle, columns, cut, paint
 from dqlab.live.tables import Cell, Column, Table
 
@@ -25,8 +25,6 @@ def render_text(parts: Iterable[Part], style: TextStyle = PLAIN) -> str:
 
 def _lines(part: Part, style: TextStyle) -> list[str]:
     match part:
-        case Only(medium, parts):
-            return [line for part in parts for line in _lines(part, style)] if medium is Medium.TEXT else []
         case Title():
             return [_title(part, style)]
         case Line(spans):
@@ -111,9 +109,7 @@ def _table(table: Table, style: TextStyle) -> list[str]:
     if not table.rows:
         return [*(paint((Span(note),), style) for note in table.notes), *steps]
     heads, body = list(table.columns), [*table.rows, *([table.total] if table.total else [])]
-    widths = [
-        max(columns(head.title), *(columns(_shown(row[place])) for row in body)) for place, head in enumerate(heads)
-    ]
+    widths = [max(columns(head.title), *(columns(row[place].text) for row in body)) for place, head in enumerate(heads)]
     while heads[-1].spare and sum(widths) > style.width - 2 * (len(widths) - 1):
         del heads[-1], widths[-1]
     _fit(widths, style.width - 2 * (len(widths) - 1), heads)
@@ -132,14 +128,10 @@ def _row(cells: Sequence[Cell], heads: list[Column], widths: list[int], style: T
     spans = []
     # Not strict: a row still has the columns that had no room.
     for cell, head, width in zip(cells, heads, widths, strict=False):
-        text = cut(_shown(cell), width)
+        text = cut(cell.text, width)
         pad = " " * (width - columns(text))
         spans += [Span(pad + text if head.right else text + pad, cell.ink), Span("  ")]
     return paint(spans, style)
-
-
-def _shown(cell: Cell) -> str:
-    return f"{STATES[cell.state].glyph} {cell.text}" if cell.state else cell.text
 
 
 def _fit(widths: list[int], room: int, of: list[Column]) -> None:

@@ -287,9 +287,6 @@ class Counter(NamedTuple):
     state: str
     word: str
     documents: str
-    share: str
-    pages: str
-    """For the table of static HTML, as `share`."""
     zero: bool
 
 

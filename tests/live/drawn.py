@@ -17,7 +17,7 @@ def screen_of(view: RunView | QueuesView, style: TextStyle = PLAIN) -> str:
 
 
 def html_of(view: RunView | QueuesView) -> str:
-    return render_html(parts_of(view))
+    return render_html(parts_of(view.as_saved()))
 
 
 def table_text(table: Part, style: TextStyle = PLAIN) -> str:

@@ -14,7 +14,7 @@ from dqlab.live.run_rows import run_rows
 from dqlab.live.tables import runs_table
 from dqlab.numbers import many
 from dqlab.stats import Counts, History, RunStats, Snapshot
-from tests.live.drawn import html_of, screen_of
+from tests.live.drawn import screen_of
 
 GB = 10**9
 
@@ -60,14 +60,6 @@ def test_dead_documents_that_weigh_more_than_their_number_are_told_by_both(weigh
 
     assert run_view(few).figures[3].second == "1.11 %, 90.0 % of bytes"
     assert run_view(replace(few, units=few.counts)).figures[3].second == "1.11 %"
-
-
-def test_a_table_of_states_has_a_column_of_bytes(weighed: RunStats) -> None:
-    html = html_of(run_view(weighed))
-
-    assert ">bytes</th>" in html
-    assert ">2.0 GB</td>" in html
-    assert "pages</th>" not in html
 
 
 def test_the_chart_is_of_bytes(weighed: RunStats) -> None:

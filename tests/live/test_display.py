@@ -134,7 +134,7 @@ def test_registering_twice_does_no_harm(shell: Any, run: Any) -> None:
     """`%load_ext` and `%reload_ext`."""
     register_formatters(shell)
 
-    assert shell.display_formatter.format(run)[0]["text/plain"].count("parse-invoices") == 1
+    assert shell.display_formatter.format(run)[0]["text/plain"].count("parse-invoices  running") == 1
 
 
 def test_watch_outside_jupyter_follows_in_the_foreground(run: Any, done: RunStats) -> None:

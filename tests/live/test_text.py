@@ -36,8 +36,8 @@ def test_screen_of_a_running_run(running: RunStats) -> None:
     assert screen_of(run_view(running)).split("\n")[:6] == [
         "parse-invoices  running   parse v4 on queue pages, 8 consumers",
         " 65.4 % ██████████████████████████████████████▚▌░░░░░░░░░░░░░░░░░░░░░░ of pages",
-        "left   315,894 pages     16,121 documents      done  14:34 (14:32\N{EN DASH}14:38)",
-        "speed  451 pages/s       60 s at work          dead  212 (0.66 %)",
+        "left   315,894 pages  16,121 documents  done  14:34 (14:32\N{EN DASH}14:38)",
+        "speed  451 pages/s    60 s at work      dead  212 (0.66 %)",
         "● acked 31,877  ✕ dead 212  ◐ unacked 64  ○ ready 15,846  ◔ delayed 211",
         "dead  failure                              raised at",
     ]

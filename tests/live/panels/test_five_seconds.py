@@ -109,7 +109,7 @@ ANSWERS: dict[str, Answers] = {
         LINES,
     ),
     "saved notebook, a run": (
-        "16,121 of 48,210 documents",
+        "315,894 pages",
         No("a promise of a time that has passed when the notebook is opened"),
         FAILS,
         WHY,
