@@ -8,16 +8,13 @@ knows neither IPython nor labs. A mistake is a `UsageError` that names the neare
 from __future__ import annotations
 
 import argparse
-import math
-import re
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, NoReturn
 
 from dqlab.errors import UsageError
-from dqlab.jupyter.wrapping import fitted, width_here
+from dqlab.jupyter.wrapping import width_here
 from dqlab.keywords import nearest
 
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
@@ -123,17 +120,10 @@ _IN_SHELL = frozenset(
 )
 
 
-_KINDS = {"int": "a whole number", "float": "a number"}
-_WRONG_VALUE = re.compile(rf"argument (\S+): invalid ({'|'.join(_KINDS)}) value: (.*)")
-"""Text of argparse for a value that is not a number."""
-
-
 class _Parser(argparse.ArgumentParser):
     """Raises an error where argparse would print one and end the process."""
 
     def error(self, message: str) -> NoReturn:
-        if wrong := _WRONG_VALUE.fullmatch(message):
-            raise UsageError(reason=f"{self.prog} {wrong[1]} takes {_KINDS[wrong[2]]}, not {wrong[3]}")
         raise UsageError(reason=f"{self.prog}: {message}. See {self.prog} -h")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
@@ -149,8 +139,6 @@ class Command:
     twin: str
     parser: _Parser = field(repr=False)
     names: dict[str, Names] = field(default_factory=dict)
-    when: str = ""
-    """When the command is of use."""
 
     @property
     def takes_cell(self) -> bool:
@@ -210,8 +198,7 @@ class Command:
 
     def help(self) -> str:
         """Return how the command is written, and the call in Python that does the same."""
-        when = f"\n{fitted(self.when, width_here() or WIDE)}\n" if self.when else ""
-        return f"{self.parser.format_help()}{when}\nIn Python: {self.twin}"
+        return f"{self.parser.format_help()}\nIn Python: {self.twin}"
 
     def usage(self) -> str:
         """Return how the command is written."""
@@ -282,10 +269,10 @@ def _submit() -> Command:
     where = "of the function: a thread, or a process that may crash or hang; auto: a process with one of the next three"
     _limited(command, where)
     together = "the function takes lists of N documents, or as many as come through fastest"
-    command.add("--batch", type=_batch, metavar="N|auto", help=together)
+    command.add("--batch", type=_number_or_auto, metavar="N|auto", help=together)
     command.add("--max-messages-per-process", type=int, metavar="N", help="start a new process after so many documents")
     at_once = "calls at once over all consumers; auto, for coroutines: as many as the service allows"
-    command.add("--concurrency", type=_concurrency, metavar="N|auto", names=Names.NEW, help=at_once)
+    command.add("--concurrency", type=_number_or_auto, metavar="N|auto", names=Names.NEW, help=at_once)
     most = "most calls in a time, as 500/min or 20/s; tokens=200k/min for a unit that dq.spend names; may repeat"
     command.add("--limit", type=_limit, action="append", metavar="RATE", names=Names.NEW, help=most)
     paid = "the most that all calls may cost, as '20 eur'; calls say with dq.spend what they cost"
@@ -302,7 +289,7 @@ def _submit() -> Command:
     first = "submit N documents drawn from all, say how long all take, and ask; default: 30 in a notebook for a list "
     first += "of more than 10,000; 0: never"
     command.add("--rehearse", type=int, metavar="N", help=first)
-    command.add("--rate", type=_rate, metavar="PRICE", names=Names.NEW, help="of a worker-hour, to say what all cost")
+    command.add("--rate", type=float, metavar="PRICE", names=Names.NEW, help="of a worker-hour, to say what all cost")
     command.add("-y", "--yes", action="store_true", help="do not ask: submit the rest once the sample is done")
     written = "write results there: a folder or URL for Parquet, or txt/{key}.txt for files"
     command.add("--sink", metavar="PATH", names=Names.NEW, help=written)
@@ -320,15 +307,7 @@ def _limit(word: str) -> tuple[str, str]:
     return unit or "calls", rate
 
 
-def _concurrency(word: str) -> int | str:
-    if word == "auto":
-        return word
-    if not word.isdecimal():
-        raise argparse.ArgumentTypeError(f"{word!r} is neither a whole number nor `auto`")
-    return int(word)
-
-
-def _batch(word: str) -> int | str:
+def _number_or_auto(word: str) -> int | str:
     if word == "auto":
         return word
     if not word.isdecimal():
@@ -352,13 +331,6 @@ def _stop_if(word: str) -> int | float | str | None:
         return float(word[:-1]) / 100 if word.endswith("%") else int(word)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{word!r} is neither a whole number, a share as 5%, nor `never`") from None
-
-
-def _rate(word: str) -> float:
-    with suppress(ValueError):
-        if 0 <= (rate := float(word)) < math.inf:
-            return rate
-    raise argparse.ArgumentTypeError(f"{word!r} is no price: a number of 0 or more")
 
 
 def _results() -> Command:
@@ -523,7 +495,7 @@ def _config() -> Command:
 def _compact() -> Command:
     summary = "Free the disk space of settled messages in a durable queue now; for all of them: %dq gc."
     command = _command("compact", summary, "lab.queue(name).compact()")
-    command = replace(command, when=_WHEN)
+    command.parser.epilog = _WHEN
     command.add("queue", nargs="?", metavar="QUEUE", names=Names.QUEUE, help="default: as for submit")
     return _out(command)
 
@@ -531,7 +503,8 @@ def _compact() -> Command:
 def _gc() -> Command:
     summary = "Free the disk space of settled messages in every durable queue; for one: %dq compact QUEUE."
     command = _command("gc", summary, "lab.gc()")
-    return replace(command, when=_WHEN)
+    command.parser.epilog = _WHEN
+    return command
 
 
 _WHEN = (

@@ -75,10 +75,3 @@ def test_option_is_never_abbreviated() -> None:
     """`--re` must not become another option on the day a second one begins so."""
     with pytest.raises(UsageError, match="no option --ret"):
         COMMANDS["submit"].parse(["f", "--over", "docs", "--ret", "3"])
-
-
-@pytest.mark.parametrize("flag", ["--retries", "--max-messages-per-process"])
-def test_a_value_that_is_no_number_is_named_in_plain_words(flag: str) -> None:
-    """It was argparse's "argument --retries: invalid int value: 'many'"."""
-    with pytest.raises(UsageError, match=rf"{flag} takes a whole number, not 'many'$"):
-        find("submit").parse(["f", "--over", "x", flag, "many"])
