@@ -208,13 +208,6 @@ class Snapshot(SuggestsAttributes):
         return max((queue.counts.left for queue in self.queues), default=0)
 
     @property
-    def endless(self) -> tuple[str, ...]:
-        """Names of the queues that hold messages and have no estimate."""
-        # Queues beyond these are listed in short: a missing estimate says nothing about them.
-        listed = self.queues[:MAX_DETAILED_QUEUES]
-        return tuple(queue.name for queue in listed if queue.counts.left and queue.empty_in is None)
-
-    @property
     def dead_queues(self) -> int:
         """Listed queues with dead messages."""
         return sum(queue.counts.dead > 0 for queue in self.queues)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dqlab.numbers import between, duration, minute
+from dqlab.numbers import duration, minute
 from dqlab.stats.counts import RunState
 
 if TYPE_CHECKING:
@@ -71,40 +71,25 @@ class Spend:
         return self.budget is not None and self.in_all.get(self.budget[1], (0, math.inf))[1] <= self.budget[0]
 
     def words(self, at: float) -> str:
-        """Return in one line the last change, what binds, and what is spent; `at` is now, seconds since 1970 UTC."""
-        parts = [f"at {minute(at - ago)}: {why}" for ago, why in self.history[:1]]
-        parts.append(f"bound by {self.binds}")
-        unit = self.budget[1] if self.budget is not None else ""
-        amounts = {unit: 0.0, **self.spent} if unit else self.spent
-        for each, amount in amounts.items():
-            whole = f" of {_told(self.budget[0])}" if self.budget is not None and each == unit else ""
-            low, likely, high = map(_told, self.in_all.get(each, (0.0, 0.0, 0.0)))
-            band = "" if low == high else f" ({between(low, high)})"
-            all_of_it = f", about {likely}{band} in all" if each in self.in_all else ""
-            parts.append(f"spent {_told(amount)}{whole} {each}{all_of_it}")
-        if self.enough:
-            parts.append("the budget is enough")
-        elif self.lasts is not None:
-            parts.append(f"the budget lasts until {minute(at + self.lasts)}")
-        return "; ".join(parts)
+        """Return in one line the last change, and what is spent and binds; `at` is now, seconds since 1970 UTC."""
+        rows = [(f"at {minute(at - ago)}:", why) for ago, why in self.history[:1]]
+        return "; ".join(f"{name} {text}" for name, text in (*rows, *self._rows()))
 
     def __repr__(self) -> str:
-        def told(amounts: dict[str, float]) -> str:
-            return ", ".join(f"{_told(amount)} {unit}" for unit, amount in amounts.items()) or "nothing"
+        rows = [*self._rows(), *((f"{duration(ago)} ago", why) for ago, why in self.history)]
+        return "\n".join(f"{name:<10} {text}" for name, text in rows)
 
-        rows = [("spent", told(self.spent))]
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [("spent", ", ".join(f"{_told(amount)} {unit}" for unit, amount in self.spent.items()) or "nothing")]
         if self.budget is not None:
             amount, unit = self.budget
             also = f", up to {_told(self.unknown)} {unit} unknown" if self.unknown else ""
+            ends = "" if self.lasts is None else f", spent in {duration(self.lasts)} at this speed"
+            rows.append(("budget", f"{_told(amount)} {unit}" + (", enough" if self.enough else ends)))
             rows.append(("reserved", f"{_told(self.reserved)} {unit}{also}"))
         for each, (low, likely, high) in self.in_all.items():
             rows.append(("in all", f"{_told(likely)} {each} ({_told(low)} to {_told(high)})"))
-        if self.budget is not None:
-            ends = "" if self.lasts is None else f", spent in {duration(self.lasts)} at this speed"
-            rows.append(("budget", f"{_told(amount)} {unit}" + (", enough" if self.enough else ends)))
-        rows.append(("bound by", self.binds))
-        rows += [(f"{duration(ago)} ago", why) for ago, why in self.history]
-        return "\n".join(f"{name:<10} {text}" for name, text in rows)
+        return [*rows, ("bound by", self.binds)]
 
 
 def _told(amount: float) -> str:

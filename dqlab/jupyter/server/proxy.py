@@ -111,30 +111,21 @@ def framed(policy: str) -> str:
 
 EVERY = 5
 """Seconds between two attempts."""
-_INKS = {"light": ("#ffffff", "rgba(0,0,0,.87)", "#1565c0"), "dark": ("#111111", "rgba(255,255,255,.88)", "#82b6f5")}
 _PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>{again}
-<style>
-body {{ margin: 0; min-height: 100vh; display: grid; place-content: center; text-align: center;
-  background: {ground}; color: {ink};
-  font: 13px/1.45 system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif }}
-a {{ color: {brand} }}
-</style></head>
-<body><main role="alert"><p>{sentence}</p>{retry}</main></body></html>
+<html lang="en" style="color-scheme: {theme}"><head><meta charset="utf-8"><title>{title}</title>{again}</head>
+<body style="font: 13px system-ui, sans-serif; text-align: center; margin-top: 30vh">
+<main role="alert"><p>{sentence}</p>{retry}</main></body></html>
 """
 
 
 def waiting(sentence: str, *, theme: str, again: bool = True) -> str:
     """Return a page that explains why there is nothing to see, and with `again` retries by itself."""
-    ground, ink, brand = _INKS["dark" if theme == "dark" else "light"]
     return _PAGE.format(
         title=escape(sentence[:60]),
         sentence=escape(sentence),
         again=f'<meta http-equiv="refresh" content="{EVERY}">' if again else "",
         retry='<p><a href="">Retry</a></p>' if again else "",
-        ground=ground,
-        ink=ink,
-        brand=brand,
+        theme="dark" if theme == "dark" else "light",
     )
 
 

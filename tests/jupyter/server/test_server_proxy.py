@@ -168,10 +168,10 @@ def test_page_of_a_silent_service_tries_again_by_itself(jupyter: Jupyter, papers
     assert answer.headers["Content-Type"].startswith("text/html")
     assert re.search(r"No answer from &lt;b&gt;pa&amp;pers since \d\d:\d\d:\d\d\.", text)
     assert 'http-equiv="refresh"' in text
-    assert "#111111" in text
+    assert "color-scheme: dark" in text
     with jupyter.announced(replace(silent, pid=2**22 + 1)):
         assert "has ended" in jupyter("GET", "dq/dashboard/silent/dq").body.decode()
-    assert "#ffffff" in jupyter("GET", "dq/dashboard/none-such/dq").body.decode()
+    assert "color-scheme: light" in jupyter("GET", "dq/dashboard/none-such/dq").body.decode()
 
 
 @pytest.mark.parametrize(
