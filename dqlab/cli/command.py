@@ -53,7 +53,7 @@ def _carry_out(words: list[str]) -> int:
         grammar.print_help()
         return MISUSED
     if rest and options.command != "lab":
-        grammar.error(f"{options.command} takes no {rest[0]!r}. {_meant(grammar, options.command, rest[0])}")
+        grammar.error(f"{options.command} takes no {rest[0]!r}; `dqlab {options.command} -h` lists what it takes")
     return COMMANDS[options.command](options, rest)
 
 
@@ -95,15 +95,6 @@ def _path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("'' names no file or directory; '.' is the current directory")
     return Path(text)
-
-
-def _meant(grammar: argparse.ArgumentParser, command: str, word: str) -> str:
-    """Return the option of a command that is near a word that it does not take, or where its options are listed."""
-    flag = word.partition("=")[0]
-    commands = next(action for action in grammar._actions if isinstance(action, argparse._SubParsersAction))
-    known = [flag for action in commands.choices[command]._actions for flag in action.option_strings]
-    near = nearest(flag, known) if flag.startswith("-") else ""
-    return f"Did you mean {near}?" if near else f"`dqlab {command} -h` lists what it takes"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -8,7 +8,9 @@ knows neither IPython nor labs. A mistake is a `UsageError` that names the neare
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, NoReturn
@@ -289,7 +291,7 @@ def _submit() -> Command:
     first = "submit N documents drawn from all, say how long all take, and ask; default: 30 in a notebook for a list "
     first += "of more than 10,000; 0: never"
     command.add("--rehearse", type=int, metavar="N", help=first)
-    command.add("--rate", type=float, metavar="PRICE", names=Names.NEW, help="of a worker-hour, to say what all cost")
+    command.add("--rate", type=_rate, metavar="PRICE", names=Names.NEW, help="of a worker-hour, to say what all cost")
     command.add("-y", "--yes", action="store_true", help="do not ask: submit the rest once the sample is done")
     written = "write results there: a folder or URL for Parquet, or txt/{key}.txt for files"
     command.add("--sink", metavar="PATH", names=Names.NEW, help=written)
@@ -331,6 +333,13 @@ def _stop_if(word: str) -> int | float | str | None:
         return float(word[:-1]) / 100 if word.endswith("%") else int(word)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{word!r} is neither a whole number, a share as 5%, nor `never`") from None
+
+
+def _rate(word: str) -> float:
+    with suppress(ValueError):
+        if 0 <= (rate := float(word)) < math.inf:
+            return rate
+    raise argparse.ArgumentTypeError(f"{word!r} is no price: a number of 0 or more")
 
 
 def _results() -> Command:

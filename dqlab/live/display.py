@@ -146,12 +146,7 @@ def _watch_in_notebook(
     source: Run | LabSource | QueuePool, show: Callable[[dict[str, Any]], Any] | None = None, said: str = ""
 ) -> None:
     show = show or publish
-    ticker, commands = shared(), SimpleQueue[Press]()
-
-    def press(pressed: Press) -> None:
-        commands.put(pressed)
-        ticker.wake()
-
+    commands, press = _presses()
     canvas: Canvas[Any] = HtmlCanvas(show)
     if sends_widgets():
         canvas = WidgetCanvas(show, press, read=has_a_reader(shell()))
@@ -162,7 +157,18 @@ def _watch_in_notebook(
         # Only when it goes on: an older view of the end keeps its buttons, which a picture of the end would not have.
         for view in others:
             view.leave()
-        ticker.add(live)
+        shared().add(live)
+
+
+def _presses() -> tuple[SimpleQueue[Press], Callable[[Press], None]]:
+    """Return a queue of presses, and what puts a press there from any thread."""
+    commands = SimpleQueue[Press]()
+
+    def press(pressed: Press) -> None:
+        commands.put(pressed)
+        shared().wake()
+
+    return commands, press
 
 
 def sends_widgets() -> bool:
@@ -188,12 +194,7 @@ def widget_of(source: Run | LabSource | QueuePool) -> Any:
     # A view that has ended, or a widget that was closed, is replaced by a new one.
     if placed is not None and widget is not None and placed() in shared().views and not widget.closed:
         return widget
-    ticker, commands = shared(), SimpleQueue[Press]()
-
-    def press(pressed: Press) -> None:
-        commands.put(pressed)
-        ticker.wake()
-
+    commands, press = _presses()
     canvas = LooseCanvas(press)
     # `stays`: a retry may reopen the run, and the widget is part of the user's layout until its `close()`.
     live = following(source, canvas, commands=commands, stays=True)
@@ -201,7 +202,7 @@ def widget_of(source: Run | LabSource | QueuePool) -> Any:
     # A weak reference: the view refers to its source, which is the key, and would keep the entry forever.
     _composed[source] = ref(live), canvas.widget
     if goes_on:
-        ticker.add(live)
+        shared().add(live)
     return canvas.widget
 
 

@@ -69,8 +69,8 @@ def absent_queues(place: Site, reason: str = "", *, single: bool = False, silenc
     what = "The queue" if single else "The lab"
     notice = Notice(one_line(reason, LONGEST), Tone.WARN) if reason else NO_NOTICE
     return QueuesView(
-        one_line(place.name),
-        single,
+        name=one_line(place.name),
+        single=single,
         icon="connecting" if silence is None else "no answer",
         about="asking for the first numbers" if silence is None and not reason else "",
         notice=notice if silence is None else silence_notice(silence, what),
@@ -81,7 +81,9 @@ def absent_queues(place: Site, reason: str = "", *, single: bool = False, silenc
 def moved_queues(place: Site, *, single: bool = False) -> QueuesView:
     """Return the view of a lab or queue that is shown elsewhere now."""
     # Without numbers: they would stand still in this picture.
-    return QueuesView(one_line(place.name), single, icon="connecting", about="its live view is in a later cell")
+    return QueuesView(
+        name=one_line(place.name), single=single, icon="connecting", about="its live view is in a later cell"
+    )
 
 
 # With `silence` or `over` the numbers are old: they are shown dated, and without speed. `over`: why no more answers can
@@ -105,7 +107,7 @@ def lab_view(
     about += [f"store {one_line(snapshot.store, 60)}"] if snapshot.store else []
     hidden = snapshot.queues_total - len(queues)
     return QueuesView(
-        one_line(place.name),
+        name=one_line(place.name),
         icon="no answer" if stale else "running",
         about=" · ".join(about),
         moment=numbers.clock(snapshot.at),
@@ -156,7 +158,7 @@ def queue_view(
     about += ["transient" if queue.disk is None else f"durable{f', {snapshot.store}' if snapshot.store else ''}"]
     first = Button(Command.RESUME, "Resume", primary=True) if row.paused else Button(Command.PAUSE, "Pause")
     return QueuesView(
-        one_line(queue.name),
+        name=one_line(queue.name),
         single=True,
         icon="no answer" if stale else row.icon,
         chip="No answer" if stale else row.state,

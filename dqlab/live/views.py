@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from dqlab.live.tables import NO_TABLE, Table
 
@@ -376,33 +376,17 @@ class Offers(NamedTuple):
 NO_OFFERS = Offers()
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """One picture of a run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """What a picture of a run has, and one of a lab or a queue."""
 
     name: str
-    face: Face
-    chip: str
+    chip: str = ""
     """The state in words."""
-    code: str = ""
-    queue: str = ""
-    consumers: str = ""
-    elapsed: str = ""
-    """With `code`, `queue` and `consumers`: the muted line beside the name, in parts."""
     moment: str = ""
     """Clock time of the numbers."""
     ended: str = ""
     """Clock time of the end, for a run that rests."""
-    period: str = ""
-    """The start and, once there, the end with its date."""
-    sentence: str = ""
-    """Size, time and speed in one sentence, for static HTML."""
-    percent: str = ""
-    """Settled share."""
-    unit: str = ""
-    """What the share counts, as "pages"."""
-    milestone: str = ""
-    """Progress as a screen reader announces it; changes at 25, 50, 75 and 100 %."""
     stale: bool = False
     """The numbers are old; bars are drawn grey."""
     notice: Notice = NO_NOTICE
@@ -411,25 +395,13 @@ class RunView:
     """The notice without the effect of a press, or None where that is the same."""
     saved: bool = False
     """The picture is stored, and dates its numbers; see `as_saved`."""
-    bars: tuple[Bar, ...] = ()
-    bar_label: str = ""
-    counters: tuple[Counter, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    compact: tuple[str, ...] = ()
-    """Lines in place of counters and figures while there are none."""
     buttons: tuple[Button, ...] = ()
-    ask: Ask | None = None
+    figures: tuple[Figure, ...] = ()
     failures: tuple[FailureRow, ...] = ()
     failures_title: str = ""
     more: str = ""
-    """How many failure rows are left out."""
-    band: str = ""
-    """The times between which it will end, with a probability of 80 %."""
+    """How many rows are left out: of failures, or of queues."""
     details: Details = NO_DETAILS
-    """Speed over the whole run, for static HTML."""
-    offers: Offers = NO_OFFERS
-    variable: str = ""
-    """Name of the variable that holds the run; "" where none does."""
 
     @property
     def live(self) -> str:
@@ -438,9 +410,42 @@ class RunView:
             return f"ended {self.ended}"
         return f"{'as of' if self.stale or self.saved else 'live'} {self.moment}" if self.moment else ""
 
-    def as_saved(self) -> RunView:
+    def as_saved(self) -> Self:
         """Return the picture that is stored and read later, dated and without the effect of a press."""
         return replace(self, saved=True, notice=self.notice if self.lasting is None else self.lasting)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView(_View):
+    """One picture of a run."""
+
+    face: Face
+    code: str = ""
+    queue: str = ""
+    consumers: str = ""
+    elapsed: str = ""
+    """With `code`, `queue` and `consumers`: the muted line beside the name, in parts."""
+    period: str = ""
+    """The start and, once there, the end with its date."""
+    sentence: str = ""
+    """Size, time and speed in one sentence."""
+    percent: str = ""
+    """Settled share."""
+    unit: str = ""
+    """What the share counts, as "pages"."""
+    milestone: str = ""
+    """Progress as a screen reader announces it; changes at 25, 50, 75 and 100 %."""
+    bars: tuple[Bar, ...] = ()
+    bar_label: str = ""
+    counters: tuple[Counter, ...] = ()
+    compact: tuple[str, ...] = ()
+    """Lines in place of counters and figures while there are none."""
+    ask: Ask | None = None
+    band: str = ""
+    """The times between which it will end, with a probability of 80 %."""
+    offers: Offers = NO_OFFERS
+    variable: str = ""
+    """Name of the variable that holds the run; "" where none does."""
 
     @property
     def subtitle(self) -> str:
@@ -538,60 +543,34 @@ class RunLine(NamedTuple):
     dead: str
 
 
-@dataclass(frozen=True, slots=True)
-class QueuesView:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuesView(_View):
     """One picture of a lab, or of a queue."""
 
-    name: str
     single: bool = False
     """One queue: its own row comes first, and there are details."""
     icon: str = "running"
     """The glyph."""
-    chip: str = ""
-    """The state of a queue in words."""
     tone: str = ""
-    """How much that state matters."""
+    """How much the state matters."""
     about: str = ""
     """The quiet line beside the name, without the clock."""
-    moment: str = ""
-    """Clock time of the numbers."""
     dashboard: str = ""
     """Address of the dashboard."""
     cluster: str = ""
     """Address of the scheduler."""
-    stale: bool = False
-    """The numbers are old."""
-    notice: Notice = NO_NOTICE
-    lasting: Notice | None = None
-    saved: bool = False
-    """With `notice` and `lasting`, as in `RunView`."""
-    buttons: tuple[Button, ...] = ()
-    figures: tuple[Figure, ...] = ()
     rows: tuple[QueueRow, ...] = ()
-    more: str = ""
     sparks: tuple[tuple[str, tuple[int | None, ...]], ...] = ()
     """Messages waiting in each queue, over 30 minutes."""
     runs: tuple[RunLine, ...] = ()
     """For a lab the first few, for a queue all."""
-    failures: tuple[FailureRow, ...] = ()
-    failures_title: str = ""
     failures_more: str = ""
-    details: Details = NO_DETAILS
     table: Table = NO_TABLE
     runs_table: Table = NO_TABLE
     """The newest runs, and in `table` the queues, for text and static HTML."""
     runs_title: str = ""
     runs_more: str = ""
     """How many runs are left out, and the line that lists them."""
-
-    @property
-    def live(self) -> str:
-        """When the numbers are from, as ``live 14:22:07``, or ``as of`` when they are old."""
-        return f"{'as of' if self.stale or self.saved else 'live'} {self.moment}" if self.moment else ""
-
-    def as_saved(self) -> QueuesView:
-        """Return the picture that is stored and read later, like `RunView.as_saved`."""
-        return replace(self, saved=True, notice=self.notice if self.lasting is None else self.lasting)
 
     @property
     def subtitle(self) -> str:

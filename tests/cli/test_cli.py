@@ -24,7 +24,7 @@ def test_an_option_is_not_taken_for_the_one_that_begins_like_it(capsys: pytest.C
     with pytest.raises(SystemExit):
         main(["up", "--stor", "x"])
 
-    assert "up takes no '--stor'. Did you mean --store?" in " ".join(capsys.readouterr().err.split())
+    assert "up takes no '--stor'; `dqlab up -h` lists what it takes" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("words", [["up", "--store", ""], ["store", "show", ""], ["store", "check", ""]])

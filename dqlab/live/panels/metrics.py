@@ -81,15 +81,12 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
 
 def _gauge(name: str, text: str, value: float | None) -> Metric:
     """Return one number, without a sample where it is unknown."""
-    family = GaugeMetricFamily(name, text)
-    # No sample instead of 0: Prometheus would draw and alert on the zero.
-    if value is not None:
-        family.add_metric([], value)
-    return family
+    return _labelled(name, text, (), {(): value})
 
 
 def _labelled(name: str, text: str, labels: Labels, values: Values) -> Metric:
     family = GaugeMetricFamily(name, text, labels=labels)
+    # No sample instead of 0: Prometheus would draw and alert on the zero.
     for key, value in values.items():
         if value is not None:
             family.add_metric(list(key), value)
