@@ -51,7 +51,7 @@ def accept(run: Run, found: Comparison, redo: Redo) -> int:
     plan = None
     if redo in ("all", "changed") and run.updates is not None:  # first: it may refuse the input
         again: Again = "all" if redo == "all" else [pair.key for pair in found.changed]
-        plan = run.plan(found.documents, again)
+        plan = run.plan(found.documents, again, keep_gone=True)  # what leaves the run is for an update to say
     take(run, found.sealed, progress)
     if plan is not None and run.updates is not None:
         run.updates(run, plan, found.sealed)
