@@ -7,7 +7,6 @@ import errno
 import inspect
 import json
 import os
-import shlex
 import socket
 import sys
 import threading
@@ -33,11 +32,11 @@ from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
 from dqlab.config import check_directory, seconds
-from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, OptionUnknown, UsageError
+from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
-from dqlab.keywords import meant, nearest
+from dqlab.keywords import nearest
 from dqlab.lab import Lab, describe_workers
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
@@ -254,10 +253,7 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     >>> list(run.results())  # doctest: +SKIP
     [1, 2, 3]
     """
-    for option in options:  # before a cluster is started for a misspelt one
-        if option not in _SIGNATURE.parameters:
-            problem = f"lab.map has no such option.{meant(option, _SIGNATURE.parameters)} Nothing was done."
-            raise OptionUnknown(option=option, value=options[option], problem=problem)
+    _SIGNATURE.bind(fn, documents, **options)  # before a cluster is started for a misspelt one
     return _lab_to_map_on().map(fn, documents, **options)
 
 
@@ -416,12 +412,12 @@ def _lab_of(client: Client, *, own_client: bool = False, **given: Any) -> Lab:
         raise
 
 
-def _with_store_checked(lab: Lab, store: Path | None) -> Lab:
+def _with_store_checked(lab: Lab, store: Path | None, *, seen_here: bool = False) -> Lab:
     """Return a lab whose workers can use the store, or close it and raise."""
     if store is not None:
         step(f"checking that the workers reach the store {store}")
         try:
-            _check_store(lab.session.link, store, seen_here=False)
+            _check_store(lab.session.link, store, seen_here=seen_here)
         except BaseException:
             lab.close()
             raise
@@ -448,20 +444,11 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
     """Return the lab of a client or a cluster, and on failure close only a client that was made here."""
     from distributed import Client
 
-    step(INSTALLING)
     own = not isinstance(target, Client)
-    client = _client(target) if own else target
-    try:
-        cluster = target if owned else None
-        shared = getattr(getattr(target, "cluster", target), "shared_directory", "")
-        lab = Lab(client, name=name, own_client=own, cluster=cluster, batch=True, grows=grows, shared=shared)
-        if store is not None:
-            _check_store(lab.session.link, store, seen_here=True)
-    except BaseException:
-        if own:
-            client.close()
-        raise
-    return lab
+    given = {"cluster": target if owned else None, "grows": grows, "batch": True}
+    given["shared"] = getattr(getattr(target, "cluster", target), "shared_directory", "")
+    lab = _lab_of(_client(target) if own else target, name=name, own_client=own, **given)
+    return _with_store_checked(lab, store, seen_here=True)
 
 
 def _check_form(address: str) -> None:
@@ -624,37 +611,10 @@ def _undisturbed(make: Callable[[], T], undo: Callable[[T], None], hurry: Callab
 def check_store_here(store: Path) -> None:
     """Raise `BadOption` where a cluster here could not keep queues in a directory, and change nothing in it."""
     seen = probe(store)
-    if seen.error:
-        reason, steps = f"cannot be looked at: {seen.error}", "Look at its disk and its mount, or name another one"
-    elif not seen.writable:
-        above = next(place for place in (store, *store.parents) if place.exists())
-        refused = _refusal(above)
-        if refused is None or refused.errno in _NO_SPACE:
-            return  # a full disk: runs can still be read there, and dropped to make room
-        what = "cannot be written to" if seen.made else f"cannot be made in {str(above)!r}"
-        reason = f"{what}: no file can be made there ({refused.strerror})"
+    full = seen.made and not seen.error and not seen.writable and not seen.free  # its runs can be read, and dropped
+    if (reason := unusable("this process", str(store), seen)) and not full:
         steps = "Name a directory that you may write to, as store='runs/'"
-        if seen.made and refused.errno == errno.EROFS:
-            steps += f"; `dqlab store show {shlex.quote(str(store))}` shows what is kept in this one"
-    elif seen.lock != "held":
-        gives = "gives the same lock twice" if seen.lock == "ignored" else "has no locks"
-        reason = f"its file system ({seen.filesystem or 'of unknown type'}) {gives}, so two processes could write there"
-        steps = "Name a directory on another file system; on Lustre have it mounted with `-o flock`"
-    else:
-        return
-    raise BadOption(option="store", value=str(store), problem=f"{reason}. Nothing was started. {steps}.")
-
-
-def _refusal(directory: Path) -> OSError | None:
-    """Return why no file can be made in a directory, or None where one can."""
-    # By trying: os.access() knows neither quotas nor what a network file system refuses, and gives no reason.
-    path = directory / f".dqlab-{os.getpid()}-{threading.get_ident()}"
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except OSError as error:
-        return error
-    path.unlink(missing_ok=True)
-    return None
+        raise BadOption(option="store", value=str(store), problem=f"{reason}. Nothing was started. {steps}.")
 
 
 def _check_store(link: Link, store: Path, *, seen_here: bool) -> None:

@@ -538,34 +538,20 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                     found.append((run, left))
         if not found:
             return ""
-        others = [
-            f"run {run.name!r} ({left or 'no answer'}, {'in the store' if self._keeps(run) else 'lost'})"
-            for run, left in found[1:]
+        what = [
+            f"{left or 'what is left'} of run {run.name!r} ({'in the store' if self._keeps(run) else 'lost'})"
+            for run, left in found
         ]
-        so_too = f" The same holds for {few_of(others)}{' of its runs' if len(others) > 3 else ''}." if others else ""
-        return f"{self._what_becomes(*found[0])}{so_too}"
+        steps = "Let a run end before you close, or connect with store= to go on later"
+        if self.store is not None:
+            again = f"dq.connect(store={str(self.store)!r}), then map the same documents under the run's name"
+            steps = f"What is in the store goes on there: {again}"
+        return f"{few_of(what)} were not done when the cluster ended. {steps}."
 
-    def _keeps(self, run: Run) -> Path | None:
-        """Return the store in which a run is kept, or None for a run of a transient queue."""
+    def _keeps(self, run: Run) -> bool:
+        """Return whether a run is in a store, and not in a transient queue."""
         pool = self.session.pools.get(run.queue)
-        durable = pool is not None and pool.durability is Durability.DURABLE
-        return (stored_in(pool.options) or self.store) if pool is not None and durable else None
-
-    def _what_becomes(self, run: Run, left: str) -> str:
-        """Return what was `left` of a run, where that is now, and the line that continues the run."""
-        store = self._keeps(run)
-        what = f"{left} of run {run.name!r} were not done when the cluster ended"
-        if not left:
-            what = f"run {run.name!r} did not answer in time, and what is left of it was not done"
-        if store is None:
-            lost = f"{what}; they are lost, for queue {run.queue!r} was transient"
-            return f"{lost}. Let a run end before you close, or connect with store= to go on later."
-        there = f"dq.connect(store={str(store)!r}).attach({run.name!r})"
-        return (
-            f"{what}; they are in the store, and go on when you connect to it again: run = {there}. A run that is "
-            "paused goes on with run.resume(), or run.retry(fn=..., rest=True) where its code failed; if its input "
-            f"was not read to the end, map the same documents under the name {run.name!r} again."
-        )
+        return pool is not None and pool.durability is Durability.DURABLE
 
     def _withdraw(self) -> None:
         """Make Jupyter servers no longer list the cluster."""

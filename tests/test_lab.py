@@ -366,18 +366,6 @@ def test_panel_that_is_not_there_names_those_that_are(lab: dq.Lab) -> None:
         lab.panel("deepth")
 
 
-def test_a_lab_that_ends_does_not_promise_that_an_input_goes_on_which_was_not_read(
-    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Attaching to it ended in `SubmissionIncomplete`: the rest of the input is in the cell that mapped it."""
-    run = queue.map(abs, range(3), name=f"run-{queue.name}")
-    monkeypatch.setattr(dq.Lab, "_keeps", lambda lab, run: tmp_path)
-
-    said = lab._what_becomes(run, "the documents that were not submitted yet")
-    assert f"if its input was not read to the end, map the same documents under the name {run.name!r} again" in said
-    assert "attach" in said
-
-
 def test_a_lab_that_cannot_ask_whether_its_runs_are_done_says_so_when_it_closes(
     lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,11 +232,7 @@ def test_a_script_that_ends_before_its_run_says_what_was_not_done(tmp_path: Path
     ).stderr
 
     quiet = end.startswith(("cancelled", "done"))
-    sentence = "17 of 20 documents of run 'f-1' were not done when the cluster ended"
-    next_step = (
-        "they are in the store, and go on when you connect to it again: run = dq.connect(store="
-        if store
-        else "they are lost, for queue 'default' was transient. Let a run end before you close"
-    )
+    sentence = f"17 of 20 documents of run 'f-1' ({'in the store' if store else 'lost'}) were not done when the cluster"
+    next_step = "What is in the store goes on there: dq.connect(store=" if store else "Let a run end before you close"
     assert said.count(sentence) == said.count(next_step) == (0 if quiet else 1), said
     assert "Traceback" not in said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import logging
 import threading
 import time
@@ -15,7 +14,6 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from types import BuiltinFunctionType
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -549,7 +547,7 @@ class RunBook:
         if not retries:
             # Any version will do: a cell with the function that a retry has replaced since must still attach. But what
             # is put from now on runs the newest version.
-            _check_code(run.name, fn, version, codes)
+            _check_code(run.name, version, codes)
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # a complete run keeps no functions
                 newest = self._link.sync(queue_calls.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
@@ -767,33 +765,23 @@ def _check_sink(run: str, there: dict[str, Any] | None, sink: Sink | None) -> No
         raise RunExists(run=run, difference=f"another sink ({has}, and these rows are for {sink})")
 
 
-def _check_code(run: str, fn: Any, version: CodeVersion, codes: list[CodeRecord]) -> None:
+def _check_code(run: str, version: CodeVersion, codes: list[CodeRecord]) -> None:
     """Raise RunExists if a run has no version with this code, and warn if that cannot be compared."""
     if any(code["hash"] == version.hash for code in codes):
         return
     earlier = [code["source"] for code in codes if not same_scheme(code["hash"], version.hash)]
     if version.source is None or version.source not in earlier:
-        raise RunExists(run=run, difference=_difference(fn, version, codes[-1]), other_code=True)
+        raise RunExists(run=run, difference=_difference(version, codes[-1]), other_code=True)
     warn_of_scheme(run, version.name)
 
 
-def _difference(fn: Any, code: CodeVersion, newest: CodeRecord) -> str:
+def _difference(code: CodeVersion, newest: CodeRecord) -> str:
     """Describe in a few words how a function differs from the newest version of a run."""
-    unwritten = isinstance(fn, BuiltinFunctionType | type) or newest["name"] in vars(builtins)  # they have no source
-    if (code.source is None) != (newest["source"] is None) and not unwritten:
-        return f"other code, as far as can be compared ({newest['name']}; {_without_source(here=code.source is None)})"
     changed = code.changed_since(newest.get("parts") or {}) if same_scheme(code.hash, newest["hash"]) else []
-    own = f"code of {code.name}"
-    if not changed or changed == [own]:
+    if not changed or changed == [f"code of {code.name}"]:
         return f"other code ({newest['name']})"
     named = ", ".join(changed[:NAMED]) + (f" and {len(changed) - NAMED} more" if len(changed) > NAMED else "")
     return f"other code ({newest['name']}; changed: {named})"
-
-
-def _without_source(*, here: bool) -> str:
-    """Explain that only one of two functions has a source, so that only their bytecode could be compared."""
-    whose = "the function here" if here else "that of the run"
-    return f"{whose} has no source, as in a script from a pipe: run the script as a file to attach"
 
 
 def _iterable(documents: Any) -> Iterable[Any]:

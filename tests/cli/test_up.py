@@ -268,7 +268,7 @@ def test_of_several_clusters_one_has_to_be_named() -> None:
 def test_store_that_cannot_be_made_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """It ended in words of the system about a directory, without what to do."""
     assert main(["up", "--store", "/proc/none"]) == 1
-    assert "cannot be made in '/proc': no file can be made there" in capsys.readouterr().err
+    assert "cannot write to store /proc/none. Nothing was started" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("store", ["/data/runs", None])

@@ -145,24 +145,6 @@ def test_other_code_under_the_same_name_is_refused_with_both_ways_out(queue: dq.
     assert list(first.results()) == list(range(5))
 
 
-@pytest.mark.parametrize("first", ["with source", "without"])
-def test_the_same_code_without_its_source_is_refused_with_the_reason(
-    queue: dq.QueuePool, name: str, first: str
-) -> None:
-    """A script from a pipe cannot be read again: it was "other code", though nobody had changed it."""
-    piped: dict[str, Any] = {"__name__": "__main__"}
-    exec("def same(x):\n    return x\n", piped)
-    fns, whose = [same, piped["same"]], "the function here"
-    if first == "without":
-        fns, whose = fns[::-1], "that of the run"
-    queue.map(fns[0], range(5), name=name).wait(timeout=20)
-
-    with pytest.raises(
-        RunExists, match=rf"other code.*{whose} has no source, as in a script from a pipe: run .* as a file"
-    ):
-        queue.map(fns[1], range(5), name=name)
-
-
 @pytest.mark.parametrize("other", [[0, 1, 2, 3, 5], [0, 1, 2], list(range(9))], ids=["changed", "fewer", "more"])
 def test_other_documents_under_the_same_name_are_refused(queue: dq.QueuePool, name: str, other: list[int]) -> None:
     """By `map`, or later by `results`; the error advised "retry-failed", which is refused too."""
