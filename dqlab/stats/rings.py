@@ -10,7 +10,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from math import ceil, floor
-from typing import NamedTuple
 
 BANDS = ((1.0, 900), (60.0, 1440))
 """Seconds in a slot, and slots: a quarter of an hour by seconds, a day by minutes."""
@@ -66,29 +65,6 @@ class _Band:
                 yield slot * self.seconds, self.values[place * width : (place + 1) * width]
 
 
-class _Bridge(NamedTuple):
-    """A time in which nothing was noted, and the gauges before it."""
-
-    since: float
-    until: float
-    before: Sequence[float]
-
-    def rows(
-        self, at: float, gauges: Sequence[float], flows: Sequence[float]
-    ) -> Iterator[tuple[float, Sequence[float], Sequence[float]]]:
-        """Yield instants with gauges on a straight line from before to now, and with equal parts of the flows."""
-        seconds = max(1, floor(at) - floor(self.since))
-        # A part a second, but no more than the finest band has slots: more would overwrite each other.
-        parts = min(seconds, BANDS[0][1])
-        share = [amount / parts for amount in flows]
-        # Nothing may have been noted with gauges before; then the line is flat.
-        before = self.before if len(self.before) == len(gauges) else gauges
-        for part in range(1, parts):
-            levels = [round(old + (new - old) * part / parts) for old, new in zip(before, gauges, strict=True)]
-            yield at - (parts - part) * seconds / parts, levels, share
-        yield at, gauges, share
-
-
 class Ring:
     """Gauges and flows over time, in bands of slots, the finest band first."""
 
@@ -97,8 +73,6 @@ class Ring:
         self._bands = [_Band(seconds, slots, gauges + flows) for seconds, slots in bands]
         self.born: float | None = None
         """Seconds since 1970 UTC of the first value."""
-        self._last: Sequence[float] = ()
-        self._bridge: _Bridge | None = None
 
     @property
     def nbytes(self) -> int:
@@ -109,19 +83,8 @@ class Ring:
         """Set the gauges and add to the flows in the slot of an instant, seconds since 1970 UTC."""
         if self.born is None:
             self.born = at
-        bridge = self._bridge
-        if bridge is not None and at > bridge.until:
-            bridge = self._bridge = None
-        rows = [(at, gauges, flows)] if bridge is None else bridge.rows(at, gauges, flows)
-        for when, levels, amounts in rows:
-            for band in self._bands:
-                band.note(when, levels, amounts)
-        self._last = gauges
-
-    def bridge(self, since: float, until: float) -> None:
-        """Spread whatever is noted up to `until` evenly over the time since noting stopped."""
-        if self.born is not None:
-            self._bridge = _Bridge(max(since, self.born), until, tuple(self._last))
+        for band in self._bands:
+            band.note(at, gauges, flows)
 
     def forget_after(self, at: float) -> None:
         """Drop values noted for later than an instant, because the clock was ahead and is right now."""

@@ -146,11 +146,6 @@ class Collector:
         if now - since > SLEPT:
             self.remember()
             self._woke = now
-            wall = self.known.clock.wall()
-            for ring in self.known.rings():
-                ring.bridge(wall - (now - since), wall + WAKES)
-            for one in (self.known.all, *self.known.queue_tracks.values()):
-                one.highs.came_over(now - since, wall + WAKES)
             for track in self.known.run_tracks.values():
                 track.interrupt()
             for queue_track in self.known.queue_tracks.values():

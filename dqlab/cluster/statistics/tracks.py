@@ -54,17 +54,10 @@ class _Highs:
         self._most: tuple[float, ...] = (0.0,) * 5
         self._before: tuple[float, ...] = self._most
         self._amounts: tuple[float, ...] = (0.0, 0.0, 0.0)
-        self._over, self._until = 1.0, -math.inf
-
-    def came_over(self, seconds: float, until: float) -> None:
-        """Spread the growth noted up to an instant over the seconds in which this process was stopped."""
-        self._over, self._until = max(1.0, seconds), until
 
     def note(self, wall: float, waiting: float, unacked: float, grown: tuple[float, ...]) -> None:
         if math.floor(wall) != self._second:
             self._second, self._amounts = math.floor(wall), (0.0, 0.0, 0.0)
-        if wall <= self._until:
-            grown = tuple(amount / self._over for amount in grown)
         self._amounts = tuple(map(add, self._amounts, grown))
         if wall // 60 != self._minute:
             self._minute, self._most = int(wall // 60), self._before

@@ -226,36 +226,29 @@ class Link:
     def closed_error(self) -> LabClosed:
         """Return the error for a use of the closed lab."""
         how = "was closed"
-        magic = f"%dq connect -o lab --store {shlex.quote(self.store)}"
-        opening = f"lab = dq.connect(store={self.store!r}) (in a notebook: {magic})"
-        if self.embedded and self.store and self._found_by:
-            left = (
-                f"Its cluster ended with it; what was confirmed of {self._what} is in the store. To have it back: "
-                f"{opening}, then {self._found_by}."
-            )
-        elif self.embedded and self.store:
-            left = (
-                "Its cluster ended with it: what durable queues had confirmed is in the store, and what was in "
-                f"transient queues is gone. Start again with {opening}; lab.attach(RUN) finds a run of the store."
-            )
-        elif self.embedded:
-            left = (
-                "Its cluster ended with it, and what was in its transient queues is gone. Start again with "
-                "dq.connect() (in a notebook: %dq connect -o lab), then map the documents again."
-            )
-        elif not self._left.is_set():
-            how = f"has lost its connection to the scheduler at {self.address}"
-            left = self.way_on() or (
-                "The cluster may have ended too. If it runs, connect to it again; if not, what durable queues had "
-                "confirmed is in their store, and what transient ones held is gone."
-            )
+        if self.embedded:
+            gone = ", and what was in its transient queues is gone"
+            what = self._what if self._found_by else "durable queues"
+            stored = f"; what was confirmed of {what} is in the store"
+            left = f"Its cluster ended with it{stored if self.store else gone}. {self._to_go_on()}"
+        elif self._left.is_set():
+            left = f"Its cluster was left as it is: queues, runs and results stay there. {self._to_go_on()}"
         else:
-            left = (
-                "Its cluster was left as it is: queues, runs and results stay there. "
-                f"Connect again with dq.connect({self.address!r}); lab.queue(NAME) opens a queue again, and "
-                "lab.attach(RUN) finds a run in it."
-            )
+            how = f"has lost its connection to the scheduler at {self.address}"
+            left = self.way_on() or SchedulerGone.UNKNOWN
         return LabClosed(lab=self.lab, how=how, what=self._what, left=left, kept=self._kept)
+
+    def _to_go_on(self) -> str:
+        """Return the line that connects again, and what finds queues and runs afterwards."""
+        if not self.embedded:
+            return f"To go on: lab = dq.connect({self.address!r}), then {self._found_by or 'lab.attach(RUN)'}."
+        if not self.store:
+            return "Start again with dq.connect() (in a notebook: %dq connect -o lab), then map the documents again."
+        magic = f"%dq connect -o lab --store {shlex.quote(self.store)}"
+        return (
+            f"To go on: lab = dq.connect(store={self.store!r}) (in a notebook: {magic}), then "
+            f"{self._found_by or 'lab.attach(RUN)'}."
+        )
 
     def _gone(self, reason: str) -> SchedulerGone:
         """Return the error for a scheduler that no longer answers."""
