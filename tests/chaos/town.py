@@ -112,11 +112,11 @@ class Town:
         return len(self._up.scheduler.running)
 
     def keys(self) -> list[str]:
-        """Return the keys of the actors that the scheduler has registered."""
+        """Return the keys on the scheduler that are dqlab's."""
         return self._up.sync(self._keys)
 
     async def _keys(self) -> list[str]:
-        return sorted(entry.key for entry in self._entries().values())
+        return sorted(str(key) for key in self._up.scheduler.tasks if str(key).startswith("dq-"))
 
     def down(self) -> None:
         """End the cluster in good order."""

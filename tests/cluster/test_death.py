@@ -46,8 +46,7 @@ def consumers(lab: dq.Lab, pool: dq.QueuePool) -> list[str]:
 
 def consumer_keys(dask_scheduler: Any) -> list[str]:
     """Keys of consumers that the scheduler keeps, alive or not."""
-    entries = dask_scheduler.plugins["dqlab"].state.entries.values()
-    return [entry.key for entry in entries if not entry.is_shard]
+    return [str(key) for key in dask_scheduler.tasks if str(key).startswith("dq-consumer/")]
 
 
 def process_of(lab: dq.Lab, address: str) -> int:

@@ -1,4 +1,4 @@
-"""Detects what code leaves behind: threads, processes, descriptors, connections, actors."""
+"""Detects what code leaves behind: threads, processes, descriptors, connections, pinned keys."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 from distributed import Client
+
+from dqlab.cluster.transport.internals import KEEPER
 
 __all__ = ["Footprint", "Leaked", "no_leaks"]
 
@@ -40,8 +42,8 @@ class Footprint:
         Open files, pipes and sockets of this process, by kind.
     comms : Counter of str
         Connections of the client that are in use, by address.
-    actors : Counter of str
-        Keys of the actors of all workers.
+    pinned : Counter of str
+        Keys of actors that are alive without a client.
     workers : Counter of str
         Threads and descriptors of each worker process.
     """
@@ -50,7 +52,7 @@ class Footprint:
     children: Counter[str]
     descriptors: Counter[str]
     comms: Counter[str]
-    actors: Counter[str]
+    pinned: Counter[str]
     workers: Counter[str]
 
     @classmethod
@@ -63,7 +65,7 @@ class Footprint:
             children=Counter(_command(child) for child in psutil.Process().children(recursive=True)),
             descriptors=_descriptors(),
             comms=Counter() if client is None else _comms(client),
-            actors=Counter() if client is None else _actors(client),
+            pinned=Counter() if client is None else Counter(client.run_on_scheduler(_pinned)),
             workers=Counter() if client is None else _workers(client),
         )
 
@@ -75,7 +77,7 @@ class Footprint:
 
 @contextmanager
 def no_leaks(client: Client | None = None, *, timeout: float = SETTLE_S) -> Iterator[None]:
-    """Fail when the block leaves more threads, processes, descriptors, connections or actors than it found.
+    """Fail when the block leaves more threads, processes, descriptors, connections or pinned keys than it found.
 
     Threads of pools start on first use, so run the block's code once before it.
 
@@ -147,9 +149,9 @@ def _comms(client: Client) -> Counter[str]:
     return counts
 
 
-def _actors(client: Client) -> Counter[str]:
-    here = client.run(lambda dask_worker: list(dask_worker.state.actors))
-    return Counter(key for keys in here.values() for key in keys)
+def _pinned(dask_scheduler: Any) -> list[str]:
+    keeper = dask_scheduler.clients.get(KEEPER)
+    return sorted(str(task.key) for task in keeper.wants_what) if keeper is not None else []
 
 
 def _workers(client: Client) -> Counter[str]:

@@ -17,7 +17,7 @@ from dqlab.cluster.consumer.actor import ConsumerActor
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.transport.calls import A, Call, CloseCall, HandOverCall, ReleaseCall
 from dqlab.cluster.transport.errands import ask_worker
-from dqlab.cluster.transport.internals import ActorFailed, NoSuchActor, Unreachable, call_actor
+from dqlab.cluster.transport.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
 from dqlab.cluster.transport.ref import RESOLVE_WAIT
 from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.errors import CallTimeout, DqlabError, QueueClosed
@@ -32,10 +32,22 @@ SPAWN_TIMEOUT = 30.0
 OPEN_TIMEOUT = 300.0
 """Seconds that a shard may take to read a long log. The wait ends early when its worker dies, or hangs and is killed by
 `Departures`."""
+PAUSED_TIMEOUT = 5.0
+"""Seconds that a new shard waits for a worker that Dask has paused: it may give memory back at once, or never."""
 CLOSE_TIMEOUT = 10.0
 HOPELESS_AFTER = 30.0
 """Seconds that callers wait for a failed log to recover, or for a worker that can open it, before they get the reason.
 A cluster that restarts has no worker for a moment."""
+
+
+class WorkerPaused(CallTimeout):
+    """Dask has paused the worker where a queue or consumer was to be made."""
+
+    text = (
+        "{name!r} was not made: Dask has paused its worker {worker}, whose process has taken {taken} of memory, and it "
+        "did not go on within {seconds:g} s. Nothing was put or lost. End what holds the memory there, or restart the "
+        "worker, then call again."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +116,13 @@ class Actors:
         where = f"its log is on machine {shard.machine}, where no worker has come back for {waited:.0f} s"
         return f"{where}. It held {held or 'nothing'}"
 
-    async def wants(self, key: str) -> bool:
-        """Return whether an actor that was just made is still registered."""
-        return any(entry.key == key for entry in self._state.entries.values())
-
-    def _let_go(self, entry: Entry) -> None:
-        """Have an actor's worker forget it, and end it if it was made after its caller had given it up."""
-        if entry.address in self._state.scheduler.workers:
-            self._state.in_background(self._end(entry.address, entry.key))
-
-    async def _end(self, address: str, key: str) -> None:
-        with suppress(DqlabError, TimeoutError):  # its worker is gone, or hangs
-            await asyncio.wait_for(ask_worker(self._state.scheduler, address, "dq_end", key=key), CLOSE_TIMEOUT)
+    async def pin(self, key: str) -> bool:
+        """Pin an actor, so that it outlives its clients, and return whether it is still registered."""
+        # A closed queue has unpinned its actors already. To pin one again would leak it.
+        wanted = any(entry.key == key for entry in self._state.entries.values())
+        if wanted:
+            pin(self._state.scheduler, [key])
+        return wanted
 
     # --- making -------------------------------------------------------------------------------
 
@@ -136,7 +143,8 @@ class Actors:
                 del self._state.entries[name]
             # `find` may be waiting for `made`, and would return the address of an actor that was never made.
             entry.gone = entry.gone or f"it could not be made: {said_by(error)}"
-            self._let_go(entry)  # a worker that was only slow makes the actor after the timeout
+            # A worker that was only slow makes the actor after the timeout: unpinned, it is released at once.
+            unpin(self._state.scheduler, [key])
             expected = isinstance(error, LogError)  # raised where the queue is opened
             level = logging.INFO if expected else logging.WARNING
             logger.log(level, "event=spawn_failed name=%s worker=%s %r", name, address, error)
@@ -146,7 +154,7 @@ class Actors:
 
     async def make_again(self, entry: Entry, address: str) -> None:
         """Recreate a shard on a worker."""
-        self._let_go(entry)
+        unpin(self._state.scheduler, [entry.key])
         entry.address, entry.host = address, self._state.host_of(address)
         entry.machine = self._state.machine_of(address) or entry.machine
         entry.key = f"dq-{entry.name}-{secrets.token_hex(4)}"
@@ -154,10 +162,12 @@ class Actors:
         if self._state.entries.get(entry.name) is not entry:  # its queue is closed
             entry.made.set()
             await self.close(entry)
-            self._let_go(entry)
+            unpin(self._state.scheduler, [entry.key])
 
     async def _ask_to_spawn(self, entry: Entry) -> None:
         address, key, limit = entry.address, entry.key, OPEN_TIMEOUT if entry.reads else SPAWN_TIMEOUT
+        if entry.is_shard and entry.epoch == 1 and self._state.paused_at(address):
+            limit = PAUSED_TIMEOUT
         cls = open_value(entry.sealed) if entry.sealed else ConsumerActor
         sealed = seal_value((cls, self._arguments(entry)))
         entry.asked = True  # `Departures` allows a worker that opens a shard a longer silence
@@ -167,6 +177,8 @@ class Actors:
         except TimeoutError:
             if not within.expired():  # raised by the actor, not by our limit
                 raise
+            if taken := self._state.paused_at(address):
+                raise WorkerPaused(name=entry.name, worker=address, taken=taken, seconds=limit) from None
             raise CallTimeout(name=entry.name, call="open", seconds=limit) from None
         finally:
             entry.asked = False
@@ -221,6 +233,7 @@ class Actors:
         """Make a shard close its log, so that its next epoch can open the log elsewhere."""
         try:
             await self._ask_to_end(entry, HandOverCall())
+            unpin(self._state.scheduler, [entry.key])  # or Dask refuses to retire its worker
         except Exception:  # the caller recreates the shard next, and nothing else would: it is not `made` any more
             logger.exception("event=hand_over_failed name=%s", entry.name)
 
@@ -238,8 +251,7 @@ class Actors:
         for queue, consumers in by_queue.items():
             ends = {self._state.why_gone(entry.address) for entry in entries if entry.queue == queue}
             await self.release(queue, consumers, "; ".join(sorted(ends - {""})))
-        for entry in entries:
-            self._let_go(entry)
+        unpin(self._state.scheduler, [entry.key for entry in entries])
         self._state.collector.forget([entry.name for entry in entries])
         return {entry.name: last for entry, last in zip(entries, totals, strict=True) if last is not None}
 
@@ -260,6 +272,7 @@ class Actors:
             if entry.address == worker and entry.gone is None and not entry.is_shard:
                 entry.gone = f"its worker {worker} is gone"
                 del self._state.entries[entry.name]
+                unpin(self._state.scheduler, [entry.key])
                 lost.setdefault(entry.queue, []).append(entry.name)
         return lost
 
@@ -269,7 +282,7 @@ class Actors:
         for entry in shards:
             if self._state.entries.get(entry.name) is entry:  # else a queue opened since has a shard of that name
                 del self._state.entries[entry.name]
-            self._let_go(entry)
+        unpin(self._state.scheduler, [entry.key for entry in shards])
         await self._delete_logs({entry.machine: entry for entry in shards if not entry.durable}.values())
 
     async def _delete_logs(self, transient: Iterable[Entry]) -> None:

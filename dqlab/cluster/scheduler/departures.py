@@ -205,19 +205,15 @@ class Departures:
         chosen_ones = {at: state for at, state in scheduler.workers.items() if at in meant or str(state.name) in meant}
         if options.get("close_workers"):
             self.retired |= {str(state.name) for state in chosen_ones.values()}
-        kept = await self._empty(chosen_ones)
-        kept |= {str(chosen_ones[address].name) for address in kept}
-        asked = workers if workers is not None else names or ()
-        going: dict[str, Any] = {
-            "names" if workers is None else "workers": [one for one in asked if str(one) not in kept]
-        }
-        return await scheduler.retire_workers(**going, **options)
+        await self._empty(chosen_ones)
+        known: dict[str, Any] = {"workers": list(workers)} if workers is not None else {"names": list(names or ())}
+        return await scheduler.retire_workers(**known, **options)
 
-    async def _empty(self, workers: Collection[str]) -> set[str]:
-        """Move shards and consumers away from workers, and return those that have to stay."""
+    async def _empty(self, workers: Collection[str]) -> None:
         self._leave(workers)  # first: else replacements are placed on these workers
         shards = [entry for entry in self._state.entries.values() if entry.is_shard and entry.address in workers]
         # A worker keeps all its actors with a shard whose log no other worker can open: it is the last of its machine.
+        # Dask refuses to retire a worker with a pinned actor.
         stuck = [entry for entry in shards if not entry.durable and not self._can_move(entry)]
         kept = {entry.address for entry in stuck if entry.gone is None}
         for address in kept:
@@ -225,7 +221,6 @@ class Departures:
         self._state.leaving -= kept
         await self._consumer_sets.leave(set(workers) - kept)
         await asyncio.gather(*(self._supervisor.move(entry) for entry in shards if entry.address not in kept))
-        return kept
 
     def _can_move(self, shard: Entry) -> bool:
         """Return whether a worker that stays can open a shard's log."""

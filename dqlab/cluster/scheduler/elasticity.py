@@ -16,7 +16,7 @@ from distributed.scheduler import WorkerState
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.placement import WORKERS_PER_HOST
 from dqlab.cluster.scheduler.state import ClusterState
-from dqlab.cluster.transport.internals import take_over_adapting
+from dqlab.cluster.transport.internals import has_tasks, take_over_adapting
 
 UNKNOWN_S = 0.5
 """Seconds that a message is assumed to take while none has been settled."""
@@ -61,8 +61,9 @@ class Elasticity:
 
     async def target(self, target_duration: Any = None) -> int:
         """Return the number of workers that Dask's tasks or our messages need, plus one for each that is leaving."""
+        # Without tasks, do not ask for Dask's own target: for our actors alone, it keeps workers that nobody needs.
         state, scheduler = self._state, self._state.scheduler
-        wanted = scheduler.adaptive_target(target_duration=target_duration) if scheduler.tasks else 0
+        wanted = scheduler.adaptive_target(target_duration=target_duration) if has_tasks(scheduler) else 0
         workers = scheduler.workers
         threads = max(1, round(sum(worker.nthreads for worker in workers.values()) / len(workers))) if workers else 1
         shards = {entry.address for entry in state.entries.values() if entry.is_shard and entry.gone is None}

@@ -99,7 +99,7 @@ class Registry(SchedulerPlugin):
             dq_hello=answering(self.hello),
             dq_overview=self.overview,
             dq_resolve=self.resolve,
-            dq_wanted=self.actors.wants,
+            dq_pin=self.actors.pin,
             dq_open=answering(self.queues.open),
             dq_stored=answering(self.queues.list_stored),
             dq_serve=answering(self.consumer_sets.serve),

@@ -21,7 +21,7 @@ from distributed.scheduler import WorkerState
 from dqlab import numbers
 from dqlab.cluster.scheduler.placement import Host, Plan, plan
 from dqlab.cluster.statistics.collector import Collector
-from dqlab.cluster.transport.internals import is_leaving, memory_at_its_kill
+from dqlab.cluster.transport.internals import is_leaving, is_paused, memory_at_its_kill
 from dqlab.store.transient import private_directory
 
 logger = logging.getLogger("dqlab.registry")
@@ -243,6 +243,13 @@ class ClusterState:
             return ""
         of = f" of {numbers.size(limit)}" if limit else ""
         return f"its worker was killed when it had taken {numbers.size(used)}{of} of memory"
+
+    def paused_at(self, worker: str) -> str:
+        """Return how much memory a worker has taken that Dask has paused for it, "" if it is not paused."""
+        found = self.scheduler.workers.get(worker)
+        if found is None or not is_paused(found):
+            return ""
+        return f"{numbers.size(found.memory.process)} of {numbers.size(found.memory_limit)}"
 
     # --- concurrency ----------------------------------------------------------------------------
 

@@ -8,8 +8,10 @@ refused here, before any module imports a name that it lacks: see `protocol`.
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any, TypeVar, cast
@@ -34,6 +36,12 @@ from dqlab.texts import said_by, shown
 T = TypeVar("T", bound=Client | Cluster)
 
 check_dask("this process", distributed.__version__)  # type: ignore[attr-defined]
+
+KEEPER = "dqlab-keeper"
+"""A pseudo-client that wants our actors, so that they outlive the notebook that made them."""
+
+HANDSHAKES = 3
+"""Tries to greet a scheduler that is restarting its workers."""
 
 CALL = "dq_call"
 """The worker's handler that calls an actor."""
@@ -85,7 +93,36 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-class OwnClient(ClosesUndisturbed, Client):
+class PatientClient(Client):
+    """A client that connects even while its cluster is restarted."""
+
+    # The scheduler reports a restart to every client it knows. A client in the middle of its handshake receives that
+    # report together with the greeting, and Dask asserts that the greeting comes alone.
+
+    async def _ensure_connected(self, timeout: float | None = None) -> None:
+        for _ in range(HANDSHAKES):
+            try:
+                await super()._ensure_connected(timeout=timeout)  # type: ignore[no-untyped-call]
+            except AssertionError as error:
+                _abort_comms(error)
+                # The scheduler notes the end of the failed connection some time later. Under the same id, it would then
+                # remove the new client.
+                self.id = f"{self.id}-again"
+            else:
+                return
+        raise OSError(f"the cluster was restarted during each of {HANDSHAKES} handshakes")
+
+
+def _abort_comms(error: BaseException) -> None:
+    """Close the connection on which a handshake failed."""
+    # Dask closes it only when it is garbage-collected, and logs a warning then.
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        comm = frame.f_locals.get("comm")
+        if isinstance(comm, Comm):
+            comm.abort()
+
+
+class OwnClient(ClosesUndisturbed, PatientClient):
     """A client made by dqlab, which is not the default client and leaves no thread or log line behind."""
 
     # Dask's client leaves its thread when it cannot start or has given its scheduler up. If it is closed while it
@@ -108,12 +145,6 @@ class OwnClient(ClosesUndisturbed, Client):
         if self.status == "closed" and not self._is_finalizing():
             self._loop_runner.stop()
         return closing
-
-    async def _ensure_connected(self, timeout: float | None = None) -> None:
-        try:
-            await super()._ensure_connected(timeout=timeout)  # type: ignore[no-untyped-call]
-        except AssertionError as error:  # Dask's, where the scheduler reports a restart together with its greeting
-            raise OSError("the cluster was restarted while this client connected to it; connect again") from error
 
     async def _reconnect(self) -> None:
         log, only = logging.getLogger("distributed.client"), _WhileOpen(self)
@@ -255,11 +286,21 @@ def actors_here(worker: Worker, kind: str) -> dict[str, Any]:
 
 
 async def start_actor(worker: Worker, key: str) -> None:
-    """Start an actor on its worker."""
+    """Start an actor on its worker, or raise NoSuchActor if it was released already."""
+    if key not in worker.state.actors:
+        raise NoSuchActor(key)
     # Not called directly: `get_worker` finds the worker only inside `actor_execute`.
     answer = await worker.actor_execute(actor=key, function="start", args=(b"",), kwargs={})
     if answer["status"] != "OK":
         raise answer["exception"].data
+
+
+def security_of(worker: Worker) -> Any:
+    """Return the TLS settings of a client on a worker, with the worker's key where it has no client key."""
+    security: Any = copy.copy(worker.security)
+    if security is not None and security.tls_client_key is None:
+        security.tls_client_cert, security.tls_client_key = security.tls_worker_cert, security.tls_worker_key
+    return security
 
 
 def scheduler_rpc(owner: Any) -> rpc:
@@ -321,6 +362,24 @@ def in_event_loop(client: Client) -> bool:
         return False
 
 
+def pin(scheduler: Scheduler, keys: Collection[str]) -> None:
+    """Keep actors alive without a client, as Dask keeps published datasets."""
+    scheduler.client_desires_keys(keys=list(keys), client=KEEPER)
+
+
+async def pin_remotely(worker: Worker, key: str) -> bool:
+    """Ask the scheduler's registry to pin a key, and return whether it did."""
+    wanted: bool = await worker.scheduler.dq_pin(key=key)
+    return wanted
+
+
+def unpin(scheduler: Scheduler, keys: Collection[str]) -> None:
+    """Release actors."""
+    if KEEPER in scheduler.clients:
+        known = [key for key in keys if key in scheduler.tasks]
+        scheduler.client_releases_keys(keys=known, client=KEEPER)
+
+
 def report(worker: Worker, op: str, **message: float | bytes) -> None:
     """Send a message without an answer to the scheduler's plugin, in 22 µs."""
     # Only numbers and bytes: a message that Dask cannot encode, or the plugin cannot handle, closes the stream for
@@ -361,6 +420,12 @@ def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any
 def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int]]) -> None:
     """Make `target` answer Dask's adaptive scaling."""
     scheduler.handlers["adaptive_target"] = target
+
+
+def has_tasks(scheduler: Scheduler) -> bool:
+    """Return whether a scheduler has tasks or data besides actors."""
+    # For actors alone, Dask's adaptive target would keep workers that nobody needs.
+    return any(not task.actor for task in scheduler.tasks.values())
 
 
 def _has_or_starts_worker(nanny: Any) -> bool:
@@ -446,6 +511,11 @@ async def exit_status(scheduler: Scheduler, worker: str) -> int | None:
 def _last_event(scheduler: Scheduler, topic: str, worker: str) -> dict[str, Any]:
     events = (event for _, event in reversed(tuple(scheduler.get_events(topic))))
     return next((event for event in events if event.get("worker") == worker), {})
+
+
+def is_paused(worker: WorkerState) -> bool:
+    """Return whether a worker begins no task, since its process has taken most of its memory."""
+    return worker.status is Status.paused
 
 
 def daemon_thread(name: str) -> ThreadPoolExecutor:

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import threading
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +29,7 @@ from dqlab.cluster.transport.internals import (
     actors_here,
     answer_call,
     is_leaving,
+    pin_remotely,
     report,
     start_actor,
 )
@@ -35,13 +37,14 @@ from dqlab.cluster.transport.protocol import greeting
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.cluster.transport.walltime import read_end
 from dqlab.cluster.transport.wire import Apart
+from dqlab.cluster.worker.shared_client import SharedClient
 from dqlab.cluster.worker.sigterm import on_sigterm
 from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.store.transient import ClusterDirectory, delete_logs
 
 logger = logging.getLogger("dqlab.worker")
 
-_HANDLERS = ("dq_spawn", "dq_end", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_delete", "dq_vitals")
+_HANDLERS = ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_delete", "dq_vitals")
 _ENDS = {"consumer": "close", "queue": "hand_over"}
 """The method that ends an actor of each kind with its worker. Consumers first: they give back what they hold, and
 settle with shards that may live here."""
@@ -78,12 +81,15 @@ class DqlabWorkerPlugin(WorkerPlugin):
         self._beating: asyncio.Task[None] | None = None
         self._terminating: asyncio.Task[None] | None = None
         self._exiting: asyncio.Task[None] | None = None
+        self._living: dict[str, Any] = {}
+        """Our actors that have started, by key."""
+        self._ending: set[asyncio.Task[None]] = set()
         self._begins = 0
         """How many actors are being made."""
 
     def setup(self, worker: Worker) -> None:
         """Add our handlers, and one for SIGTERM that ends the worker in order."""
-        self._worker = worker
+        self._worker, self._shared = worker, SharedClient(worker)
         self._directory = ClusterDirectory(self._cluster, within=self._shared_directory)
         self._directory.begin_sweep()
         if on_sigterm(self._terminate) and worker.nanny is not None:
@@ -92,7 +98,6 @@ class DqlabWorkerPlugin(WorkerPlugin):
             _spare_the_collector(worker)
             _keep_freed_memory()
         worker.handlers["dq_spawn"] = answering(self.spawn)
-        worker.handlers["dq_end"] = self.end
         worker.handlers["dq_greet"] = self.greet
         worker.handlers["dq_report"] = self.report_due
         worker.handlers["dq_keep"] = answering(keep)
@@ -107,6 +112,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
 
     async def teardown(self, worker: Worker) -> None:
         """End our actors, so that nothing waits for their leases and logs, and remove our handlers."""
+        closing = asyncio.create_task(self._shared.close(), name="dqlab-close-client")  # beside what takes longer
         for kind, end in _ENDS.items():
             here = [held for held in actors_here(worker, kind).values() if not held.closed]
             ending = [asyncio.create_task(getattr(held, end)(b"")) for held in here]
@@ -118,6 +124,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
                     task.cancel()
         if self._beating is not None:
             self._beating.cancel()
+        await closing
         self._directory.close(delete=False)  # other workers of this machine may go on with its logs
         # Not `CALL`: actors that still live here may be called.
         for handler in _HANDLERS:
@@ -143,7 +150,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         return await answer_call(self._worker, comm, actor, call, Apart(body, parts) if parts else body)
 
     async def spawn(self, key: str, sealed: bytes) -> dict[str, Any]:
-        """Make and start an actor from its sealed class and arguments, or raise WorkerLost."""
+        """Make, pin and start the actor of a Dask key from its sealed class and arguments, or raise WorkerLost."""
         worker = self._worker
         if is_leaving(worker):
             raise WorkerLost(worker=worker.address, call="dq_spawn", reason="it is about to leave")
@@ -152,7 +159,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
             self._beating = asyncio.create_task(self._beat(), name="dqlab-beat")
         try:
             await self._make(worker, key, sealed)
-        except NoSuchActor as error:
+        except (NoSuchActor, CancelledError) as error:  # a restart of the cluster cancels what was made
             reason = f"it leaves, or the cluster was restarted ({error})"
             raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason, leaving=True) from error
         finally:
@@ -161,29 +168,47 @@ class DqlabWorkerPlugin(WorkerPlugin):
 
     async def _make(self, worker: Worker, key: str, sealed: bytes) -> None:
         kind, args = open_value(sealed)
-        # Beside the actors of Dask's own tasks, since `actor_execute` finds it there. It is no task: it needs no client
-        # that wants it, and lives until `end`.
-        held = worker.state.actors[key] = kind(*args)
+        async with self._shared.borrowed() as client:
+            future = client.submit(
+                kind, *args, key=key, actor=True, workers=[worker.address], allow_other_workers=False, pure=False
+            )
+            try:
+                await future
+                if not await pin_remotely(worker, key):
+                    raise NoSuchActor(key)
+            finally:  # from here on the registry wants it, or nothing does
+                future.release()
+        held: Any = worker.state.actors.get(key)
         try:
             await start_actor(worker, key)
-        except BaseException:
-            held.closed = True  # until the registry lets it go, calls would reach what never began
-            worker.state.actors.pop(key, None)
+        except Exception:
+            if held is not None:
+                held.closed = True  # until Dask has released it, calls would reach what never began
             raise
-        if not await worker.scheduler.dq_wanted(key=key):  # its caller has given it up, and no one else would end it
-            await self.end(key)
+        if worker.state.actors.get(key) is not held:  # its caller has given it up, and no one else would end it
+            await self._end(key, held)
             raise NoSuchActor(key)
+        self._living[key] = held
 
-    async def end(self, key: str) -> dict[str, object]:
-        """Let go of an actor that the registry no longer has, and end it if it lives."""
-        held: Any = self._worker.state.actors.pop(key, None)
-        if held is not None and not held.closed:  # it still leases or holds a log, and no call can reach it any more
-            logger.warning("event=actor_abandoned key=%s", key)
-            try:
-                await getattr(held, _ENDS[key.removeprefix("dq-").split("/")[0]])(b"")
-            except Exception as error:  # noqa: BLE001 - no caller waits for the error
-                logger.warning("event=actor_not_ended key=%s %r", key, error)
-        return {}
+    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
+        """End an actor that Dask has released."""
+        # It still leases or holds a log, and no call can reach it any more.
+        held = self._living.get(key)
+        if held is not None and self._worker.state.actors.get(key) is not held:
+            del self._living[key]
+            ending = asyncio.get_running_loop().create_task(self._end(key, held), name="dqlab-end")
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    @staticmethod
+    async def _end(key: str, held: Any) -> None:
+        if held.closed:
+            return
+        logger.warning("event=actor_abandoned key=%s", key)
+        try:
+            await getattr(held, _ENDS[key.removeprefix("dq-").split("/")[0]])(b"")
+        except Exception as error:  # noqa: BLE001 - no caller waits for the error
+            logger.warning("event=actor_not_ended key=%s %r", key, error)
 
     async def _beat(self) -> None:
         """Send heartbeats from the event loop while shards live here or an actor is being made."""

@@ -60,7 +60,6 @@ def handlers() -> dict[str, list[Callable[..., Any]]]:
 
     on_workers: list[tuple[str, Callable[..., Any]]] = [
         ("dq_spawn", DqlabWorkerPlugin.spawn),
-        ("dq_end", DqlabWorkerPlugin.end),
         ("dq_greet", DqlabWorkerPlugin.greet),
         ("dq_report", DqlabWorkerPlugin.report_due),
         ("dq_keep", durable.keep),

@@ -41,6 +41,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.living: dict[str, tuple[str, str]] = {}
+        self.pinned: set[str] = set()
         self.registry = Registry()
         self._steps: list[asyncio.Future[None]] = []
         self._born = self._epoch = 0
@@ -53,6 +54,8 @@ class World:
         patch.setattr("dqlab.cluster.scheduler.queues.ask_worker", self.ask)
         patch.setattr(f"{module}.ask_worker", self.ask)
         patch.setattr(f"{module}.call_actor", self.call)
+        patch.setattr(f"{module}.pin", lambda scheduler, keys: self.pinned.update(keys))
+        patch.setattr(f"{module}.unpin", self.unpin)
         for wait in ("supervisor.REPLACEMENT_WAIT", "supervisor.TRY_AGAIN"):
             patch.setattr(f"dqlab.cluster.scheduler.{wait}", 0.0)
         patch.setattr("dqlab.cluster.scheduler.consumer_sets.REPLACEMENT_WAIT", 0.0)
@@ -102,23 +105,20 @@ class World:
             return {"shards": asked["shards"], "options": asked["options"]}
         if call == "dq_delete":
             return True
-        if call == "dq_end":
-            self.living.pop(asked["key"], None)
-            return {}
         assert call == "dq_spawn"
         key = asked["key"]
         name = key.removeprefix("dq-").rpartition("-")[0]
         if any(at[0] == name for at in self.living.values()):
             raise OwnerStillAlive(directory=name, pid=1, host="here")
         self.living[key] = name, address
+        if not await self.registry.actors.pin(key):
+            del self.living[key]
+            raise WorkerLost(worker=address, call=call, reason="nobody wants it")
         try:
             await self.step()
         except asyncio.CancelledError:
             self.living.pop(key, None)  # the worker lets go of what is not wanted
             raise
-        if not await self.registry.actors.wants(key):
-            self.living.pop(key, None)
-            raise WorkerLost(worker=address, call=call, reason="nobody wants it")
         if key not in self.living:
             raise WorkerLost(worker=address, call=call, reason="it died")
         return {}
@@ -133,6 +133,9 @@ class World:
             await self.step()
             self.living.pop(key, None)
         return b""
+
+    def unpin(self, scheduler: Any, keys: list[str]) -> None:
+        self.pinned.difference_update(keys)
 
     # --- the order ---------------------------------------------------------------------------
 
@@ -161,6 +164,7 @@ class World:
         found += [
             f"{name} is registered, and does not live" for key, name in registered.items() if key not in self.living
         ]
+        found += [f"{key} is kept, and not registered" for key in self.pinned if key not in registered]
         found += [f"{entry.name} is of no queue" for entry in entries if entry.queue not in self.registry.state.queues]
         for queue, made in self.registry.state.queues.items():
             shards = {f"queue/{queue}/{index}" for index in range(made.shards)}

@@ -9,10 +9,12 @@ from typing import Any, cast
 import pytest
 from distributed.core import Status
 
+from dqlab.cluster.scheduler import actors
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.placement import Host, Plan, plan
 from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry
 from dqlab.cluster.statistics.collector import Collector
+from dqlab.errors import CallTimeout
 
 
 def hosts(n: int) -> list[Host]:
@@ -127,3 +129,29 @@ def test_recreated_shard_knows_which_consumers_are_out_of_place_beside_it(
         return Actors(state)._beside(shard)
 
     assert asyncio.run(scenario()) == beside
+
+
+@pytest.mark.parametrize("status", [Status.paused, Status.running])
+def test_new_queue_on_a_paused_worker_names_its_memory(monkeypatch: pytest.MonkeyPatch, status: Status) -> None:
+    """It waited for 30 s, and the error said that a process was stopped, busy or out of reach."""
+    for limit in ("PAUSED_TIMEOUT", "SPAWN_TIMEOUT"):
+        monkeypatch.setattr(actors, limit, 0.01)
+
+    async def connect(*_: Any, **__: Any) -> None:
+        await asyncio.Event().wait()  # it accepts the task, and does not begin it
+
+    async def scenario() -> None:
+        worker = _worker("a")
+        worker.status, worker.memory_limit = status, 9_500_000_000
+        worker.memory = SimpleNamespace(process=7_600_000_000)
+        scheduler: Any = SimpleNamespace(
+            id="s", address="s", clients={}, workers={"a": worker}, rpc=SimpleNamespace(connect=connect)
+        )
+        state = ClusterState(scheduler, Collector())
+        await Actors(state)._ask_to_spawn(Entry("queue/q/0", "q", "a", "k", 1, args=("q", 0, 1, {})))
+
+    with pytest.raises(CallTimeout) as caught:
+        asyncio.run(scenario())
+
+    assert isinstance(caught.value, actors.WorkerPaused) is (status is Status.paused)
+    assert ("has taken 7.6 GB of 9.5 GB of memory" in str(caught.value)) is (status is Status.paused)

@@ -16,7 +16,7 @@ from distributed import Client
 import dqlab as dq
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.internals import NoSuchActor, NotConnected
+from dqlab.cluster.transport.internals import KEEPER, NoSuchActor, NotConnected
 from dqlab.cluster.transport.ref import Place, Ref
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
@@ -181,18 +181,16 @@ def test_frames_of_one_producer_stay_in_order_with_four_in_flight(lab: dq.Lab, q
 
 
 def test_keys_of_closed_queues_are_released(lab: dq.Lab, queue_name: str) -> None:
-    """An actor that its worker does not forget stays in memory for the life of the cluster."""
+    """A pin that is forgotten keeps an actor for the life of the cluster."""
     pool = lab.queue(queue_name)
     pool.map(same, range(5)).wait(timeout=20)
     pool.close()
 
-    def left(dask_worker: Any) -> list[str]:
-        return [key for key in dask_worker.state.actors if queue_name in key]
+    def left(dask_scheduler: Any) -> list[str]:
+        keeper = dask_scheduler.clients.get(KEEPER)
+        return [str(task.key) for task in keeper.wants_what] if keeper is not None else []
 
-    deadline = time.monotonic() + 10
-    while any(lab.client.run(left).values()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert not [key for key in lab.client.run_on_scheduler(left) if queue_name in key]
 
 
 def test_call_that_follows_its_actor_packs_its_arguments_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

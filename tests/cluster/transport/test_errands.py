@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine, Generator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from distributed import Client
+from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
-from distributed.core import ConnectionPool, Server
+from distributed.core import ConnectionPool, Server, Status
 
 import dqlab as dq
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.state import OpenQueue
 from dqlab.cluster.transport.errands import WorkerLost, answering, ask_worker
+from dqlab.cluster.transport.sealed import seal_value
+from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import QueueClosed
 from dqlab.log.errors import OwnerStillAlive
 from dqlab.log.log import Log
@@ -83,6 +87,52 @@ def test_opening_a_queue_that_another_process_holds_says_so(client: Client, queu
             open_queue()
     finally:
         log.close()
+
+
+class ClientMeanwhile:
+    """What a worker makes actors with, while the cluster is restarted: `made` says whether that came first."""
+
+    def __init__(self, made: bool) -> None:
+        self.made = made
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncIterator[Self]:
+        yield self
+
+    def submit(self, *_: Any, **__: Any) -> Self:
+        return self
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self.made:
+            raise FutureCancelledError("dq-queue/q/0", "scheduler-restart")
+        return asyncio.sleep(0).__await__()
+
+    def release(self) -> None: ...
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["once it was made", "before it was made"])
+def test_what_a_restart_takes_away_while_it_is_made_is_a_worker_that_is_lost(
+    made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller tries again elsewhere; any other error would reach the user as it is."""
+
+    async def pinned(worker: object, key: str) -> bool:
+        return True
+
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.pin_remotely", pinned)
+    scheduler = SimpleNamespace(address="tcp://scheduler")
+    plugin = DqlabWorkerPlugin("", "")
+    plugin._shared = ClientMeanwhile(made)  # type: ignore[assignment]
+    plugin._worker = SimpleNamespace(  # type: ignore[assignment]
+        status=Status.running,
+        address="tcp://there",
+        security=None,
+        batched_stream=SimpleNamespace(comm=None),
+        scheduler=scheduler,
+        state=SimpleNamespace(actors={}),
+    )
+    with pytest.raises(WorkerLost, match=r"tcp://there.*dq_spawn.*restart"):
+        asyncio.run(plugin.spawn("dq-queue/q/0", seal_value((object, ()))))
 
 
 class Spawning:

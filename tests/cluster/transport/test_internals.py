@@ -42,12 +42,15 @@ def test_worker_executes_actors_by_key_function_and_arguments() -> None:
 def test_scaling_a_cluster_asks_the_scheduler(lab: dq.Lab) -> None:
     """`Adaptive.target` calls the handler, with a duration."""
 
-    def answering(dask_scheduler: Any) -> str:
-        return type(dask_scheduler.handlers["adaptive_target"].__self__).__name__
+    def answering(dask_scheduler: Any) -> tuple[str, list[bool]]:
+        target = dask_scheduler.handlers["adaptive_target"]
+        return type(target.__self__).__name__, [task.actor for task in dask_scheduler.tasks.values()]
 
     assert "adaptive_target" in inspect.getsource(distributed.Adaptive.target)
     assert "target_duration" in inspect.signature(Scheduler.adaptive_target).parameters
-    assert lab.client.run_on_scheduler(answering) == "Elasticity"
+    name, actors = lab.client.run_on_scheduler(answering)
+    assert name == "Elasticity"
+    assert {type(actor) for actor in actors} <= {bool}
 
 
 def _in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -93,10 +96,32 @@ def test_pooled_rpc_is_called_by_address() -> None:
     assert "addr" in inspect.signature(ConnectionPool.__call__).parameters
 
 
+def test_scheduler_pins_keys_for_clients() -> None:
+    """As published datasets are kept; the names of both arguments matter."""
+    for method in (Scheduler.client_desires_keys, Scheduler.client_releases_keys):
+        assert {"keys", "client"} <= set(inspect.signature(method).parameters)
+
+
 def test_clusters_hear_of_workers_that_leave() -> None:
     """By an address that is still among what they know then, and by the same name in both classes."""
     for cluster in (Cluster, SpecCluster):
         assert list(inspect.signature(cluster._update_worker_status).parameters) == ["self", "op", "msg"]
+
+
+def test_pinned_key_is_wanted_by_the_keeper_until_the_queue_is_closed(lab: dq.Lab, queue_name: str) -> None:
+    """It keeps the actor when its client goes; a pin that stays would keep it for ever."""
+
+    def wanted(dask_scheduler: Any) -> list[str]:
+        keeper = dask_scheduler.clients.get("dqlab-keeper")
+        return [str(task.key) for task in keeper.wants_what] if keeper is not None else []
+
+    pool = lab.queue(queue_name)
+    during = [key for key in lab.client.run_on_scheduler(wanted) if queue_name in key]
+    pool.close()
+    after = [key for key in lab.client.run_on_scheduler(wanted) if queue_name in key]
+
+    assert len(during) == 1
+    assert after == []
 
 
 def test_event_loop_of_a_client_runs_in_its_own_thread(client: Client) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +27,8 @@ from dqlab.log.errors import DiskFull, OwnerStillAlive
 
 pytestmark = pytest.mark.lowest
 
+KEY = "dq-queue/q/0-abc"
+
 
 class Held:
     """An actor that notes how it is ended."""
@@ -43,68 +47,100 @@ class Held:
         return b""
 
 
+class Making:
+    """A client that makes an actor on a worker."""
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncIterator[Making]:
+        yield self
+
+    def submit(self, *_: Any, **__: Any) -> Made:
+        return Made()
+
+
+class Made:
+    """The future of an actor."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return asyncio.sleep(0).__await__()
+
+    def release(self) -> None: ...
+
+
 @pytest.fixture
-def plugin() -> DqlabWorkerPlugin:
+def plugin(monkeypatch: pytest.MonkeyPatch) -> DqlabWorkerPlugin:
+    async def wanted(worker: object, key: str) -> bool:
+        return True
+
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.pin_remotely", wanted)
     made = DqlabWorkerPlugin("", "")
+    made._shared = Making()  # type: ignore[assignment]
     made._worker = SimpleNamespace(  # type: ignore[assignment]
-        address="tcp://there", scheduler=SimpleNamespace(), state=SimpleNamespace(actors={})
+        address="tcp://there", security=None, scheduler=SimpleNamespace(address="tcp://s"), state=SimpleNamespace()
     )
+    made._worker.state.actors = {}
     return made
 
 
-def making(plugin: DqlabWorkerPlugin, key: str, starts: Any, *, wanted: bool = True) -> None:
-    """Make an actor that `starts` so, in a registry that wants it or not."""
-
-    async def wants(key: str) -> bool:
-        return wanted
-
-    async def execute(actor: str, function: str, **_: Any) -> dict[str, Any]:
-        starts()
-        return {"status": "OK"}
-
-    plugin._worker.scheduler.dq_wanted, plugin._worker.actor_execute = wants, execute  # type: ignore[attr-defined, method-assign, assignment]
-    asyncio.run(plugin._make(plugin._worker, key, seal_value((Held, ()))))
-
-
-KINDS = pytest.mark.parametrize(("kind", "ended"), [("queue", "handed over"), ("consumer", "closed")])
-
-
-@KINDS
-def test_an_actor_that_was_given_up_while_it_began_lets_go_of_what_it_holds(
-    plugin: DqlabWorkerPlugin, kind: str, ended: str
+def test_a_shard_that_was_given_up_while_it_read_its_log_lets_go_of_it(
+    plugin: DqlabWorkerPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lock would be held until the process ends, and every later attempt be refused by every worker."""
-    key, made = f"dq-{kind}/q/0-abc", list[Held]()
+    held = Held()
+
+    async def starts(worker: Any, key: str) -> None:
+        del worker.state.actors[key]
+
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.start_actor", starts)
+    plugin._worker.state.actors[KEY] = held
     with pytest.raises(NoSuchActor):
-        making(plugin, key, lambda: made.append(plugin._worker.state.actors[key]), wanted=False)  # type: ignore[arg-type]
-    assert made[0].ended == [ended]
-    assert plugin._worker.state.actors == {}
+        asyncio.run(plugin._make(plugin._worker, KEY, seal_value((object, ()))))
+    assert held.ended == ["handed over"]
 
 
 @pytest.mark.parametrize("kind", ["queue", "consumer"])
-def test_an_actor_that_could_not_start_is_missing_for_every_call(plugin: DqlabWorkerPlugin, kind: str) -> None:
-    """A call would meet an object without a ledger: an AttributeError in a cell."""
-    key = f"dq-{kind}/q/0-abc"
+def test_an_actor_that_could_not_start_is_missing_for_every_call(
+    plugin: DqlabWorkerPlugin, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Until Dask has released it, a call would meet an object without a ledger: an AttributeError in a cell."""
+    held, key = Held(), f"dq-{kind}/q/0-abc"
 
-    def fails() -> None:
+    async def fails(worker: Any, key: str) -> None:
         raise DiskFull(directory="/full", needed=1, free=0)
 
-    with pytest.raises(DiskFull):
-        making(plugin, key, fails)
-    answer = asyncio.run(answer_call(plugin._worker, SimpleNamespace(), key, "close", b""))  # type: ignore[arg-type]
-    assert answer == {"status": "missing"}
+    async def scenario() -> dict[str, Any]:
+        plugin._worker.state.actors[key] = held
+        with pytest.raises(DiskFull):
+            await plugin._make(plugin._worker, key, seal_value((object, ())))
+        return await answer_call(plugin._worker, SimpleNamespace(), key, "close", b"")  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.start_actor", fails)
+    assert asyncio.run(scenario()) == {"status": "missing"}
+    assert held.ended == []
 
 
-@KINDS
-def test_an_actor_that_the_registry_lets_go_is_ended_once(plugin: DqlabWorkerPlugin, kind: str, ended: str) -> None:
+@pytest.mark.parametrize(("kind", "ended"), [("queue", "handed over"), ("consumer", "closed")])
+def test_an_actor_that_dask_lets_go_is_ended(
+    plugin: DqlabWorkerPlugin, monkeypatch: pytest.MonkeyPatch, kind: str, ended: str
+) -> None:
     """The answer that it was made may come too late: no client can reach it then, and it leases, or holds a lock."""
-    key = f"dq-{kind}/q/0-abc"
-    making(plugin, key, lambda: None)
-    held: Any = plugin._worker.state.actors[key]
-    for _ in range(2):
-        asyncio.run(plugin.end(key))
+    held, key = Held(), f"dq-{kind}/q/0-abc"
+
+    async def starts(worker: Any, key: str) -> None: ...
+
+    async def scenario() -> None:
+        plugin._worker.state.actors[key] = held
+        await plugin._make(plugin._worker, key, seal_value((object, ())))
+        plugin.transition(key, "executing", "memory")
+        assert held.ended == []
+        del plugin._worker.state.actors[key]
+        plugin.transition(key, "memory", "released")
+        plugin.transition(key, "released", "forgotten")
+        await asyncio.gather(*plugin._ending)
+
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.start_actor", starts)
+    asyncio.run(scenario())
     assert held.ended == [ended]
-    assert plugin._worker.state.actors == {}
 
 
 def actors_of(scheduler: Any) -> tuple[Actors, ClusterState]:
@@ -129,6 +165,22 @@ def test_a_shard_whose_worker_cannot_hand_it_over_is_recreated_all_the_same(
     monkeypatch.setattr(actors_module, "call_actor", broken)
     asyncio.run(scenario())
     assert "event=hand_over_failed name=queue/q/0" in caplog.text
+
+
+def test_what_the_registry_does_not_want_any_more_is_not_kept() -> None:
+    """Kept after it was given up, it would be there for as long as the scheduler."""
+
+    async def scenario() -> tuple[bool, bool]:
+        kept: list[str] = []
+        actors, state = actors_of(
+            SimpleNamespace(workers={}, client_desires_keys=lambda keys, client: kept.extend(keys))
+        )
+        state.entries["queue/q/0"] = Entry("queue/q/0", "q", "tcp://a", "wanted", 1)
+        answers = await actors.pin("wanted"), await actors.pin("given up")
+        assert kept == ["wanted"]
+        return answers
+
+    assert asyncio.run(scenario()) == (True, False)
 
 
 def test_a_client_waits_for_a_long_log_until_the_scheduler_gives_up(
