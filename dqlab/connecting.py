@@ -244,7 +244,7 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     ------
     UsageError
         Several labs are open in this process. Nothing was submitted.
-    OptionUnknown
+    TypeError
         An option does not exist; a TypeError. Nothing was submitted.
 
     Examples
