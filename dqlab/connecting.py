@@ -36,7 +36,7 @@ from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
-from dqlab.keywords import nearest
+from dqlab.keywords import check_call, nearest
 from dqlab.lab import Lab, describe_workers
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
@@ -253,7 +253,7 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
     >>> list(run.results())  # doctest: +SKIP
     [1, 2, 3]
     """
-    _SIGNATURE.bind(fn, documents, **options)  # before a cluster is started for a misspelt one
+    check_call(_SIGNATURE, fn, documents, **options)  # before a cluster is started for a misspelt one
     return _lab_to_map_on().map(fn, documents, **options)
 
 

@@ -6,9 +6,11 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from dqlab.errors import NoAttribute
+from dqlab.errors.rendering import rendered
 from dqlab.user_frames import is_own
 
 P = ParamSpec("P")
@@ -29,16 +31,31 @@ def meant(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {near!r}?" if (near := nearest(word, known)) else ""
 
 
+def check_call(signature: inspect.Signature, *args: Any, **options: Any) -> None:
+    """Raise Python's TypeError for arguments that a signature does not have, shown in notebooks without our frames."""
+    try:
+        signature.bind(*args, **options)
+    except TypeError as error:
+        vars(error)["_render_traceback_"] = partial(rendered, error)  # for IPython's showtraceback
+        raise
+
+
 def takes_same(
     other: Callable[Concatenate[Any, P], R],
 ) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
     """Give a method the parameters of another one that it passes them to, and its docstring below the own summary."""
+    signature = inspect.signature(other)
 
     def document(method: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
+        @wraps(method)
+        def checked(*args: Any, **options: Any) -> R:
+            check_call(signature, *args, **options)
+            return method(*args, **options)
+
         summary, rest = inspect.cleandoc(method.__doc__ or ""), inspect.cleandoc(other.__doc__ or "")
-        method.__doc__ = f"{summary}\n{rest.partition(chr(10))[2]}"
-        method.__signature__ = inspect.signature(other)  # type: ignore[attr-defined]  # for help and completion
-        return method
+        checked.__doc__ = f"{summary}\n{rest.partition(chr(10))[2]}"
+        checked.__signature__ = signature  # type: ignore[attr-defined]  # for help and completion
+        return checked
 
     return document
 

@@ -516,8 +516,8 @@ class RunFailed(RunError):
     """Some documents of the run are dead; the others have their results."""
 
     text = (
-        "{dead:,} of {total:document} of run {run!r} failed, the first with {first}. {others}See run.failures(); fix "
-        "the function, then run.retry(fn=...), or what it needs, then run.retry()."
+        "{dead:,} of {total:document} of run {run!r} failed, the first with {first}. {others}See run.failures(); "
+        "then run.retry() once what the documents need is there, or run.retry(fn=...) with other code."
     )
     OTHERS = "What succeeded: run.results(errors='skip'). "
     """Hint about the other documents, if there are any."""
@@ -625,9 +625,9 @@ class AllFailed(RunError):
     """So many documents of the run failed that it paused itself; see `stop_if` of `map`."""
 
     text = (
-        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); fix the function, then "
-        "run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest. Or go on "
-        "regardless with run.resume(); map with stop_if=None never pauses."
+        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); then "
+        "run.retry() once what the documents need is there, or run.retry(fn=..., rest=True) with other code, in a "
+        "notebook %dq retry {run} --rest. Or go on regardless with run.resume(); map with stop_if=None never pauses."
     )
 
 

@@ -718,6 +718,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         code = self._code_of_retry(fn, Means(memory, timeout, executor, note))
         kept = "" if code is None or rest else self._rest_keeps(code)
         count = self._retry(code, where, fingerprint, limit, rest=rest)
+        if count and fn is None:
+            kept = self._edited()
         if not count and (none := self.why_none(where, fingerprint)):
             warnings.warn(none, DqlabWarning, stacklevel=level_of_user())
         if kept:
@@ -740,6 +742,18 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def why_none(self, where: str | Callable[[DeadLetter], bool] | None = None, fingerprint: str | None = None) -> str:
         """Return in words why `retry` with this filter sent nothing, or "" without a filter or without failures."""
         return "" if where is None and fingerprint is None else why_none(self.name, self.failures(), where, fingerprint)
+
+    def _edited(self) -> str:
+        """Return a warning if the notebook's function has other code than a retry without `fn` runs, else ""."""
+        codes = self._progress().record.codes
+        name = codes[-1]["name"]
+        given = given_parts(codes[-1].get("parts") or {})
+        if self._redefined.newer(name, codes[-1]["short"], lambda: given) is None:
+            return ""
+        return (
+            f"what failed in run {self.name!r} runs again with the code that it had, {name} v{len(codes)}, and {name} "
+            f"has changed in this notebook. For what fails again: run.retry(fn={name})."
+        )
 
     def _rest_keeps(self, code: Code) -> str:
         """Return a warning if documents that have yet to run will not run this code, else ""."""

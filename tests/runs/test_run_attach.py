@@ -307,7 +307,7 @@ def test_attach_to_an_unknown_name_says_which_there_are(lab: dq.Lab, queue: dq.Q
 @pytest.mark.parametrize(
     ("documents", "way_out"),
     [
-        (pd.DataFrame({"text": ["a"], "n": [1]}), r"column names.*df\['text'\].*df\.to_dict\('records'\)"),
+        (pd.DataFrame({"text": ["a"], "n": [1]}), r"column names.*from_frame\(df\).*df\['text'\]"),
         ({"a": 1}, r"its keys.*d\.values\(\).*d\.items\(\)"),
         (Counter("abc"), "its keys"),
         ("papers/*.txt", "its characters"),

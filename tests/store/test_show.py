@@ -79,13 +79,13 @@ def test_a_log_that_is_open_is_read_beside_its_owner_who_is_named(store: Path, c
     assert holder is not None
     assert holder.held is True
     assert counts_in(found, 0)[RUNS[0].hex()] == {"ready": 7}
-    assert f"open in process {holder.pid} on {holder.host}" in show_text(found)
+    assert f"pid: {holder.pid:,}\n" in show_text(found)
     holder = show(store, clock).queues[0].shards[0].holder
     assert holder is not None
     assert holder.held is False
 
 
-def test_json_is_one_object_of_schema_3_and_text_has_aligned_columns(store: Path, clock: FakeClock) -> None:
+def test_json_is_one_object_of_schema_3_and_text_has_a_line_for_each_fact(store: Path, clock: FakeClock) -> None:
     busy_queue(store, clock, seed=2, steps=30)
     found = show(store, clock)
 
@@ -93,10 +93,7 @@ def test_json_is_one_object_of_schema_3_and_text_has_aligned_columns(store: Path
 
     assert told["schema"] == 3
     assert told["queues"][0]["shards"][0]["format"] == "1.0"
-    lines = show_text(found).splitlines()
-    header = next(line for line in lines if line.lstrip().startswith("run "))
-    row = lines[lines.index(header) + 1]
-    assert row.index("plain puts") == header.index("name")
+    assert "name: plain puts" in show_text(found)
 
 
 def test_a_shard_that_cannot_be_read_is_told_beside_those_that_can(store: Path, clock: FakeClock) -> None:
