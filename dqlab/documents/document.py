@@ -872,10 +872,14 @@ def sealed_key(payload: builtins.bytes | memoryview) -> str | int | None:
 
 def sealed_document(payload: builtins.bytes | memoryview) -> Document | None:
     """Return a pickled `Document`, labelled or not, without running a user's code, or None for anything else."""
-    found = _sealed(payload)
-    if type(found) is Labelled:
-        found = found.value
+    found = sealed_plainly(payload)
     return found if type(found) is Document else None
+
+
+def sealed_plainly(payload: builtins.bytes | memoryview) -> Any:
+    """Return a pickled value without its label if it opens without a user's code, else None."""
+    found = _sealed(payload)
+    return found.value if type(found) is Labelled else found
 
 
 def _sealed(payload: builtins.bytes | memoryview) -> Any:

@@ -128,6 +128,7 @@ def submit(line: Line, options: Namespace) -> Run:
                 gpus=options.gpus,
                 concurrency=options.concurrency,
                 limit=dict(options.limit) if options.limit else None,
+                cap=dict(options.cap) if options.cap else None,
                 budget=options.budget,
                 weight=options.weight,
                 priority=options.priority,

@@ -277,6 +277,8 @@ def _submit() -> Command:
     command.add("--concurrency", type=_number_or_auto, metavar="N|auto", names=Names.NEW, help=at_once)
     most = "most calls in a time, as 500/min or 20/s; tokens=200k/min for a unit that dq.spend names; may repeat"
     command.add("--limit", type=_limit, action="append", metavar="RATE", names=Names.NEW, help=most)
+    by_key = "most documents at once of each host of their URLs, as host=4, or of each value of a column"
+    command.add("--cap", type=_cap, action="append", metavar="KEY=N", names=Names.NEW, help=by_key)
     paid = "the most that all calls may cost, as '20 eur'; calls say with dq.spend what they cost"
     command.add("--budget", metavar="AMOUNT", names=Names.NEW, help=paid)
     part = "share of the consumers' time among your runs, as 3; default: 1"
@@ -307,6 +309,13 @@ def _submit() -> Command:
 def _limit(word: str) -> tuple[str, str]:
     unit, _, rate = word.rpartition("=")
     return unit or "calls", rate
+
+
+def _cap(word: str) -> tuple[str, int]:
+    key, _, most = word.rpartition("=")
+    if not (key and most.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{word!r} is not written as host=4")
+    return key, int(most)
 
 
 def _number_or_auto(word: str) -> int | str:

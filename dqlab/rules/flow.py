@@ -15,6 +15,7 @@ from typing import Any, Self
 from dqlab.config import check_count
 from dqlab.errors import BadOption
 from dqlab.rules.budget import Budget, Costs, Purse
+from dqlab.rules.caps import Cap, Caps
 from dqlab.rules.sharing import Share
 
 CALLS = "calls"
@@ -103,6 +104,8 @@ class FlowTerms:
     """Of this shard."""
     share: Share | None = None
     """None: as usual."""
+    cap: Cap | None = None
+    """Of this shard."""
 
     @property
     def at_once(self) -> int:
@@ -117,6 +120,7 @@ class FlowTerms:
     def of(cls, record: dict[str, Any]) -> Self:
         """Return the terms in a run record."""
         adaptive, budget, share = record.get("adaptive"), record.get("budget"), record.get("share")
+        cap = record.get("cap")
         alone = record.get("rate")  # of earlier stores: one, of calls
         rates = [] if alone is None else [RateLimit(alone["calls"], alone["period"], alone["name"])]
         return cls(
@@ -125,6 +129,7 @@ class FlowTerms:
             (*rates, *(RateLimit(**rate) for rate in record.get("rates", ()))),
             None if budget is None else Budget(**budget),
             None if share is None else Share(**share),
+            None if cap is None else Cap(**cap),
         )
 
 
@@ -306,6 +311,7 @@ class Flow:
         self.metered = [rate for rate in rates if rate.limit.unit != CALLS]
         """Those that calls pay into when they have ended."""
         self.purse = None if terms.budget is None else Purse(terms.budget)
+        self.caps = None if terms.cap is None else Caps(terms.cap)
         self.outage = Outage(proven=proven)
         self.until = 0.0
         """Nothing is leased before that, since a server asked for it."""
@@ -424,6 +430,8 @@ class Flow:
         for rate in self.rates:
             if rate.room(now, leased) == 0:
                 return f"the limit of {rate.limit.unit}"
+        if self.caps is not None and self.caps.full:
+            return f"the cap by {self.caps.cap.by}"
         if self.level is not None and leased - self.waiting >= self.level.whole:
             return "what the service allows" if self.level.cut_at is not None else "calls at once, which still grow"
         return "concurrency" if self.terms.most is not None and leased - self.waiting >= self.terms.most else ""
@@ -449,5 +457,6 @@ def pace_of(flow: Flow) -> str:
         parts.append(f"{flow.level.whole} calls at once{refused}")
     if flow.terms.most is not None:
         parts.append(f"{flow.terms.most} calls at once")
+    parts += [] if flow.caps is None else [flow.caps.words]
     parts += [rate.words for rate in flow.rates]
     return "; ".join(parts)

@@ -167,6 +167,7 @@ class Shard:
             for lane in self.activity.alive()
             if lane.leasable(suspects=suspects) and (not lane.needs or serves(has, lane.needs)) and lane.room(now) != 0
         ]
+        ready = [lane for lane in ready if self._below_caps(lane, 1, suspects=suspects) != []]
         if self.paused or n < 1 or not ready:
             return None
         # In the order of opening: `activity` has them in the order in which they became alive, and fairness needs a
@@ -182,7 +183,12 @@ class Shard:
         if (room := lane.room(now)) is not None:
             n = min(n, room)
         suspect = suspects and suspect_is_first(lane)
-        pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes, consumer)
+        free = self._below_caps(lane, min(n, at_least), suspects=suspects)
+        if free is not None:  # a message that waits in its slot counts as a call
+            suspect = free[0] in lane.suspects
+            pieces = pick_again(lane, Ranges((id, id + 1) for id in free), suspects=suspect)[0]
+        else:
+            pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes, consumer)
         if suspect:
             self.redelivered += 1
         elif lane.retrying or lane.taken:
@@ -190,6 +196,18 @@ class Shard:
                 lane.delivered_before(piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces
             )
         return self._grant(consumer, run, pieces, suspect=suspect)
+
+    def _below_caps(self, lane: Lane, n: int, *, suspects: bool) -> list[int] | None:
+        """Return up to `n` messages that the lane's caps let through, or None where it has no caps."""
+        if lane.flow is None or lane.flow.caps is None:
+            return None
+        caps, leases = lane.flow.caps, self.leases.of_run(lane.run)
+        leased = [ids for lease in leases for ids in lease.remaining]
+        if suspects and (first := lane.suspects.first) is not None:  # alone, as ever
+            found = caps.free([(first, first + 1)], leased, 1, lane.batches)
+            if found or caps.wanted:
+                return found
+        return caps.free(lane.ready, leased, n, lane.batches)
 
     def reclaim(
         self,

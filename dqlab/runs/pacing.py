@@ -12,6 +12,7 @@ from dqlab.cluster.transport.isolation import is_coroutine
 from dqlab.config import check_count, check_name
 from dqlab.errors import BadOption
 from dqlab.rules.budget import Budget
+from dqlab.rules.caps import Cap
 from dqlab.rules.flow import CALLS, Adaptive, FlowTerms, RateLimit
 
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kM]?)\s*(?:/|\s+per\s+)\s*([a-z]+)\s*")
@@ -101,12 +102,24 @@ def shared_budget(budget: BudgetOption, shards: int) -> Budget:
     return replace(budget, amount=budget.amount / shards)
 
 
+def shared_cap(cap: object, shards: int) -> Cap:
+    """Return the part of a cap that each of a queue's shards keeps to, or raise BadOption."""
+    if not (isinstance(cap, Mapping) and len(cap) == 1):
+        raise BadOption(option="cap", value=cap, problem="is one key and how many calls at once: {'host': 4}.")
+    whole = Cap(*next(iter(cap.items())))
+    if whole.most < shards:
+        problem = f"is below the {shards} shards of the queue, which divide it: take a queue with one shard."
+        raise BadOption(option="cap", value=cap, problem=problem)
+    return replace(whole, most=whole.most // shards)
+
+
 def flow_terms(
     fn: Callable[..., Any],
     *,
     concurrency: Concurrency | None,
     limit: LimitOption | None,
     budget: BudgetOption | None = None,
+    cap: Mapping[str, int] | None = None,
     shards: int,
     default: bool,
     each: int = 1,
@@ -130,5 +143,7 @@ def flow_terms(
         parts = (max(1, number * each // shards) for number in (adaptive.min, adaptive.start, adaptive.max))
         adaptive = Adaptive(*parts)
     rates = () if limit is None else shared_rates(limit, shards)
-    terms = FlowTerms(adaptive, most, rates, None if budget is None else shared_budget(budget, shards))
+    part = None if cap is None else shared_cap(cap, shards)
+    purse = None if budget is None else shared_budget(budget, shards)
+    terms = FlowTerms(adaptive, most, rates, purse, cap=part)
     return None if terms == FlowTerms() else terms

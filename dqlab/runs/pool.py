@@ -237,6 +237,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         max_messages_per_process: int | None = None,
         concurrency: Concurrency | None = None,
         limit: LimitOption | None = None,
+        cap: Mapping[str, int] | None = None,
         budget: BudgetOption | None = None,
         weight: float = 1,
         priority: int = 0,
@@ -297,6 +298,11 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             Most calls in a time, such as "500/min", over all consumers; every delivery counts, also a retry. By unit,
             as ``{"calls": "500/min", "tokens": "200k/min"}``, also what calls say with `dqlab.spend`, see `Limit`,
             which also has a name, by which the runs of a queue share it. The queue's shards divide it.
+        cap : mapping, optional
+            Most documents at once for each value of a key, as ``{"host": 4}``: the host of a document's URL, of a
+            string, or of a row's column ``url``; or by another name the column of a row that is in its message. Those
+            without a value count as one. Others go on meanwhile, as far as they are among the next 10,000 documents.
+            Not together with `sink`.
         budget : str or Budget, optional
             The most that the calls of this run may cost together, such as "20 eur", as they say with `dqlab.spend`. The
             run pauses itself when the rest pays for no further call, see `Budget`; ``run.budget("30 eur")`` goes on.
@@ -423,11 +429,15 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             problem = "is for threads and coroutines; a run in processes has one call in each: scale its consumers."
             raise BadOption(option="concurrency", value=concurrency, problem=problem)
         batch = Batch.of(batch)
+        if cap is not None and into is not None:
+            problem = "does not go with sink=: calls whose rows wait for their part would count. Leave one of them out."
+            raise BadOption(option="cap", value=cap, problem=problem)
         flow = flow_terms(
             called(fn),
             concurrency=concurrency,
             limit=limit,
             budget=budget,
+            cap=cap,
             shards=self.handle.shards,
             default=of_queue == CONCURRENCY,
             each=1 if batch is None else _AUTO_BATCH if batch.size == AUTO else int(batch.size),

@@ -110,6 +110,7 @@ def spend_of(parts: Sequence[Spending], stats: RunStats) -> Spend:
             spread = max(part.spread.get(unit, 0.0) for part in parts)
             likely, band = amount / done * (done + left), P90 * spread * math.sqrt(left + left * left / done)
             in_all[unit] = max(amount, likely - band), likely, likely + band
+    shard = f" (in one of {len(parts)} shards)" if len(parts) > 1 else ""
     bound = Counter(part.binds for part in parts if part.binds)
     binds = "computing" if counts.left else "nothing: it is done"
     if counts.left and (stats.state is RunState.STOPPED or bound):
@@ -124,7 +125,7 @@ def spend_of(parts: Sequence[Spending], stats: RunStats) -> Spend:
         None,
         binds,
         sum(levels) or None,
-        tuple(sorted((max(0.0, stats.at - at), why) for part in parts for at, why in part.moves)),
+        tuple(sorted((max(0.0, stats.at - at), f"{why}{shard}") for part in parts for at, why in part.moves)),
     )
     if spend.budget is None or spend.budget[1] not in in_all or spend.enough or not rate:
         return spend

@@ -84,6 +84,35 @@ def test_calls_of_a_plain_function_run_at_once_in_threads(lab: dq.Lab) -> None:
     assert 16 < max(sum(began <= at < ended for began, ended in calls) for at, _ in calls) <= 24
 
 
+@pytest.mark.parametrize("by", ["coroutines", "threads"])
+def test_a_cap_holds_for_each_host_over_all_consumers(lab: dq.Lab, by: str) -> None:
+    """Sixty pages of one host come first, and none of the others waits for them."""
+
+    async def fetch(url: str) -> tuple[str, float, float]:
+        began = time.monotonic()
+        await asyncio.sleep(0.02)
+        return url, began, time.monotonic()
+
+    def fetch_in_a_thread(url: str) -> tuple[str, float, float]:
+        return asyncio.run(fetch(url))
+
+    pages = [f"https://{host}.org/{n}" for host in ("busy", "other") for n in range(60)]
+    run = lab.map(fetch if by == "coroutines" else fetch_in_a_thread, pages, cap={"host": 2})
+    calls = list(run.results(timeout=60))
+
+    assert [url for url, *_ in calls] == pages
+    for host in ("busy", "other"):
+        mine = [(began, ended) for url, began, ended in calls if host in url]
+        assert max(sum(began <= at < ended for began, ended in mine) for at, _ in mine) <= 2
+    assert min(began for _, began, _ in calls[60:]) < max(began for _, began, _ in calls[:60])
+    assert "2 at once by host" in run.stats().pace
+
+
+def test_a_cap_and_a_sink_are_refused_together(lab: dq.Lab, tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match="sink="):
+        lab.map(abs, [1], cap={"host": 2}, sink=tmp_path)
+
+
 def test_a_limit_holds_and_can_be_changed_while_the_run_goes_on(lab: dq.Lab) -> None:
     """Half a minute would pass with the first one."""
     run = lab.map(abs, range(30), limit="1/s")

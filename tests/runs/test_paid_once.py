@@ -13,6 +13,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.consumer.running.paid_once import _key
+from dqlab.errors import BadOption
 
 
 class Refused(Exception):
@@ -146,7 +147,7 @@ def test_a_refusal_between_two_calls_costs_only_the_second(lab: dq.Lab, model: M
 
 @pytest.mark.parametrize(
     ("argument", "said"),
-    [(object(), "compare the arguments"), ("x" * 300_000, "256 KiB"), ("in a batch", "with the document")],
+    [(object(), "compare the arguments"), ("x" * 300_000, "262,144 bytes"), ("in a batch", "with the document")],
 )
 def test_what_cannot_be_kept_fails_its_document_with_the_reason(lab: dq.Lab, argument: Any, said: str) -> None:
     """It would be paid again in silence."""
@@ -166,6 +167,33 @@ def test_what_cannot_be_kept_fails_its_document_with_the_reason(lab: dq.Lab, arg
     letter = run.failures()[0]
     assert said in letter.message
     assert letter.deliveries == 1
+
+
+def test_once_keeps_answers_up_to_the_size_that_it_is_told(lab: dq.Lab, tmp_path: Path) -> None:
+    @dq.once(max_bytes="1 MB")
+    def answer(size: int) -> str:
+        with (tmp_path / str(size)).open("a") as asked:
+            asked.write("x")
+        return "x" * size
+
+    def call(size: int) -> int:
+        length = len(answer(size))
+        if (tmp_path / str(size)).stat().st_size == 1 and not (seen := tmp_path / f"seen-{size}").exists():
+            seen.touch()
+            raise ValueError
+        return length
+
+    run = lab.map(call, [900_000, 1_100_000], retry=dq.Retry(1, backoff=0.01)).wait(timeout=60)
+
+    assert run.stats().counts.acked == 1
+    assert (tmp_path / "900000").read_text() == "x"
+    assert "1,000,000 bytes" in run.failures()[0].message
+
+
+@pytest.mark.parametrize("options", [{"max_bytes": "much"}, {"max_bytes": 0}, {"most": 1}])
+def test_once_refuses_a_size_that_is_none(options: dict[str, Any]) -> None:
+    with pytest.raises(BadOption, match=next(iter(options))):
+        dq.once(**options)
 
 
 def test_arguments_that_cannot_be_compared_are_refused() -> None:

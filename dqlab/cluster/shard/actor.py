@@ -23,6 +23,7 @@ from distributed import get_worker
 
 from dqlab.clock import SystemClock
 from dqlab.cluster.shard.blocks import LASTS, Blocks
+from dqlab.cluster.shard.capping import keys_of
 from dqlab.cluster.shard.confirmed import Confirmed
 from dqlab.cluster.shard.durable import open_log_of
 from dqlab.cluster.shard.pages import PAGE_VALUES, page, page_behind, rider_behind, rider_of, slowest_behind
@@ -58,6 +59,8 @@ RETURN_S = 5.0
 """Seconds that a recreated shard waits for its consumers: a function may hold the interpreter of one."""
 BESIDE_S = 10.0
 """Seconds that a recreated shard leases nothing to consumers in its own process."""
+KEYS_AGAIN_S = 1.0
+"""Seconds until the keys of a frame that could not be read are read again."""
 CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
 WAITS = frozenset({Verdict.FULL, Verdict.EARLY})
@@ -98,6 +101,7 @@ class QueueActor:
         """Runs that were stopped for lack of room for results; they continue when there is room."""
         self._blocks = Blocks()
         self._blocked: set[bytes] = set()
+        self._reading_keys: dict[tuple[bytes, int], asyncio.Task[None]] = {}  # by run and first id of a frame
         """Runs that consumers reported as held up."""
         self._reports, self._whole = 0, True
         self._reported: set[bytes] = set()
@@ -359,6 +363,34 @@ class QueueActor:
             paced=lane.flow is not None and lane.flow.counts_calls,
         )
         return calls.LeaseAnswer(orders, self.shard.epoch, delivery).pack_apart(*cuts)
+
+    async def _read_keys(self, run: bytes, first: int) -> None:
+        """Tell a run's caps the keys of a frame's messages, so that they can be leased."""
+        try:
+            lane = self.shard.lanes.get(run)
+            found = None if lane is None else lane.batches.at(first)
+            if lane is None or found is None or lane.flow is None or lane.flow.caps is None:
+                return
+            lane.batches.keep(found[0])  # as `Store.frame` requires
+            try:
+                keys = keys_of(await self._store.frame(found[0]), lane.flow.caps.cap.by)
+            except RecordCorrupt as error:
+                self._lose(run, found[0], error)
+                return
+            if lane.flow is not None and lane.flow.caps is not None:
+                lane.flow.caps.know(first, keys, lane.batches)
+        except DqlabError:  # nothing can be read now
+            await asyncio.sleep(KEYS_AGAIN_S)
+        finally:
+            del self._reading_keys[run, first]
+        self._dispatch()
+
+    def _want_keys(self) -> None:
+        for lane in self.shard.activity.alive():
+            for first in () if lane.flow is None or lane.flow.caps is None else lane.flow.caps.wanted:
+                if (lane.run, first) not in self._reading_keys:
+                    task = asyncio.get_running_loop().create_task(self._read_keys(lane.run, first), name="dqlab-keys")
+                    self._reading_keys[lane.run, first] = task
 
     def _give_back(self, lease: Lease) -> None:
         """Return the rest of a lease that does not reach its consumer, without counting a delivery."""
@@ -912,6 +944,7 @@ class QueueActor:
                 self._lot.serve(call, lease)
             elif not any(lane.suspects or lane.needs for lane in self.shard.activity.alive()):
                 break  # without suspects and needs, no other call gets anything either
+        self._want_keys()
         again = self._recalls.consider(self.shard, self._lot)
         self.ledger.note_ends()
         self._note_touched()

@@ -105,7 +105,7 @@ def run_stats(
             did=done_by(lanes, record),
         ),
         total=record.total if sealed else None,
-        pace=next((lane.pace for lane in lanes if lane.pace), ""),
+        pace=_pace(lanes),
         retrying=sum(lane.retrying for lane in lanes),
         owner=record.owner,
         started=record.started,
@@ -114,6 +114,12 @@ def run_stats(
         at=at,
         consumers=consumers,
     )
+
+
+def _pace(lanes: Collection[LaneReport]) -> str:
+    """Return what holds a run back in general, in words: those of one shard, which say so."""
+    pace = next((lane.pace for lane in lanes if lane.pace), "")
+    return f"{pace} (in one of {len(lanes)} shards)" if pace and len(lanes) > 1 else pace
 
 
 def _unable(lanes: Iterable[LaneReport]) -> str:

@@ -11,20 +11,23 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from dqlab.cluster.consumer.running.execution import Queued, message_here
 from dqlab.cluster.transport.sealed import SealError, open_value, seal_value
-from dqlab.errors import Reject
+from dqlab.config import nbytes
+from dqlab.errors import BadOption, Reject
 
 P = ParamSpec("P")
 T = TypeVar("T")
 MOST = 256 << 10
-"""Most bytes of the answers of one document that are kept."""
+"""Most bytes of the answers of one document that are kept, unless `max_bytes` says another."""
 _PLAIN = (str, int, float, complex, bool, bytes, type(None))
 
 
 @overload
+def once(*, max_bytes: int | str = MOST) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+@overload
 def once(fn: Callable[P, T], /) -> Callable[P, T]: ...
 @overload
 def once(fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
-def once(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def once(fn: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) -> Any:
     """Call a function, or return the answer that it gave for the same document and arguments before.
 
     An answer is kept while its document has no result: through retries after a failure, refusals, the death of its
@@ -39,6 +42,8 @@ def once(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     *args, **kwargs
         What it is called with: values that can be compared by their contents. In a batch, one of them is the document
         that the answer is kept with.
+    max_bytes : int or str, default 256 KiB
+        Most bytes of all answers kept for one document. Only as ``@dq.once(max_bytes="1 MB")``, without a function.
 
     Returns
     -------
@@ -48,8 +53,10 @@ def once(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     Raises
     ------
     Reject
-        Arguments that cannot be compared, an answer that cannot be pickled, answers of more than 256 KiB for one
+        Arguments that cannot be compared, an answer that cannot be pickled, answers of more than `max_bytes` for one
         document, or a call of a batch with none of its documents. The document fails.
+    BadOption
+        `max_bytes` is no size, or another option was given without a function.
 
     Examples
     --------
@@ -57,18 +64,24 @@ def once(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     ...     answer = await dq.once(ask_the_model, document["text"])
     ...     return parse(answer)
     """
-    if args or kwargs:
-        return _answer(fn, args, kwargs)
+    if fn is None:
+        other = next((name for name in kwargs if name != "max_bytes"), None)
+        if other is not None:
+            raise BadOption(option=other, value=kwargs[other], problem="is for a function, and there is none.")
+        return functools.partial(_decorated, most=nbytes(kwargs.get("max_bytes", MOST), name="max_bytes"))
+    return _answer(fn, args, kwargs, MOST) if args or kwargs else _decorated(fn, MOST)
 
+
+def _decorated(fn: Callable[..., Any], most: int) -> Callable[..., Any]:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return _answer(fn, args, kwargs)
+        return _answer(fn, args, kwargs, most)
 
     # What asks whether the function is a coroutine function must not be told otherwise.
     return inspect.markcoroutinefunction(call) if hasattr(inspect, "markcoroutinefunction") else call
 
 
-def _answer(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _answer(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], most: int) -> Any:
     here = message_here()
     if here is None or here[1] is None:
         return fn(*args, **kwargs)
@@ -78,13 +91,15 @@ def _answer(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     key = _key(fn, args, kwargs)
     kept = chunk.once.get(place, {}).get(key)
     if inspect.iscoroutinefunction(fn):
-        return _awaited(fn(*args, **kwargs) if kept is None else None, kept, chunk, place, key)
-    return _keep(chunk, place, key, fn(*args, **kwargs)) if kept is None else _reused(chunk, place, kept)
+        return _awaited(fn(*args, **kwargs) if kept is None else None, kept, chunk, place, key, most)
+    return _keep(chunk, place, key, fn(*args, **kwargs), most) if kept is None else _reused(chunk, place, kept)
 
 
-async def _awaited(call: Awaitable[Any] | None, kept: bytes | None, chunk: Queued, place: int, key: bytes) -> Any:
+async def _awaited(
+    call: Awaitable[Any] | None, kept: bytes | None, chunk: Queued, place: int, key: bytes, most: int
+) -> Any:
     if call is not None:
-        return _keep(chunk, place, key, await call)
+        return _keep(chunk, place, key, await call, most)
     assert kept is not None, "it is called unless its answer is kept"
     return _reused(chunk, place, kept)
 
@@ -94,13 +109,13 @@ def _reused(chunk: Queued, place: int, kept: bytes) -> Any:
     return open_value(kept)
 
 
-def _keep(chunk: Queued, place: int, key: bytes, answer: Any) -> Any:
+def _keep(chunk: Queued, place: int, key: bytes, answer: Any, most: int) -> Any:
     try:
         sealed = seal_value(answer)
     except SealError as error:
         raise Reject(f"dq.once cannot keep the answer: {error.reason}") from error
-    if sum(map(len, chunk.once.get(place, {}).values())) + len(sealed) > MOST:
-        raise Reject(f"dq.once keeps {MOST >> 10} KiB of answers for one document, and this would be more")
+    if sum(map(len, chunk.once.get(place, {}).values())) + len(sealed) > most:
+        raise Reject(f"dq.once keeps {most:,} bytes of answers for one document, and this would be more: set max_bytes=")
     chunk.keep(place, {key: sealed})
     chunk.pay(place, {"answers paid": 1.0})
     return answer
