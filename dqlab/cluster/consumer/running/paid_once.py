@@ -115,7 +115,9 @@ def _keep(chunk: Queued, place: int, key: bytes, answer: Any, most: int) -> Any:
     except SealError as error:
         raise Reject(f"dq.once cannot keep the answer: {error.reason}") from error
     if sum(map(len, chunk.once.get(place, {}).values())) + len(sealed) > most:
-        raise Reject(f"dq.once keeps {most:,} bytes of answers for one document, and this would be more: set max_bytes=")
+        raise Reject(
+            f"dq.once keeps {most:,} bytes of answers for one document, and this would be more: set max_bytes="
+        )
     chunk.keep(place, {key: sealed})
     chunk.pay(place, {"answers paid": 1.0})
     return answer
