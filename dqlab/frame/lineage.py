@@ -21,7 +21,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby, repeat
 from typing import Any, Final, NamedTuple, TypeVar
 
 from dqlab.frame.columns import Flag, lengths_column, numbers, read_lengths
@@ -90,6 +90,8 @@ class Made:
 
     at: float
     """When the results ended, in seconds since 1970 UTC, or where there are ages, the instant from which they count."""
+    _block: memoryview
+    """All of it, as it was packed."""
     _code: memoryview
     _consumer: memoryview
     _seconds: memoryview
@@ -118,7 +120,7 @@ class Made:
             versions = _Runs(lengths), _Texts(sizes, cursor.take(sum(sizes)))
         if cursor.at != len(view):
             raise ValueError("lengths do not add up to the lineage of its results")
-        return cls(at, code, consumer, seconds, ages, attempts, versions)
+        return cls(at, view, code, consumer, seconds, ages, attempts, versions)
 
     @property
     def code(self) -> str:
@@ -155,8 +157,20 @@ class Made:
         found = texts.between(first, end)
         return [(found[number - first], n) for number, n in numbers]
 
+    def each_version(self) -> list[str]:
+        """Return the version of each document, "" for none."""
+        if self._versions is not None and len(self._versions[1]) == self._count:  # each has its own
+            return self._versions[1].between(0, self._count)
+        return list(chain.from_iterable(repeat(version, n) for version, n in self.versions(0, self._count)))
+
+    @property
+    def _count(self) -> int:
+        return len(self._seconds) // _BYTES
+
     def cut(self, start: int, stop: int) -> bytes:
         """Return the block of the results from one position to before another."""
+        if stop - start == self._count:
+            return bytes(self._block)
         attempts = None if self._attempts is None else self.attempts(start, stop)
         versions = None if self._versions is None else self.versions(start, stop)
         at = slice(_BYTES * start, _BYTES * stop)
@@ -190,6 +204,9 @@ class _Texts:
 
     def __init__(self, sizes: Sequence[int], data: memoryview) -> None:
         self._sizes, self._data, self._ends = sizes, data, _Ends(sizes)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
 
     def between(self, first: int, end: int) -> list[str]:
         """Return the texts with numbers from `first` to before `end`."""

@@ -630,11 +630,9 @@ class Results(Values, StaysHere, SuggestsAttributes):
         """Yield (position, keys, versions, code) of neighbours, "" for what was not recorded, and open no value."""
         covered = Ranges(self._ranges)
         for settlement in self._settlements():
-            versions, at = [""] * settlement.count, 0
-            if settlement.made is not None:
-                found = settlement.made.versions(0, settlement.count)
-                versions = list(chain.from_iterable(repeat(version, n) for version, n in found))
-            code = (settlement.made.code if settlement.made is not None else "") or self.code or ""
+            made, at = settlement.made, 0
+            versions = [""] * settlement.count if made is None else made.each_version()
+            code = (made.code if made is not None else "") or self.code or ""
             keys = settlement.keys()
             for _, first, n in settlement.pieces:
                 for lo, hi in covered.within(first, first + n):

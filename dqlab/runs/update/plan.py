@@ -21,7 +21,7 @@ from dqlab.rules.ranges import Ranges
 from dqlab.runs.lost import repeats
 from dqlab.runs.submit.mapping import as_mapped
 from dqlab.runs.submit.sampling import OtherInput, checked
-from dqlab.runs.update.index import Index
+from dqlab.runs.update.index import KEPT, LISTED, Index
 from dqlab.waits import shown
 
 if TYPE_CHECKING:
@@ -182,36 +182,37 @@ def plan_of(
     trusted = _size_of if trust == "size" else str
     results, index, dead = _read(run, progress, trusted)
     at_wall = SystemClock().wall()
-    others, chosen = set[str](), _chooser(again)
+    others, chosen, noted = set[str](), _chooser(again), index.noted
     """Keys that are listed and have no result."""
     new: list[Document] = []
     changed: list[tuple[int, Document]] = []
     unknown, failed, repeated, compared = 0, 0, 0, ""
     for element in _documents(elements):
-        key, version = str(element.key), trusted(element.version)
-        # A run that was made without versions of rows has those of their files.
-        at, same = index.find(key, version, of_file := trusted(file_version(element)))
-        if index.note(at) if at >= 0 else key in others:
+        key = str(element.key)
+        at = index.find(key)
+        if noted[at] if at >= 0 else key in others:
             reason = f"two documents have the key {key!r}: which of them the run has cannot be known."
             raise UsageError(reason=f"{reason} Nothing changed. Give them keys of their own, as with key=.")
-        if at < 0:
+        if at >= 0:
+            noted[at] = LISTED
+        else:
             others.add(key)
-        if letter := dead.get(key):  # the version that failed is the newer one
-            same = trusted(letter[1]) in (version, of_file) if letter[1] and version else None
+        letter = dead.get(key)
         if at < 0 and not letter:
             new.append(element)
-        elif same is False or chosen(key):
+            continue
+        same = _same(index, at, letter and letter[1], element, trusted)
+        if same is False or chosen(key):
             changed.append((letter[0] if letter else results.ordinal(at), element))
             repeated += same is not False
         elif letter:
             failed += 1
         elif same:
-            index.keep(at)
-            compared = version
+            noted[at], compared = KEPT, trusted(element.version)
         else:
             unknown += 1
     gone = Ranges((at, at + 1) for at in map(results.ordinal, index.unlisted()))
-    for key in (key for key in dead.keys() - others if index.find(key, "")[0] < 0):
+    for key in (key for key in dead.keys() - others if index.find(key) < 0):
         gone.add(dead[key][0], dead[key][0] + 1)
     kept = index.kept_by_code()
     if gone and not (new or changed or failed or unknown or kept.total()):
@@ -238,6 +239,16 @@ def plan_of(
         Ranges() if keep_gone else gone,
         elements,
     )
+
+
+def _same(index: Index, at: int, failed: str | None, element: Document, trusted: Callable[[str], str]) -> bool | None:
+    """Return whether a document has the version that its run has, or that has failed; None where one is unknown."""
+    version = trusted(element.version)
+    if failed is not None:  # the newer one
+        return trusted(failed) in (version, trusted(file_version(element))) if failed and version else None
+    same = index.same(at, version)
+    # A run that was made without versions of rows has those of their files.
+    return index.same(at, trusted(file_version(element))) if same is False else same
 
 
 def input_of(run: Run, documents: Iterable[Any] | None) -> Iterable[Any]:
@@ -273,7 +284,7 @@ def _read(
     results = run.results_at([span for shard in progress.shards for span in shard.covered])
     index = _index_of(run, results, None if trusted is str else trusted)
     dead = {str(letter.key): (letter.ordinal, getattr(letter.document, "version", "")) for letter in run.failures()}
-    have = index.count + sum(index.find(key, "")[0] < 0 for key in dead)
+    have = index.count + sum(index.find(key) < 0 for key in dead)
     if have < progress.counts.acked + progress.counts.dead - progress.missing:
         reason = "some of its documents were sent again meanwhile. Nothing changed. Make another plan."
         raise RunError(run=run.name, reason=reason)

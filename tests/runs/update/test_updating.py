@@ -211,11 +211,11 @@ def test_rows_of_a_file_that_was_written_again_run_again_only_where_they_differ(
 def test_keys_with_equal_hashes_are_not_taken_for_each_other(
     start: Callable[..., dq.Run], folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of the hashes are the same here; a plan depends on no single one of them."""
+    """The first hash of all keys is the same here; none is found by it alone."""
     run = start().wait()
     folder.write("003.txt", "other.txt")
     (folder.place / "004.txt").unlink()
-    monkeypatch.setattr(index, "hash", lambda text: hash(text) if "\0" in text else 7, raising=False)
+    monkeypatch.setattr(index, "hash", lambda text: 7 if text.endswith(".txt") else hash(text), raising=False)
 
     plan = run.plan(folder.documents)
 
