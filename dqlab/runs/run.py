@@ -961,6 +961,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         fn: Callable[..., Any] | None = None,
         keys: Collection[Any] | None = None,
         *,
+        where: str | None = None,
         documents: Iterable[Any] | None = None,
     ) -> int:
         """Run documents that have a result again, with new code if it is given; return how many, at once.
@@ -975,6 +976,8 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             The new code. Default: the run's newest, where the queue still keeps it.
         keys : collection, optional
             Keys of the documents, or positions where they have none. Default: all that have a result.
+        where : str, optional
+            In place of `keys`, an SQL condition over the columns of the current results, such as ``"lang = 'de'"``.
         documents : iterable, optional
             The run's input, in a process that did not map it.
 
@@ -986,14 +989,16 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         RunExists
             These are other documents than those of the run. Nothing was run.
         BadOption
-            A key has no result in this run. Nothing was run.
+            A key has no result in this run, or `keys` and `where` are both given. Nothing was run.
+        QueryError
+            `where` is not SQL, or names a missing column. Nothing was run.
 
         Examples
         --------
-        >>> run.redo(parse, keys=["a.pdf", "b.pdf"])  # doctest: +SKIP
+        >>> run.redo(parse, where="lang = 'de'")  # doctest: +SKIP
         2
         """
-        return redo(self, fn, keys, documents)
+        return redo(self, fn, keys, where, documents)
 
     def accept(self, comparison: Comparison, redo: Redo = "none") -> int:
         """Take the code that was compared as the run's newest; return how many documents run again.

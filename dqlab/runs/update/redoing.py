@@ -16,8 +16,18 @@ if TYPE_CHECKING:
     from dqlab.runs.run import Run
 
 
-def redo(run: Run, fn: Callable[..., Any] | None, keys: Collection[Any] | None, documents: Iterable[Any] | None) -> int:
-    """Run documents with these keys again, as `Run.redo` describes."""
+def redo(
+    run: Run,
+    fn: Callable[..., Any] | None,
+    keys: Collection[Any] | None,
+    where: str | None,
+    documents: Iterable[Any] | None,
+) -> int:
+    """Run documents with these keys, or whose results meet a condition, again, as `Run.redo` describes."""
+    if where is not None:
+        if keys is not None:
+            raise BadOption(option="where", value=where, problem="or keys=, which names them too. Nothing was run.")
+        keys = run.table().query(f"select _key from results where {where}")["_key"].tolist()
     if isinstance(keys, str) or not (keys is None or isinstance(keys, Collection)):
         raise BadOption(option="keys", value=keys, problem="are keys of documents, in a list. Nothing was run.")
     progress = _settled(run)

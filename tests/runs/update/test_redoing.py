@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import dqlab as dq
+from dqlab.datasets.sql import QueryError
 from dqlab.errors import BadOption, RunError, RunExists
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*failed. run.failures:dqlab.errors.DqlabWarning")
@@ -38,6 +40,21 @@ def test_documents_run_again_in_their_places(queue: dq.QueuePool, queue_name: st
     assert list(run.results()) == expected
     assert run.redo(old) == 50
     assert list(run.wait().results()) == list(range(50))
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_documents_whose_results_meet_a_condition_run_again(
+    queue: dq.QueuePool, queue_name: str, *, keyed: bool
+) -> None:
+    rows = [{"id": f"k{x}", "x": x} for x in range(20)]
+    documents = dq.Documents.from_frame(pd.DataFrame(rows), key="id") if keyed else rows
+    run = queue.map(lambda row: {"x": row["x"], "by": "old"}, documents, name=queue_name).wait()
+    assert run.redo(lambda row: {"x": row["x"], "by": "new"}, where="x % 7 == 3") == 3
+    assert [row["x"] for row in run.wait().results() if row["by"] == "new"] == [3, 10, 17]
+    with pytest.raises(BadOption, match="keys="):
+        run.redo(keys=[3], where="x == 3")
+    with pytest.raises(QueryError, match="nope"):
+        run.redo(where="nope == 3")
 
 
 def test_a_document_counts_for_the_version_that_made_its_result(queue: dq.QueuePool, queue_name: str) -> None:
