@@ -70,6 +70,7 @@ def test_every_command_that_the_documentation_shows_is_understood(line: str) -> 
         for page in PAGES
         for match in _WHERE.finditer(page.read_text())
         if (match[2] or match[3]) != "..."
+        and ".redo(" not in match.string[: match.start()].rpartition("\n")[2]  # that one is of SQL
     ],
 )
 def test_every_filter_that_the_documentation_shows_can_be_compiled(text: str) -> None:

@@ -977,7 +977,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         keys : collection, optional
             Keys of the documents, or positions where they have none. Default: all that have a result.
         where : str, optional
-            In place of `keys`, an SQL condition over the columns of the current results, such as ``"lang = 'de'"``.
+            In place of `keys`, an SQL condition over the columns of the current results, such as ``"lang == 'de'"``.
         documents : iterable, optional
             The run's input, in a process that did not map it.
 
@@ -995,7 +995,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
         Examples
         --------
-        >>> run.redo(parse, where="lang = 'de'")  # doctest: +SKIP
+        >>> run.redo(parse, where="lang == 'de'")  # doctest: +SKIP
         2
         """
         return redo(self, fn, keys, where, documents)
