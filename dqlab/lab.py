@@ -543,7 +543,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             for run, left in found
         ]
         steps = "Let a run end before you close, or connect with store= to go on later"
-        if self.store is not None:
+        if any(self._keeps(run) for run, _ in found):
             again = f"dq.connect(store={str(self.store)!r}), then map the same documents under the run's name"
             steps = f"What is in the store goes on there: {again}"
         return f"{few_of(what)} were not done when the cluster ended. {steps}."

@@ -490,7 +490,7 @@ def test_a_run_with_a_budget_says_what_changed_what_binds_and_how_long_it_lasts(
     view = run_view(sent.runs[0])
 
     assert view.notice.text == (
-        "at 14:21: 24 -> 12 calls at once; spent 3.2 eur; budget 20 eur, enough; reserved 0 eur; "
+        "at 14:21: 24 -> 12 calls at once (in one of 2 shards); spent 3.2 eur; budget 20 eur, enough; reserved 0 eur; "
         "in all 8 eur (7.504 to 8.496); bound by the limit of calls"
     )
     assert (spend.level, spend.lasts) == (24, None)
