@@ -69,14 +69,11 @@ def server() -> Iterator[Chained]:
     thread.join(10)
 
 
-@pytest.mark.parametrize(("executor", "most"), [("thread", 1.1), ("process", 1.4)])
+@pytest.mark.parametrize("executor", ["thread", "process"])
 def test_the_next_remote_documents_are_asked_for_while_one_runs(
-    queue: dq.QueuePool, server: Chained, executor: str, most: float
+    queue: dq.QueuePool, server: Chained, executor: str
 ) -> None:
-    """Each result is that of its document, and hardly any is read twice.
-
-    Processes of slots start one after another, and each gets what those before it have in hand, and have begun to read.
-    """
+    """Each result is that of its document; few are read twice, by a slot that got what another had begun to read."""
     port = server.server_address[1]
     documents = [dq.Document(str(n), "", f"http://127.0.0.1:{port}/{n}", size=8) for n in range(COUNT)]
 
@@ -84,4 +81,4 @@ def test_the_next_remote_documents_are_asked_for_while_one_runs(
 
     assert dict(run.results(timeout=60).items()) == {str(n): f"text /{n}" for n in range(COUNT)}
     assert len(server.alone) < COUNT / 4, "without reading ahead it is each of them"
-    assert server.answers <= most * COUNT, "a document may go to another slot when it was read already"
+    assert server.answers <= 1.4 * COUNT, "a document may go to another slot when it was read already"
