@@ -126,8 +126,8 @@ def flow_terms(
 ) -> FlowTerms | None:
     """Return the terms of each of a run's shards, or None if nothing holds it back.
 
-    With `default`, a coroutine function finds out by itself how many calls its service allows. Shards count documents,
-    of which a call gets `each`.
+    With `default`, a coroutine function finds out by itself how many calls its service allows. Shards count documents;
+    a call takes `each` of them.
     """
     if concurrency is None and default and is_coroutine(fn):
         concurrency = "auto"

@@ -477,7 +477,7 @@ test('a run over no documents is empty, and not done', () => {
   expect(endWord({ ...none, state: 'incomplete' })).toBe('incomplete');
 });
 
-test('a run that was rehearsed, or follows its input, says so with a glyph of its own', () => {
+test('a rehearsed run and a following run have their own glyphs', () => {
   const [run] = goldenSnapshot().runs;
   const tried = { ...run!, state: 'incomplete', why: 'rehearsed 30 of 2,000 documents' };
   expect([endWord(tried), runGlyph(tried)]).toEqual(['rehearsed', 'halt']);

@@ -65,7 +65,7 @@ class Capped(Halting):
 def test_a_key_is_never_above_its_cap_and_every_message_ends(
     keys: str, most: int, steps: list[tuple[str, int, str]]
 ) -> None:
-    """Whoever asks, dies or fails: suspects, which are leased alone, keep to the cap too."""
+    """Also for suspects, which are leased alone, and after consumers die or messages fail."""
     desk = Capped(keys, most)
     for consumer, n, then in [*steps, *[("x", 0, "dies"), ("y", 0, "dies"), ("z", 0, "dies")]]:
         lease = desk.ask(consumer, n)

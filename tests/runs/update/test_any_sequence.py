@@ -1,4 +1,4 @@
-"""Whatever is asked of a run, in whatever order: it has what a model of it has, and says so in every count."""
+"""The run and its model agree in every result and every count."""
 
 from __future__ import annotations
 
