@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-_OF_NAMEDTUPLES = frozenset(vars(namedtuple("_Any", "")))
 _MAIN = ("__main__", "__mp_main__")
 
 
@@ -22,7 +21,8 @@ def _is_homeless(kind: type) -> bool:
     if kind.__bases__ != (tuple,) or kind.__module__ in _MAIN:
         return False
     fields = getattr(kind, "_fields", None)
-    if type(fields) is not tuple or not vars(kind).keys() <= _OF_NAMEDTUPLES | set(fields):
+    known = vars(namedtuple("_Any", "")).keys()  # of a new one: libraries such as pyspark extend them at run time
+    if type(fields) is not tuple or not vars(kind).keys() <= known | set(fields):
         return False
     return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind
 

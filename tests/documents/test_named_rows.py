@@ -77,3 +77,14 @@ def test_classes_that_say_more_than_names_travel_as_before(monkeypatch: pytest.M
     for kind in (Methodical, has_more, notebook.Cell, Known, tuple, int):  # type: ignore[attr-defined]
         assert not named_rows._is_homeless(kind), kind
     assert named_rows._is_homeless(made_somewhere("Row"))
+
+
+def test_rows_are_small_also_where_a_library_extends_named_tuples(monkeypatch: pytest.MonkeyPatch) -> None:
+    def extended(name: str, fields: Any, **given: Any) -> Any:
+        kind: Any = namedtuple(name, fields, **given)
+        kind.of_a_library = True
+        return kind
+
+    monkeypatch.setattr(named_rows, "namedtuple", extended)
+
+    assert named_rows._is_homeless(extended("Row", ["a"], module="pandas"))
