@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+# Held by a name: the garbage collector clears what `vars` shows of a class that nothing holds.
+_OF_NAMEDTUPLES = frozenset(vars(_ANY := namedtuple("_ANY", "")))
 _MAIN = ("__main__", "__mp_main__")
 
 
@@ -21,8 +23,7 @@ def _is_homeless(kind: type) -> bool:
     if kind.__bases__ != (tuple,) or kind.__module__ in _MAIN:
         return False
     fields = getattr(kind, "_fields", None)
-    known = vars(namedtuple("_Any", "")).keys()  # of a new one: libraries such as pyspark extend them at run time
-    if type(fields) is not tuple or not vars(kind).keys() <= known | set(fields):
+    if type(fields) is not tuple or not vars(kind).keys() <= _OF_NAMEDTUPLES | set(fields):
         return False
     return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind
 
