@@ -71,7 +71,7 @@ SPREAD = (
 )
 NEEDED = (
     "distributed.worker",
-    "dqlab.checkup.gathering",
+    "dqlab.checkup.examine",
     "dqlab.cluster.consumer.actor",
     "dqlab.cluster.shard.actor",
     "dqlab.cluster.worker.plugin",

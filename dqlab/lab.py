@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from dqlab.cluster.embedded.sockets import PREFIX
-from dqlab.cluster.scheduler.placement import NoWorkers
+from dqlab.cluster.scheduler.state import NoWorkers
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.reports import FRESH
@@ -49,7 +49,7 @@ from dqlab.user_frames import level_of_user
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dqlab.checkup.findings import Checkup
+    from dqlab.checkup.facts import Checkup
 
 ANSWER = 40.0
 """Seconds that the scheduler may take to send an answer that it has."""

@@ -34,7 +34,7 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 import dqlab.lab
 import dqlab.runs
-from dqlab.checkup.gathering import Gathering
+from dqlab.checkup.examine import Gathering
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.ref import Ref
 from dqlab.datasets.rows import Shape
@@ -704,7 +704,7 @@ def test_log_that_failed_ends_every_call(
     """Disks fail under people who wait: each call ends, and none of them costs what is on the disk."""
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.HOPELESS_AFTER", 0.5)
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.RESOLVE_WAIT", 0.5)
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.LONGEST_PAUSE", 0.5)
     kept = {"durability": dq.Durability.DURABLE, "dirpath": tmp_path}
     pool = dq.QueuePool(lab.client, name=queue_name, served=True, **kept)  # type: ignore[arg-type]
     scene = Scene.on(lab, pool)
@@ -728,7 +728,7 @@ def test_closing_ends_though_a_log_has_failed(
     """A user whose disk fails closes everything first."""
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.HOPELESS_AFTER", 0.5)
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.RESOLVE_WAIT", 0.5)
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.LONGEST_PAUSE", 0.5)
     other = dq.connect(lab.session.link.address, name=f"closes-{queue_name}", store=tmp_path)
     pool = other.queue(queue_name)
     run = pool.map(abs, range(10), consumers=None)

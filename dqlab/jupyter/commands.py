@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from traitlets import TraitError
 
 from dqlab.checkup.examine import TIMEOUT
-from dqlab.checkup.findings import Checkup
+from dqlab.checkup.facts import Checkup
 from dqlab.datasets.sinks import sink_named
 from dqlab.documents import Documents
 from dqlab.documents.summary import summarize
@@ -58,7 +58,7 @@ from dqlab.runs.session import Durability
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.update.plan import UpdatePlan
 from dqlab.stats import Counts, RunList, Snapshot
-from dqlab.stats.spending import Spend
+from dqlab.stats.runs import Spend
 from dqlab.store.values import Compacted
 from dqlab.texts import one_line
 from dqlab.waits import shown

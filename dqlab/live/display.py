@@ -388,7 +388,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.runs.unacked", "UnackedLeases"): _bundle_of(leases_table),
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
     ("dqlab.stats.runs", "RunList"): _bundle_of(runs_table),
-    ("dqlab.checkup.findings", "Checkup"): _checkup_bundle,
+    ("dqlab.checkup.facts", "Checkup"): _checkup_bundle,
     ("dqlab.runs.timeline", "Timeline"): _timeline_bundle,
     ("dqlab.documents.listing", "Documents"): _bundle_of(listing_table),
 }

@@ -27,7 +27,7 @@ from dqlab.rules.states import State, stretches
 from dqlab.rules.stopping import Stop
 from dqlab.stats.counts import StopReason
 from dqlab.stats.eta import Effort
-from dqlab.stats.spending import Spending
+from dqlab.stats.runs import Spending
 from dqlab.texts import one_line
 
 CANCELLED = "it was cancelled"

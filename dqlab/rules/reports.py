@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from dqlab.failures.classes import FailureClass
 from dqlab.stats.counts import StopReason
 from dqlab.stats.eta import Effort
-from dqlab.stats.spending import Spending
+from dqlab.stats.runs import Spending
 
 
 class CodeName(NamedTuple):

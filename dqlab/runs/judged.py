@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport.orders import Judge
 from dqlab.errors import BadOption
-from dqlab.stats.shares import Seen, share_of, wilson
+from dqlab.stats.sample import Seen, share_of, wilson
 from dqlab.texts import one_line
 
 if TYPE_CHECKING:

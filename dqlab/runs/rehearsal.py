@@ -24,9 +24,8 @@ from dqlab.runs.lost import key_of
 from dqlab.runs.reading.dataframes import frame_of, index_of
 from dqlab.runs.shares import moment_of
 from dqlab.runs.submit.sampling import Drawn
-from dqlab.stats.runs import RunStats, setup_words
+from dqlab.stats.runs import RunStats, Spend, setup_words
 from dqlab.stats.sample import FEW, Interval, Measured, Pick, Sample, sum_over
-from dqlab.stats.spending import Spend
 from dqlab.texts import one_line
 
 if TYPE_CHECKING:

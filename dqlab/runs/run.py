@@ -76,7 +76,7 @@ from dqlab.runs.update.plan import Again, Trust, UpdatePlan, plan_of
 from dqlab.runs.update.redoing import redo
 from dqlab.runs.waiting import Deadline
 from dqlab.stats import CodeStats, History, RunState, RunStats, Snapshot, StopReason
-from dqlab.stats.spending import Spend, spend_of
+from dqlab.stats.runs import Spend, spend_of
 from dqlab.user_frames import level_of_user
 from dqlab.waits import shown
 

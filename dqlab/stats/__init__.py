@@ -4,10 +4,10 @@ Pure: no clock, no Dask; actors report absolute totals, `cluster.statistics` joi
 
 ::
 
-    counts      messages by state             meter       rates of totals
+    counts      messages by state             meter       rates of totals, and how it was over time
     runs        one run                       eta         when it will end
-    queues      queues, consumers, leases     rings       how it was over time
-    snapshot    everything at one instant     history     series over one span, ready to be drawn
+    queues      queues, consumers, leases     sample      what a few documents tell of all
+    snapshot    everything at one instant, and series over one span, ready to be drawn
     attention   what needs a user
 
 Units: counts are messages (documents, for people), `units` are pages or bytes, times are seconds since 1970 UTC,
@@ -15,7 +15,6 @@ durations and rates are in seconds and per second.
 """
 
 from dqlab.stats.counts import Blocked, Counts, QueueState, RunState, StopReason, run_state, total_counts
-from dqlab.stats.history import History
 from dqlab.stats.meter import Meter, Speed
 from dqlab.stats.queues import (
     AGE_EDGES,
@@ -35,6 +34,7 @@ from dqlab.stats.snapshot import (
     AttentionKind,
     FailingDocument,
     Failures,
+    History,
     Mark,
     Severity,
     Snapshot,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab.checkup.alerts import ADVICE
+from dqlab.checkup.checks import ADVICE
 from dqlab.checkup.examine import judge
 from dqlab.checkup.facts import Facts
 from dqlab.stats import Attention, AttentionKind, ClassStats, Counts, RunState, Severity, StopReason

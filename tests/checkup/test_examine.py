@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.checkup.examine import examine
-from dqlab.checkup.findings import Checkup, Finding
+from dqlab.checkup.facts import Checkup, Finding
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.errors import BadOption, LabClosed, UsageError
@@ -207,7 +207,7 @@ def test_disk_that_hangs_here_is_named_within_the_limit(own_lab: dq.Lab, monkeyp
         released.wait()
         return Probe(str(directory))
 
-    monkeypatch.setattr("dqlab.checkup.gathering.probe", hang)
+    monkeypatch.setattr("dqlab.checkup.examine.probe", hang)
     checkup = own_lab.doctor(timeout="1s")
     released.set()
 
@@ -270,7 +270,7 @@ def test_scheduler_that_does_not_answer_is_a_finding(own_lab: dq.Lab, monkeypatc
     async def never() -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("dqlab.checkup.gathering.scheduler_rpc", lambda client: SimpleNamespace(dq_overview=never))
+    monkeypatch.setattr("dqlab.checkup.examine.scheduler_rpc", lambda client: SimpleNamespace(dq_overview=never))
     checkup = own_lab.doctor(timeout="5s")  # a quarter of it is for the store, also on a busy machine
 
     assert "does not answer: nothing within 2.0 s" in of(checkup, "answers").what

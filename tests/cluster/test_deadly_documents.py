@@ -84,7 +84,7 @@ def test_document_that_kills_the_only_worker_ends_in_an_error_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queue died with it and leased it again, for ever. What was confirmed stays in the store."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.MOST_DEATHS", 4)  # the scheduler is in this process
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.MOST_DEATHS", 4)  # the scheduler is in this process
 
     def work(x: int) -> int:
         if x == 3:

@@ -35,7 +35,7 @@ def moves_once(monkeypatch: pytest.MonkeyPatch) -> None:
     On a busy machine it went to a worker of consumers first, and home soon after that. A message that was leased just
     then, and whose consumer had not heard of it, ran once more, as promised; these tests count.
     """
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.REPLACEMENT_WAIT", 30.0)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.REPLACEMENT_WAIT", 30.0)
 
 
 def lose_host(lab: dq.Lab, pool: dq.QueuePool, *others: int) -> None:

@@ -73,7 +73,7 @@ def test_queue_that_had_to_go_to_a_worker_of_consumers_comes_back(
     own_lab: dq.Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There it would wait for users' functions."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.REPLACEMENT_WAIT", 0.0)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.REPLACEMENT_WAIT", 0.0)
     pool = own_lab.queue("homesick")
     ids = pool.put_many([1, 2]).ids
     before = host_of(own_lab, pool)

@@ -35,7 +35,7 @@ from dqlab.stats import (
     Unacked,
     total_counts,
 )
-from dqlab.stats.history import Figures
+from dqlab.stats.snapshot import Figures
 
 HERE = Path(__file__).parent
 NOW = 1_795_270_927.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqlab.checkup.findings import Checkup
+from dqlab.checkup.facts import Checkup
 
 
 def test_checkup_shows_itself_as_html_and_text(connected: Any) -> None:

@@ -38,7 +38,7 @@ __all__ = ["Popen", "run", "share"]
 
 ROOT = Path(__file__).parents[2]
 WORKERS = (
-    "dqlab.checkup.gathering",
+    "dqlab.checkup.examine",
     "dqlab.cluster.consumer.actor",
     "dqlab.cluster.embedded.worker",
     "dqlab.cluster.shard.actor",

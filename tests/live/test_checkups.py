@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dqlab.checkup.findings import Checkup, Finding
+from dqlab.checkup.facts import Checkup, Finding
 from dqlab.live.checkups import checkup_parts
 from dqlab.live.html import render_html
 from dqlab.live.style import PLAIN, TextStyle

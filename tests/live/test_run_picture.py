@@ -27,7 +27,7 @@ from dqlab.stats import (
     Snapshot,
     StopReason,
 )
-from dqlab.stats.spending import Spending, spend_of
+from dqlab.stats.runs import Spending, spend_of
 from tests.live.drawn import html_of, screen_of
 
 

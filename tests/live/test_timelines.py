@@ -13,7 +13,7 @@ from dqlab.live.style import TextStyle, columns
 from dqlab.live.text import render_text
 from dqlab.live.timelines import timeline_parts
 from dqlab.stats import History, Mark
-from dqlab.stats.history import Figures
+from dqlab.stats.snapshot import Figures
 from tests.live.conftest import HISTORY
 
 

@@ -72,7 +72,7 @@ def test_every_call_to_a_queue_whose_log_cannot_be_opened_again_says_why(
 ) -> None:
     """Half a minute is for a disk that comes back; after that no call waits for one that does not."""
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.HOPELESS_AFTER", 1.0)
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.LONGEST_PAUSE", 0.5)
     pool = dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path / "store")
     run = pool.map(abs, range(100), name=queue_name, consumers=None)
     assert run.submitter is not None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dqlab.stats.rings import Ring
+from dqlab.stats.meter import Ring
 from tests.kit.sampled import examples
 
 T0 = 1_795_270_000.0

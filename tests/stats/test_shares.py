@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from dqlab.stats.shares import LEVEL, Seen, chance, share_of
+from dqlab.stats.sample import SHARE_LEVEL, Seen, chance, share_of
 
 TRIALS = 100
 
@@ -64,11 +64,11 @@ def test_same_share_is_called_more_than_noise_in_at_most_one_of_ten_trials() -> 
     """A function compared with itself changes 3 % of 300 documents, and as many of the 30 that are repeated."""
     alarms = sum(
         chance(sum(random.random() < 0.03 for _ in range(300)), 300, sum(random.random() < 0.03 for _ in range(30)), 30)
-        <= 1 - LEVEL
+        <= 1 - SHARE_LEVEL
         for random in map(Random, range(TRIALS))
     )
     assert alarms <= 10
-    assert chance(60, 300, 0, 30) <= 1 - LEVEL  # and a real change is found
+    assert chance(60, 300, 0, 30) <= 1 - SHARE_LEVEL  # and a real change is found
 
 
 def test_nothing_found_gives_an_upper_bound() -> None:

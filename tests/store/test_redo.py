@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.cluster.statistics.lanes import done_by
+from dqlab.cluster.statistics.joins import done_by
 from dqlab.frame import Frame, Kind, Outcome
 from dqlab.rules.states import State, Verdict
 from dqlab.store.compaction import MOSTLY, compaction, run_through

@@ -14,8 +14,7 @@ from itertools import count
 from typing import Any
 
 from dqlab.cluster.scheduler.actors import Actors
-from dqlab.cluster.scheduler.placement import NoWorkers, Plan
-from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry
+from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry, NoWorkers, Plan
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.errors import CallTimeout, QueueClosed
 

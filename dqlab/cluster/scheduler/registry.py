@@ -18,17 +18,12 @@ from distributed.scheduler import WorkerState
 
 from dqlab.clock import SystemClock
 from dqlab.cluster.consumer.process.slot_process import how_it_ended
-from dqlab.cluster.scheduler.actions import Actions
-from dqlab.cluster.scheduler.actors import Actors
-from dqlab.cluster.scheduler.clients import Attachments, Claims
+from dqlab.cluster.scheduler.actors import Actors, Supervisor
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
-from dqlab.cluster.scheduler.control_route import Control, add_routes, served_at
-from dqlab.cluster.scheduler.departures import Departures
-from dqlab.cluster.scheduler.elasticity import Elasticity
-from dqlab.cluster.scheduler.freshness import Freshness
-from dqlab.cluster.scheduler.queues import Queues
+from dqlab.cluster.scheduler.control import Actions, Control, Freshness, add_routes, served_at
+from dqlab.cluster.scheduler.departures import Departures, Elasticity
+from dqlab.cluster.scheduler.queues import Attachments, Claims, Queues
 from dqlab.cluster.scheduler.state import ClusterState, Entry
-from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.statistics.collector import Collector, show, thresholds
 from dqlab.cluster.transport.calls import ResendCall
 from dqlab.cluster.transport.errands import answering
@@ -75,7 +70,7 @@ class Registry(SchedulerPlugin):
         self.actors = Actors(self.state)
         self.attachments = Attachments(self.state, self.actors)
         self.claims = Claims(self.state)
-        self.supervisor = Supervisor(self.state, self.actors, self.attachments)
+        self.supervisor = Supervisor(self.state, self.actors, self.attachments.cut_off)
         self.consumer_sets = ConsumerSets(self.state, self.actors)
         self.queues = Queues(self.state, self.actors, self.attachments, self.supervisor, self.consumer_sets)
         self.departures = Departures(self.state, self.consumer_sets, self.supervisor)

@@ -19,11 +19,9 @@ from distributed import Scheduler
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.cluster.statistics.histories import history
-from dqlab.cluster.statistics.joins import sum_effort
-from dqlab.cluster.statistics.known import Known, KnownLanes
-from dqlab.cluster.statistics.lanes import state_of, sum_counts, sum_revived, sum_units
+from dqlab.cluster.statistics.joins import state_of, sum_counts, sum_effort, sum_revived, sum_units
+from dqlab.cluster.statistics.known import ConsumerTrack, Known, KnownLanes, QueueTrack, RunTrack
 from dqlab.cluster.statistics.snapshots import Snapshots
-from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.cluster.transport.parking import Bell
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.config import option, seconds

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import ceil, floor
 
-from dqlab.cluster.statistics.known import Known
-from dqlab.cluster.statistics.tracks import CLASS_MINUTES, DEPTH_MINUTES, ConsumerTrack, QueueTrack
+from dqlab.cluster.statistics.known import CLASS_MINUTES, DEPTH_MINUTES, ConsumerTrack, Known, QueueTrack
 from dqlab.stats import History, short_name
-from dqlab.stats.history import MAX_POINTS, Figures
 from dqlab.stats.meter import RATE_WINDOW
-from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_QUEUES
+from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_POINTS, MAX_QUEUES, Figures
 
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
 """Possible seconds between points. The smallest that needs at most `MAX_POINTS` is used."""

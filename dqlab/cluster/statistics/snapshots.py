@@ -13,12 +13,11 @@ from dqlab.cluster.statistics.joins import (
     mark_slow,
     merged_failures,
     merged_storage,
+    run_stats,
     storage_of,
     unacked_of,
 )
-from dqlab.cluster.statistics.known import Known, record_of
-from dqlab.cluster.statistics.lanes import run_stats
-from dqlab.cluster.statistics.tracks import RunTrack
+from dqlab.cluster.statistics.known import Known, RunTrack, record_of
 from dqlab.cluster.transport.reports import Running
 from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
@@ -40,6 +39,7 @@ from dqlab.stats import (
 )
 from dqlab.stats.attention import QueueFacts, brief, find, find_leaving, is_stuck
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical, with_stuck
+from dqlab.stats.runs import spend_of
 from dqlab.stats.snapshot import (
     MAX_CLASSES,
     MAX_CONSUMERS,
@@ -49,7 +49,6 @@ from dqlab.stats.snapshot import (
     MAX_RUNS,
     Attention,
 )
-from dqlab.stats.spending import spend_of
 
 KEEPS_UP = 2.0
 """Seconds of lag under which a queue keeps up."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from dqlab.cluster.statistics.lanes import done_by
+from dqlab.cluster.statistics.joins import done_by
 from dqlab.cluster.transport.orders import Adopt, Code, LearnCode
 from dqlab.cluster.transport.progress import Progress
 from dqlab.errors import BadOption, RunError, RunExists

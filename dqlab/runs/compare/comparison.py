@@ -17,8 +17,7 @@ from dqlab.errors import RunError
 from dqlab.imports import import_whole
 from dqlab.numbers import many
 from dqlab.runs.reading.dataframes import frame_of, index_of
-from dqlab.stats.sample import Interval
-from dqlab.stats.shares import LEVEL, Seen, chance, share_of
+from dqlab.stats.sample import SHARE_LEVEL, Interval, Seen, chance, share_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,7 +178,7 @@ class Comparison:
             return None
         mine = [pair.is_changed for pair in self.pairs if not pair.failed]
         again = [each.is_changed for each in self.noise]
-        return chance(sum(mine), len(mine), sum(again), len(again)) <= 1 - LEVEL
+        return chance(sum(mine), len(mine), sum(again), len(again)) <= 1 - SHARE_LEVEL
 
     @property
     def slower(self) -> float | None:
@@ -289,7 +288,7 @@ class Comparison:
         better, worse = sum(new > old for old, new in scored), sum(new < old for old, new in scored)
         old, new = (sum(column) / len(scored) for column in zip(*scored, strict=True))
         by_chance = min(1.0, 2 * _tail(max(better, worse), better + worse))
-        verdict = "" if by_chance <= 1 - LEVEL else ", which may be chance"
+        verdict = "" if by_chance <= 1 - SHARE_LEVEL else ", which may be chance"
         return f"score {old:.3g} → {new:.3g} on {len(scored):,}: better for {better:,}, worse for {worse:,}{verdict}"
 
 

@@ -193,7 +193,7 @@ def test_a_client_that_is_away_for_a_moment_keeps_its_run_when_another_is_given_
         monkeypatch.setattr(town.registry.actors, "ask_shards", ask_shards)
         town.queue("q", "ana", "ben")
         for client, away in (("ana", 0.01), ("ben", 60.0)):
-            monkeypatch.setattr("dqlab.cluster.scheduler.clients.AWAY", away)
+            monkeypatch.setattr("dqlab.cluster.scheduler.queues.AWAY", away)
             town.attachments.client_left(client)
             await asyncio.sleep(0)
         return await asyncio.wait_for(told.get(), 10)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dqlab.cluster.scheduler.clients import Claims
+from dqlab.cluster.scheduler.queues import Claims
 
 pytestmark = pytest.mark.lowest
 

@@ -11,8 +11,7 @@ import pytest
 
 from dqlab.cluster.scheduler import consumer_sets
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
-from dqlab.cluster.scheduler.placement import NoWorkers, Plan
-from dqlab.cluster.scheduler.state import OpenQueue
+from dqlab.cluster.scheduler.state import NoWorkers, OpenQueue, Plan
 from dqlab.errors import CallTimeout
 
 WORKERS = ("tcp://a", "tcp://b")

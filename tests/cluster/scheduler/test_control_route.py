@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.scheduler.control_route import add_routes
+from dqlab.cluster.scheduler.control import add_routes
 from dqlab.cluster.transport import calls
 from dqlab.proof import ANSWER, ASK, NONCE, PROOF, mac, nonce
 from dqlab.stats import History, Snapshot

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.cluster.scheduler.elasticity import Backlog, workers_for
+from dqlab.cluster.scheduler.departures import Backlog, workers_for
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.stats.eta import Effort
 from dqlab.testing import FakeClock, Gate

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from dqlab.cluster.scheduler import freshness
-from dqlab.cluster.scheduler.freshness import Freshness
+from dqlab.cluster.scheduler import control
+from dqlab.cluster.scheduler.control import Freshness
 from dqlab.cluster.scheduler.state import ClusterState, Entry, OpenQueue
 
 
@@ -42,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str, int], Any
             workers.append(worker)
             return await answer(worker, number)
 
-        monkeypatch.setattr(freshness, "ask_handler", ask_handler)
+        monkeypatch.setattr(control, "ask_handler", ask_handler)
         return workers
 
     return answering

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from distributed.core import Status
 
-from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.scheduler.state import Entry
+from dqlab.cluster.scheduler.state import Entry, NoWorkers
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable
 from dqlab.cluster.transport.sealed import seal_value
@@ -56,7 +55,7 @@ class World:
         patch.setattr(f"{module}.call_actor", self.call)
         patch.setattr(f"{module}.pin", lambda scheduler, keys: self.pinned.update(keys))
         patch.setattr(f"{module}.unpin", self.unpin)
-        for wait in ("supervisor.REPLACEMENT_WAIT", "supervisor.TRY_AGAIN"):
+        for wait in ("actors.REPLACEMENT_WAIT", "actors.TRY_AGAIN"):
             patch.setattr(f"dqlab.cluster.scheduler.{wait}", 0.0)
         patch.setattr("dqlab.cluster.scheduler.consumer_sets.REPLACEMENT_WAIT", 0.0)
         await self.registry.start(self.scheduler)

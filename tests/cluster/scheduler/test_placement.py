@@ -11,8 +11,7 @@ from distributed.core import Status
 
 from dqlab.cluster.scheduler import actors
 from dqlab.cluster.scheduler.actors import Actors
-from dqlab.cluster.scheduler.placement import Host, Plan, plan
-from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry
+from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry, Host, Plan, plan
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.errors import CallTimeout
 

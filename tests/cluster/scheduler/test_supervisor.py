@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.scheduler.actors import Actors
+from dqlab.cluster.scheduler.actors import Actors, Supervisor
 from dqlab.cluster.scheduler.state import Entry
-from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.log.errors import LogFailed, ManifestCorrupt
 
 pytestmark = pytest.mark.lowest
@@ -33,7 +32,7 @@ class Noting:
         self.entries[self.entry.name] = self.entry
 
     def supervisor(self) -> Supervisor:
-        return Supervisor(self, self, self.attachments)  # type: ignore[arg-type]
+        return Supervisor(self, self, self.attachments.cut_off)  # type: ignore[arg-type]
 
     def plan(self) -> Any:
         return SimpleNamespace(queues=list(self.scheduler.workers))
@@ -64,8 +63,8 @@ class Noting:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.REPLACEMENT_WAIT", 0.01)
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.TRY_AGAIN", 0.0)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.REPLACEMENT_WAIT", 0.01)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.TRY_AGAIN", 0.0)
 
 
 async def fine(entry: Entry, address: str) -> None:
@@ -257,7 +256,7 @@ def test_a_log_that_fails_after_its_shard_has_moved_has_half_a_minute_too(when: 
 
 def test_pauses_between_tries_to_open_a_log_grow_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each try begins an epoch on the disk; and a disk that is well again is not to wait for an hour."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.TRY_AGAIN", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.TRY_AGAIN", 0.5)
     pauses: list[float] = []
 
     async def scenario() -> None:
@@ -297,7 +296,7 @@ def test_files_that_are_damaged_are_not_opened_again_and_again() -> None:
 
 def test_shard_whose_workers_die_again_and_again_is_given_up_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document that kills the only worker, which the queue shares with it, would do so for ever."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.MOST_DEATHS", 3)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.MOST_DEATHS", 3)
 
     async def scenario() -> tuple[list[str | None], list[str]]:
         registry, gone = Noting(fine), list[str | None]()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.statistics.collector import Collector
+from dqlab.cluster.statistics.known import RunTrack
 from dqlab.cluster.statistics.snapshots import JoinedQueue
-from dqlab.cluster.statistics.tracks import RunTrack
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.failures.classes import FailureClass
 from dqlab.frame import NO_ID, Frame, Kind, Piece, Settlement

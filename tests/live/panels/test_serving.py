@@ -28,7 +28,7 @@ import dqlab.live.panels.metrics as metrics
 from dqlab.live.panels.page import PANELS, PERIOD
 from dqlab.live.panels.serving import APPLICATIONS
 from dqlab.preload import _starts_a_scheduler, dask_setup
-from dqlab.stats.spending import Spend
+from dqlab.stats.runs import Spend
 
 pytestmark = pytest.mark.lowest
 

@@ -77,7 +77,7 @@ def held_up(pool: dq.QueuePool, n: int, go_on: threading.Event, note: Callable[[
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that left is given up at once."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.clients.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.cluster.scheduler.queues.AWAY", 0.1)
 
 
 @pytest.mark.usefixtures("soon")

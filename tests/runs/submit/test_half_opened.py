@@ -88,7 +88,7 @@ def test_mapping_it_again_opens_it_where_it_is_missing(queue: dq.QueuePool, othe
 @pytest.fixture
 def cut_off(client: Client, queue: dq.QueuePool, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run that the first shard alone has, and that was cut off there: its client has gone."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.clients.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.cluster.scheduler.queues.AWAY", 0.1)
     with dq.connect(client.scheduler.address, name="author") as author, dying():
         author.queue(queue.name).map(double, range(DOCUMENTS), name=name)
     handle = queue.handle
