@@ -17,10 +17,9 @@ from dqlab import errors, hpc, testing
 from dqlab.jupyter.grammar import COMMANDS
 from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.judged import Marks
 from dqlab.runs.puts import PutResult
 from dqlab.runs.reading.results import Results
-from dqlab.runs.rehearsal import Estimate, Rehearsal
+from dqlab.runs.rehearsal import Estimate, Marks, Rehearsal
 from dqlab.runs.update.following import Following
 from dqlab.runs.update.plan import UpdatePlan
 

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from dqlab.runs.compare.equality import close, same, same_words
     from dqlab.runs.consumer_pool import ConsumerPool
     from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer
-    from dqlab.runs.pacing import Limit
     from dqlab.runs.pool import QueuePool
     from dqlab.runs.run import Run
     from dqlab.runs.session import Durability
+    from dqlab.runs.terms import Limit
 
     __version__: str
 
@@ -108,7 +108,7 @@ _HOMES = {
     "GeneralConsumer": "dqlab.runs.consumers",
     "Lab": "dqlab.lab",
     "Later": "dqlab.rules.retry",
-    "Limit": "dqlab.runs.pacing",
+    "Limit": "dqlab.runs.terms",
     "Message": "dqlab.cluster.consumer.message",
     "Parquet": "dqlab.datasets.sinks",
     "QueuePool": "dqlab.runs.pool",

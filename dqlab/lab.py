@@ -39,9 +39,9 @@ from dqlab.numbers import few_of, many
 from dqlab.rules.retry import Retry
 from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.pool import QueuePool
+from dqlab.runs.queue_rows import Timeline
 from dqlab.runs.run import Run
 from dqlab.runs.session import CONCURRENCY, Durability, Session, check_shards, stored_in, warn_of_kept
-from dqlab.runs.timeline import Timeline
 from dqlab.stats import History, RunList, RunStats, Snapshot
 from dqlab.store.values import Compacted
 from dqlab.user_frames import level_of_user

@@ -28,18 +28,112 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 
 from __future__ import annotations
 
+import re
+import reprlib
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from string import Formatter
+from typing import Any, ClassVar
 
-from dqlab.errors.sentence import DqlabError as DqlabError
-from dqlab.errors.sentence import DqlabWarning as DqlabWarning
-from dqlab.errors.sentence import in_words as in_words
-from dqlab.errors.sentence import users_code as users_code
+from dqlab.errors.rendering import rendered
 from dqlab.numbers import many
+from dqlab.texts import block, one_line
+
+_ENDS_A_SENTENCE = re.compile(r"\{(\w+)\}\.(?=\s|$)")
+
+
+class _Sentences(Formatter):
+    """Fills gaps as `str.format` does, counts with their nouns and verbs."""
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        """Return a value as its gap wants it."""
+        if format_spec == "brief":
+            return one_line(_BRIEFLY.repr(value), 200)
+        if isinstance(value, int) and "|" in format_spec:
+            one, several = format_spec.split("|")
+            return one if value == 1 else several
+        if isinstance(value, int) and _NOUN.fullmatch(format_spec):
+            return many(value, format_spec)
+        return super().format_field(value, format_spec)
+
+
+_NOUN = re.compile(r"[a-z ]{2,}")
+"""A noun has two letters or more: Python's own formats of numbers, such as "d", have one."""
+_SENTENCES = _Sentences()
+_BRIEFLY = reprlib.Repr()
+_BRIEFLY.maxstring = _BRIEFLY.maxother = _BRIEFLY.maxlong = 200
+
+
+class DqlabError(Exception):
+    """Root of all errors of dqlab.
+
+    Parameters
+    ----------
+    **fields
+        Values for the gaps in `text`. Each becomes an attribute, unchanged; the sentence shows it printable.
+    """
+
+    text: ClassVar[str] = "dqlab failed"
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(fields)
+        self.fields = fields
+        sentence = _SENTENCES.vformat(self.text, (), _without_second_period(self.text, fields))
+        self.sentence = sentence if sentence.isprintable() else block(sentence)
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("fields", {})  # `self.fields` would recurse while an error is unpickled
+        if name in fields:
+            return fields[name]
+        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.fields)
+
+    def _render_traceback_(self) -> list[str]:
+        """Render for IPython, which calls it by this name."""
+        return rendered(self)
+
+
+class DqlabWarning(UserWarning):
+    """A warning of dqlab; a notebook shows only its sentence, without the file and line it came from."""
+
+
+def _without_second_period(text: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the values, without the period of a sentence where the text has one after its gap."""
+    ending = (name for name in _ENDS_A_SENTENCE.findall(text) if isinstance(fields.get(name), str))
+    return fields | {name: fields[name].removesuffix(".") for name in ending}
+
+
+def _rebuild(kind: type[DqlabError], fields: dict[str, Any]) -> DqlabError:
+    return kind(**fields)
+
+
+def in_words(error: BaseException) -> str:
+    """Return class and text of any error, whose text may raise in turn."""
+    with suppress(BaseException):  # what broke first is what counts
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
+    return type(error).__name__
+
+
+class _UsersCode:
+    """Ends a block at any exception of users' code in it, also `SystemExit`, but for Ctrl-C."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and not issubclass(kind, KeyboardInterrupt)
+
+
+users_code = _UsersCode()
 
 # --- The cluster and this installation: connecting, missing parts, and processes that are gone.
 
@@ -739,9 +833,6 @@ class JobsDied(DqlabError):
     )
 
 
-_KINDS = DqlabError, DqlabWarning
-__all__ = [name for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, _KINDS)]
+_PUBLIC = DqlabError, DqlabWarning
+__all__ = [name for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, _PUBLIC)]
 __all__ += ["in_words", "users_code"]
-
-for _kind in _KINDS:  # tracebacks show the name that users import
-    _kind.__module__ = __name__

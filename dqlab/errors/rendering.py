@@ -142,7 +142,7 @@ def _trim_tracebacks() -> None:
     before = sys.excepthook
     if getattr(before, "trims", False) or shell() is not None or sys.flags.dev_mode:
         return
-    from dqlab.errors.sentence import DqlabError  # it imports this module
+    from dqlab.errors import DqlabError  # it imports this module
 
     def trimmed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not (isinstance(error, KeyboardInterrupt | DqlabError) and _is_through_us(trace)):

@@ -26,7 +26,7 @@ from dqlab.texts import brief, kept, restored, said_by
 from dqlab.user_frames import is_own, is_users
 
 NO_ERROR = "NoAnswer"
-"""The name where there was no exception: see `dqlab.failures.records.NO_ANSWER`."""
+"""The name where there was no exception: see `dqlab.failures.classes.NO_ANSWER`."""
 _MAX_MESSAGE = 2_000
 _MAX_TRACEBACK = 16 * 1024
 _FUTILE = (

@@ -49,13 +49,13 @@ from dqlab.runs.code.means import Means
 from dqlab.runs.compare.comparing import compare as compared
 from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.lost import repeats
 from dqlab.runs.pool import QueuePool
+from dqlab.runs.queue_rows import Timeline
 from dqlab.runs.reading.one_document import Slowest
 from dqlab.runs.reading.results import Results
 from dqlab.runs.run import RowsStay, Run
 from dqlab.runs.session import Durability
-from dqlab.runs.timeline import Timeline
+from dqlab.runs.submit.elements import repeats
 from dqlab.runs.update.plan import UpdatePlan
 from dqlab.stats import Counts, RunList, Snapshot
 from dqlab.stats.runs import Spend

@@ -16,10 +16,10 @@ from dqlab.lab import Lab
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.runs.code.sealing import Uncomparable
-from dqlab.runs.lost import why_empty
 from dqlab.runs.run import Run
 from dqlab.runs.run_book import NothingFailed
 from dqlab.runs.session import Durability
+from dqlab.runs.submit.elements import why_empty
 from dqlab.runs.update.plan import UpdatePlan
 from dqlab.stats import NO_ROOM, Counts, RunState, RunStats
 

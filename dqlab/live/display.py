@@ -385,11 +385,11 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.datasets.table", "RunTable"): _bundle_of(rows_table),
     ("dqlab.runs.failures", "Failures"): _bundle_of(failures_table),
     ("dqlab.runs.compare.comparison", "Comparison"): _compared_bundle,
-    ("dqlab.runs.unacked", "UnackedLeases"): _bundle_of(leases_table),
+    ("dqlab.runs.queue_rows", "UnackedLeases"): _bundle_of(leases_table),
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
     ("dqlab.stats.runs", "RunList"): _bundle_of(runs_table),
     ("dqlab.checkup.facts", "Checkup"): _checkup_bundle,
-    ("dqlab.runs.timeline", "Timeline"): _timeline_bundle,
+    ("dqlab.runs.queue_rows", "Timeline"): _timeline_bundle,
     ("dqlab.documents.listing", "Documents"): _bundle_of(listing_table),
 }
 

@@ -12,9 +12,8 @@ from itertools import islice
 from typing import Any, NotRequired, TypedDict
 
 from dqlab.errors import FrameCorrupt
-from dqlab.failures.classes import FailureClass, FailureClasses
+from dqlab.failures.classes import NO_ANSWER, FailureClass, FailureClasses
 from dqlab.failures.failure import NO_ERROR, Failure
-from dqlab.failures.records import NO_ANSWER
 from dqlab.frame import NO_ID
 from dqlab.numbers import many
 from dqlab.rules.budget import Costs

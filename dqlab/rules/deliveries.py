@@ -13,8 +13,8 @@ from random import Random
 from typing import NamedTuple
 
 from dqlab.errors import FrameCorrupt, MemoryLimit, MessageTimeout, ProcessDied
+from dqlab.failures.classes import asked_wait, fingerprint_of, keep, passing_of
 from dqlab.failures.failure import Failure, path_of
-from dqlab.failures.records import asked_wait, fingerprint_of, keep, passing_of
 from dqlab.frame import Outcome, Piece, Settlement
 from dqlab.rules.batches import Batch
 from dqlab.rules.lane import Lane, microseconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dqlab.failures.records import fingerprint_of
+from dqlab.failures.classes import fingerprint_of
 from dqlab.rules.ids import END
 from dqlab.rules.lane import MAX_SETTLED, Lane
 from dqlab.rules.leases import Leases

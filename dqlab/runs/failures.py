@@ -1,4 +1,4 @@
-"""`Failures`: the dead letters of a run, as a sequence or a table."""
+"""Documents without a result: `Failures`, a run's dead letters, and what stands for those lost or cancelled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_here
 from dqlab.documents import sealed_label
 from dqlab.documents.document import sealed_document
-from dqlab.errors import PositionNotFound
+from dqlab.errors import PositionNotFound, users_code
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import Kind
 from dqlab.imports import import_whole
@@ -24,8 +24,10 @@ from dqlab.numbers import many
 from dqlab.printed import Logs
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.ids import shard_of
+from dqlab.rules.ranges import Ranges
 from dqlab.runs.objects import StaysHere
 from dqlab.runs.reading.dataframes import frame_of, index_of
+from dqlab.runs.submit.elements import key_of, repeats
 from dqlab.stats import ClassStats
 from dqlab.texts import one_line, shown
 
@@ -271,3 +273,72 @@ def dead_letter(row: calls.DeadRow, record: memoryview, payload: memoryview) -> 
             said["key"] = label
     said["logs"] = Logs.of(said["logs"], said.pop("cut"))
     return DeadLetter(**said, ordinal=ordinal, exceptions=row.exceptions, kind=kind, payload=bytes(payload))
+
+
+LOOK_FOR = 10_000
+"""Documents of a listing that are read at most to name the first lost ones in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentDocument:
+    """Stands for a document that will never have a result, in results read with ``errors="return"``.
+
+    Attributes
+    ----------
+    ordinal : int
+        The document's position in the run's input.
+    key : str or int
+        The document's key, or its ordinal if the input cannot be read again.
+    """
+
+    ordinal: int
+    key: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LostDocument(AbsentDocument):
+    """A document whose message or result is gone.
+
+    Attributes
+    ----------
+    reason : str
+        How the document was lost.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: lost: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledDocument(AbsentDocument):
+    """A document that was cancelled or purged before it had a result."""
+
+    def __str__(self) -> str:
+        return f"{self.key}: cancelled"
+
+
+def keys_at(ranges: Iterable[tuple[int, int]], elements: Iterable[Any] | None) -> Iterator[tuple[int, Any]]:
+    """Yield (ordinal, key) of the documents in half-open ranges; the key is the ordinal where the input has none."""
+    spans, given = Ranges(ranges), 0
+    if elements is not None and repeats(elements):
+        stop = max((hi for _, hi in spans), default=0)
+        for ordinal, element in enumerate(islice(elements, stop)):
+            if ordinal in spans:
+                given += 1
+                yield ordinal, key_of(element, ordinal)
+    # An input that has become shorter must not hide the rest.
+    left = (ordinal for lo, hi in spans for ordinal in range(lo, hi))
+    yield from ((ordinal, ordinal) for ordinal in islice(left, given, None))
+
+
+def first_keys(ranges: Iterable[tuple[int, int]], elements: Iterable[Any] | None, n: int) -> list[Any]:
+    """Return the keys of the first `n` documents in ranges, or their ordinals if finding the keys would take long."""
+    spans = Ranges(ranges)
+    ordinals = list(islice((ordinal for lo, hi in spans for ordinal in range(lo, hi)), n))
+    if not ordinals or ordinals[-1] >= LOOK_FOR:
+        return ordinals
+    with users_code:  # an input that cannot be read any more must not hide what was lost
+        return [key for _, key in keys_at(((ordinal, ordinal + 1) for ordinal in ordinals), elements)]
+    return ordinals

@@ -39,15 +39,12 @@ from dqlab.rules.stopping import as_stop
 from dqlab.runs.failures import Failures
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.objects import HasWidget, StaysHere
-from dqlab.runs.pacing import BudgetOption, Concurrency, LimitOption, flow_terms
 from dqlab.runs.puts import PlainPuts, PutResult
+from dqlab.runs.queue_rows import Timeline, UnackedLeases, leases_of
 from dqlab.runs.run import Run
 from dqlab.runs.session import CONCURRENCY, Durability, Session, consumer_options, queue_options, warn_of_kept
-from dqlab.runs.shares import share_of
 from dqlab.runs.submit.sender import CONFIRM_WAIT
-from dqlab.runs.terms import RunTerms
-from dqlab.runs.timeline import Timeline
-from dqlab.runs.unacked import UnackedLeases, leases_of
+from dqlab.runs.terms import BudgetOption, Concurrency, LimitOption, RunTerms, flow_terms, share_of
 from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.values import Compacted
 from dqlab.user_frames import level_of_user

@@ -1,16 +1,17 @@
-"""`Rehearsal`: what a sample of a run's documents says about all of them, before these are submitted."""
+"""`Rehearsal`: what a sample of a run says about all documents, and `Marks`, what its user says about the sample."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dqlab import numbers
 from dqlab.clock import SystemClock
+from dqlab.cluster.transport.orders import Judge
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.sealed import SealError, make_sealer
 from dqlab.config import check_count
@@ -20,12 +21,12 @@ from dqlab.numbers import many
 from dqlab.rules.flow import CALLS, FlowTerms
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.lost import key_of
 from dqlab.runs.reading.dataframes import frame_of, index_of
-from dqlab.runs.shares import moment_of
+from dqlab.runs.submit.elements import key_of
 from dqlab.runs.submit.sampling import Drawn
+from dqlab.runs.terms import moment_of
 from dqlab.stats.runs import RunStats, Spend, setup_words
-from dqlab.stats.sample import FEW, Interval, Measured, Pick, Sample, sum_over
+from dqlab.stats.sample import FEW, Interval, Measured, Pick, Sample, Seen, share_of, sum_over, wilson
 from dqlab.texts import one_line
 
 if TYPE_CHECKING:
@@ -409,3 +410,96 @@ def _range(interval: Interval) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+
+
+class Marks:
+    """Which results of a run's sample are right and which are wrong, in the judgement of its users.
+
+    The queue keeps them with the run: who maps the same documents again has them too.
+
+    Examples
+    --------
+    >>> run.marks.right("a.pdf", "b.pdf").wrong("c.pdf")  # doctest: +SKIP
+    2 of 3 right: 21 to 94 %
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def right(self, *keys: Any) -> Marks:
+        """Mark results of the sample as right, by the keys of their documents, or positions without keys.
+
+        Raises
+        ------
+        BadOption
+            A document is not in the sample, or not done. Nothing was marked.
+        """
+        return self._mark(keys, right=True)
+
+    def wrong(self, *keys: Any) -> Marks:
+        """Mark results of the sample as wrong; see `right`."""
+        return self._mark(keys, right=False)
+
+    def forget(self, *keys: Any) -> Marks:
+        """Take marks back; see `right`."""
+        return self._mark(keys, right=None)
+
+    def to_dict(self) -> dict[Any, bool]:
+        """Return the marks, True for right, by the keys of documents."""
+        marks = self._ordinals()
+        return {each.key: marks[each.ordinal] for each in self._run.rehearsal.tried if each.ordinal in marks}
+
+    @property
+    def share(self) -> tuple[float, float]:
+        """Between which shares of all results are right, with a probability of 95 %; (0, 1) without marks."""
+        marks, rehearsal = self._ordinals(), self._run.rehearsal
+        if not marks:
+            return 0.0, 1.0
+        if rehearsal.total is None:  # of an iterator nobody knows how many follow
+            return wilson(sum(marks.values()) / len(marks), len(marks))
+        found = _share(rehearsal, marks)
+        return found.low, found.high
+
+    def __len__(self) -> int:
+        return len(self._ordinals())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_dict())
+
+    def __repr__(self) -> str:
+        marks = self._ordinals()
+        low, high = self.share
+        said = f"{sum(marks.values())} of {len(marks)} right"
+        return f"{said}: {100 * low:.0f} to {100 * high:.0f} %" if marks else "no result is marked"
+
+    def _ordinals(self) -> dict[int, bool]:
+        return {ordinal: bool(right) for ordinal, right in self._run._progress().record.marks}
+
+    def _mark(self, keys: tuple[Any, ...], *, right: bool | None) -> Marks:
+        done = {each.key: each.ordinal for each in self._run.rehearsal.tried if each.outcome == "done"}
+        for key in keys:
+            if not isinstance(key, Hashable) or key not in done:
+                problem = (
+                    "is no document of the sample that is done: run.rehearsal.table lists them. Nothing was marked."
+                )
+                raise BadOption(option="key", value=one_line(key, 80), problem=problem)
+        if keys:
+            self._run.handle.link.sync(
+                self._run.handle.order(Judge(self._run.id, [[done[key], right] for key in keys]))
+            )
+        return self
+
+
+def _share(rehearsal: Rehearsal, marks: dict[int, bool]) -> Interval:
+    """Return the share of all results that are right, as far as each stratum has marks."""
+    sample = rehearsal.sample
+    seen: list[Seen] = []
+    for at, stratum in enumerate(sample.strata):
+        groups: dict[Hashable, list[int]] = {}
+        for pick in sample.picks:
+            if pick.stratum == at and pick.at in marks:
+                group = groups.setdefault(pick.group, [0, 0])
+                group[0] += 1
+                group[1] += marks[pick.at]
+        seen.append(Seen(stratum.count, tuple((n, hits) for n, hits in groups.values())))
+    return share_of(seen)

@@ -54,12 +54,9 @@ from dqlab.runs.compare.accepting import Redo, Version, accept, accept_code, num
 from dqlab.runs.compare.comparing import compare
 from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.compare.equality import Equal
-from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.judged import Marks
-from dqlab.runs.lost import CancelledDocument, LostDocument, keys_at, why_empty
+from dqlab.runs.failures import CancelledDocument, DeadLetter, Failures, LostDocument, keys_at
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.objects import HasWidget, StaysHere
-from dqlab.runs.pacing import BudgetOption, LimitOption, shared_budget, shared_rates
 from dqlab.runs.reading import one_document
 from dqlab.runs.reading.merged import MergedResults, check_merge
 from dqlab.runs.reading.one_document import Slowest
@@ -67,10 +64,12 @@ from dqlab.runs.reading.results import InPlace, Results, check_errors
 from dqlab.runs.reading.tables import Errors, RunTables
 from dqlab.runs.reading.typed import TypedCodes
 from dqlab.runs.reading.where import compile_where, why_none
-from dqlab.runs.rehearsal import Rehearsal
+from dqlab.runs.rehearsal import Marks, Rehearsal
 from dqlab.runs.run_wait import RunWait
+from dqlab.runs.submit.elements import why_empty
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sampling import Drawn, SampleSubmitter
+from dqlab.runs.terms import BudgetOption, LimitOption, shared_budget, shared_rates
 from dqlab.runs.update.following import Following
 from dqlab.runs.update.plan import Again, Trust, UpdatePlan, plan_of
 from dqlab.runs.update.redoing import redo

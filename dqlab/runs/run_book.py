@@ -43,19 +43,16 @@ from dqlab.plan import Plan
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.submitted import Submitted
-from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, keeping_plan, sealed_function, warn_of_scheme, warn_of_uncertain
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import CodeVersion, same_scheme
 from dqlab.runs.compare.accepting import take
-from dqlab.runs.lost import repeats
 from dqlab.runs.marks import mark, owner, tell
 from dqlab.runs.run import Run
-from dqlab.runs.submit.classes import tell_class
-from dqlab.runs.submit.mapping import Submitter, as_mapped
+from dqlab.runs.submit.elements import as_mapped, repeats, tell_class, unit_of
+from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sampling import Drawn, SampleSubmitter, draw
 from dqlab.runs.submit.sender import Entry, RunSender
-from dqlab.runs.submit.weights import unit_of
 from dqlab.runs.terms import RunTerms
 from dqlab.runs.update.plan import UPDATED, Trust, UpdatePlan, plan_of
 from dqlab.runs.update.updating import UpdateSender, UpdateSubmitter
@@ -65,8 +62,8 @@ from dqlab.waits import shown
 
 logger = logging.getLogger("dqlab.runs")
 
-NAMING = 60.0
-"""Seconds that another client may take to start a run of the same name."""
+NAMING, GIVING_BACK = 60.0, 1.0
+"""Seconds that another client may take to start a run of the same name, and to wait until a claim of it is released."""
 COMPARING = 2.0
 """Seconds that a `map` which retries failed documents waits for the comparison of the input before it returns."""
 AT_ONCE = 0.5
@@ -249,14 +246,18 @@ class RunBook:
         if name is None:
             yield
             return
-        claim, deadline = Claim(self._link, f"name/{name}"), time.monotonic() + NAMING
-        while not claim.take(wait=1.0):
-            if time.monotonic() > deadline:
-                raise CallTimeout(name=f"run {name!r}, which another client starts,", call="map", seconds=NAMING)
+        scheduler, deadline = self._link.scheduler, time.monotonic() + NAMING
+        claim: dict[str, Any] = {"what": f"name/{name}", "token": uuid.uuid4().hex}
         try:
+            while not self._link.sync(scheduler("dq_claim", client=self._link.client.id, wait=1.0, **claim)):
+                if time.monotonic() > deadline:
+                    raise CallTimeout(name=f"run {name!r}, which another client starts,", call="map", seconds=NAMING)
             yield
         finally:
-            claim.give_back()
+            # `start`, not `sync`: this also runs after Ctrl-C, when the scheduler may have granted the claim, and must
+            # neither hang nor raise. If the scheduler cannot be reached, the claim ends with this client.
+            with suppress(DqlabError, TimeoutError):
+                self._link.start(scheduler("dq_disclaim", **claim)).result(GIVING_BACK)
 
     def _known(self, name: str | None = None) -> dict[str, Run]:
         """Return the runs of that name, or all runs, as this lab's queues know them."""

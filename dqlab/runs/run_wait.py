@@ -38,8 +38,7 @@ from dqlab.errors.rendering import interruptible
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
-from dqlab.runs.failures import Failures
-from dqlab.runs.lost import first_keys
+from dqlab.runs.failures import Failures, first_keys
 from dqlab.runs.reading.results import Keys, OpenedStretch, Streams
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause

@@ -17,7 +17,7 @@ from dqlab.documents import Document, Documents, listing, parsed_natively
 from dqlab.documents.parts import PageRange
 from dqlab.documents.summary import summarize
 from dqlab.errors import BadOption, DocumentChanged, DocumentEncrypted, LengthUnknown, UsageError
-from dqlab.runs.lost import why_empty
+from dqlab.runs.submit.elements import why_empty
 from tests.documents.test_archives import pack
 from tests.kit.hugging_face import Dataset
 from tests.kit.pdfs import encrypted_pdf, make_pdf

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dqlab.documents.document import Document, place_within, sealed_document, sealed_key
 from dqlab.documents.parts import Line, Member, Row
 from dqlab.documents.spans import SPANS, Listed, Numbers, Rows, Span, grouped, opened, spans_of
-from dqlab.runs.submit.digest import Digest
+from dqlab.runs.submit.elements import Digest
 
 seal = pickle.dumps
 texts = st.text(max_size=9)

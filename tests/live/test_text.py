@@ -16,7 +16,7 @@ from dqlab.live.run_picture import Focus, Silence, connecting_view, run_view
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import documents_table, failures_table, leases_table, results_table, runs_table, status_table
 from dqlab.numbers import UNKNOWN
-from dqlab.runs.unacked import leases_of
+from dqlab.runs.queue_rows import leases_of
 from dqlab.stats import ClassStats, ConsumerStats, Counts, RunState, RunStats, Snapshot
 from dqlab.texts import as_word
 from tests.live.drawn import html_of, screen_of, table_text

@@ -18,7 +18,7 @@ from dqlab.rules.caps import Cap
 from dqlab.rules.flow import FlowTerms
 from dqlab.rules.leases import Lease
 from dqlab.rules.states import State
-from dqlab.runs.pacing import shared_cap
+from dqlab.runs.terms import shared_cap
 from tests.rules.conftest import RUN
 from tests.rules.test_halting import Halting
 

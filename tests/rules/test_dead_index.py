@@ -13,8 +13,8 @@ import pytest
 
 from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.failures.classes import NO_ANSWER, fingerprint_of, keep
 from dqlab.failures.failure import Failure
-from dqlab.failures.records import NO_ANSWER, fingerprint_of, keep
 from dqlab.frame import NO_ID, Frame, Kind, Outcome
 from dqlab.rules.book import Book
 from dqlab.rules.lanes.trouble import Trouble

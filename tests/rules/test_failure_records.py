@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dqlab.failures.classes import AlikeRecord, FailureRecords
 from dqlab.failures.failure import Failure
-from dqlab.failures.records import AlikeRecord, FailureRecords
 from dqlab.frame import Outcome
 from tests.kit.memory import allocated_in
 from tests.rules.conftest import RUN

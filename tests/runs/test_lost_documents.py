@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dqlab import Documents
-from dqlab.runs.lost import first_keys, keys_at, repeats
+from dqlab.runs.failures import first_keys, keys_at
+from dqlab.runs.submit.elements import repeats
 
 
 class Again:

@@ -12,7 +12,7 @@ import pytest
 import dqlab as dq
 from dqlab.errors import BadOption, RunHalted
 from dqlab.rules.flow import Adaptive, FlowTerms, RateLimit
-from dqlab.runs.pacing import flow_terms
+from dqlab.runs.terms import flow_terms
 
 
 class Refused(Exception):

@@ -26,7 +26,6 @@ from dqlab.errors import (
     RunNotFound,
     SubmissionIncomplete,
 )
-from dqlab.runs.claiming import Claim
 from dqlab.runs.code import versions
 from dqlab.runs.code.sealing import Uncomparable
 from dqlab.runs.run_book import _some_of
@@ -82,15 +81,15 @@ def test_two_clients_that_map_under_one_name_at_the_same_moment_share_one_run(
 
 def test_a_wait_for_a_name_holds_up_no_other(queue: dq.QueuePool, client: Client, name: str) -> None:
     with Client(client.scheduler.address, set_as_default=False) as second:
-        claim = Claim(dq.QueuePool(second, name=queue.name).handle.link, f"name/{name}")
-        assert claim.take()
+        link, claim = dq.QueuePool(second, name=queue.name).handle.link, {"what": f"name/{name}", "token": "t"}
+        assert link.sync(link.scheduler("dq_claim", client=second.id, wait=0.0, **claim))
         runs: list[dq.Run] = []
         waits = threading.Thread(target=lambda: runs.append(queue.map(same, range(3), name=name)))
         waits.start()
 
         assert list(queue.map(same, range(3)).results(timeout=20)) == [0, 1, 2]
         assert not runs
-        claim.give_back()
+        link.sync(link.scheduler("dq_disclaim", **claim))
         waits.join(20)
 
     assert list(runs[0].results(timeout=20)) == [0, 1, 2]

@@ -13,7 +13,7 @@ from distributed import Client
 import dqlab as dq
 from dqlab.errors import BadOption
 from dqlab.runs.session import Durability
-from dqlab.runs.shares import share_of
+from dqlab.runs.terms import share_of
 
 
 def short(x: int) -> int:

@@ -14,7 +14,7 @@ from dqlab.live.style import TextStyle
 from dqlab.live.text import blocks, render_text
 from dqlab.live.timelines import timeline_parts
 from dqlab.numbers import UNKNOWN
-from dqlab.runs.timeline import Timeline
+from dqlab.runs.queue_rows import Timeline
 from dqlab.stats import History
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "history.json"

@@ -7,8 +7,8 @@ from typing import Any
 from dqlab.cluster.transport.calls import DeadCall, DeadRow
 from dqlab.cluster.transport.queue_calls import QueueCalls, dead_counts
 from dqlab.errors import BadOption, FrameCorrupt
+from dqlab.failures.classes import NO_ANSWER
 from dqlab.failures.failure import NO_ERROR, Failure, shown_name
-from dqlab.failures.records import NO_ANSWER
 
 MOST = 100
 _NO_FAILURE = {

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from sortedcontainers import SortedList
 
-from dqlab.failures.records import StoredRecord, fingerprint_of
+from dqlab.failures.classes import StoredRecord, fingerprint_of
 from dqlab.rules.ids import ID_BITS, ID_MASK
 
 _HISTORY = 8

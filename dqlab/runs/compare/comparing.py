@@ -24,8 +24,8 @@ from dqlab.rules.ranges import Ranges
 from dqlab.runs.compare.comparison import Became, Compared, Comparison
 from dqlab.runs.compare.equality import Equal, same_row, same_value
 from dqlab.runs.failures import DeadLetter
-from dqlab.runs.lost import key_of
 from dqlab.runs.reading.results import InPlace, OpenedStretch
+from dqlab.runs.submit.elements import key_of
 from dqlab.runs.submit.sampling import draw_placed
 from dqlab.runs.update.plan import input_of, placed
 from dqlab.stats.sample import Pick

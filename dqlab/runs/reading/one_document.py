@@ -24,7 +24,7 @@ from dqlab.numbers import duration
 from dqlab.plan import Plan, is_model
 from dqlab.printed import Logs
 from dqlab.runs.failures import letter_named
-from dqlab.runs.lost import key_of, repeats
+from dqlab.runs.submit.elements import key_of, repeats
 from dqlab.stats import short_name
 from dqlab.texts import as_name, one_line
 

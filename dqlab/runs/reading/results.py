@@ -41,8 +41,7 @@ from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.ranges import ENDLESS, Ranges
-from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.lost import AbsentDocument
+from dqlab.runs.failures import AbsentDocument, DeadLetter, Failures
 from dqlab.runs.objects import StaysHere
 from dqlab.runs.reading.dataframes import FrameRows, empty_frame, series_of
 from dqlab.runs.reading.typed import TypedCodes

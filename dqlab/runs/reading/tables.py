@@ -23,9 +23,9 @@ from dqlab.documents.parts import Inline, Line, Row
 from dqlab.errors import BadOption, DocumentError, DqlabWarning
 from dqlab.runs.compare.accepting import mixed
 from dqlab.runs.failures import Failures
-from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.reading.merged import MergedResults
 from dqlab.runs.reading.results import ResultRows, Results
+from dqlab.runs.submit.elements import key_of, repeats
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.waiting import reading
 from dqlab.user_frames import level_of_user

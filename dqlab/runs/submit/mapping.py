@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from array import array
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -29,16 +27,14 @@ from dqlab.errors import (
     RunCancelled,
     RunExists,
     SubmissionIncomplete,
-    UsageError,
     in_words,
-    users_code,
 )
 from dqlab.log.errors import DiskFull
 from dqlab.numbers import many
 from dqlab.rules.book import ABANDONED, CANCELLED
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.submitted import Submitted
-from dqlab.runs.submit.digest import Digest
+from dqlab.runs.submit.elements import Digest, length_of, watched
 from dqlab.runs.submit.sender import RunSender
 
 NOTE_EVERY = 1.0
@@ -444,54 +440,3 @@ class Submitter:
                     incomplete = lane.incomplete  # the queue knows why the run ended
         submitted = self._submitted(sender.held)
         await handle.order(orders.Seal(sender.run, list(sender.here), incomplete, submitted))
-
-
-_LASTING = (tuple, range, frozenset)
-_DICTS: tuple[Any, ...] = ({}, OrderedDict())
-_VIEWS = [type(view) for each in _DICTS for view in (each.keys(), each.values(), each.items())]
-_COPIED = (list, deque, *_VIEWS)
-"""Builtin types whose copy costs one reference per element. Copying others may load elements, or never end."""
-
-
-def as_mapped(elements: Any) -> Any:
-    """Return a copy of a builtin container, so that later changes do not matter, and anything else as it is."""
-    if type(elements) in _COPIED:
-        return tuple(elements)
-    if type(elements) in (array, bytearray):
-        return elements[:]
-    return elements
-
-
-def length_of(elements: Any) -> int | None:
-    """Return the number of elements, or None if it is unknown, slow to compute or cannot change."""
-    if type(elements) in _LASTING or isinstance(elements, Iterator | Documents):
-        return None
-    if hasattr(elements, "__dask_graph__"):  # its len() computes the collection
-        return None
-    with users_code:  # no len(), or the user's own one fails
-        return len(elements)
-    return None
-
-
-def watched(elements: Iterable[Any], had: int | None) -> Iterable[Any]:
-    """Return the elements, or a generator of them that raises UsageError when `had` is no longer their number."""
-    return elements if had is None else _counted(elements, had)
-
-
-def _counted(elements: Iterable[Any], had: int) -> Iterator[Any]:
-    exact, read = isinstance(elements, Sequence | Set), 0
-    for element in elements:
-        if read == had and exact and length_of(elements) != had:
-            raise _resized(had, "more")
-        read += 1
-        yield element
-    # A user's len() may be an estimate, or count what is left: only one that changed and is not `read` proves it.
-    if read != had and length_of(elements) != had:
-        raise _resized(had, f"{read:,}")
-
-
-def _resized(had: int, read: str) -> UsageError:
-    return UsageError(
-        reason=f"the input had {many(had, 'element')} when it was mapped and gave {read} when it was read: it was "
-        "changed meanwhile. Map a copy of it: list(batch)."
-    )

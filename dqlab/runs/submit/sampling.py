@@ -21,11 +21,9 @@ from dqlab.numbers import many
 from dqlab.rules.book import REHEARSED
 from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.submitted import Submitted
-from dqlab.runs.lost import repeats
-from dqlab.runs.submit.digest import Digest
+from dqlab.runs.submit.elements import Digest, repeats, unit_of, weigher
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sender import RunSender
-from dqlab.runs.submit.weights import unit_of, weigher
 from dqlab.stats.sample import Draw, Pick, Sample
 from dqlab.waits import shown
 

@@ -43,7 +43,7 @@ from dqlab.frame import NO_ID, Frame, Kind, Numbered
 from dqlab.log.errors import DiskFull
 from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.states import Verdict
-from dqlab.runs.submit.weights import weigher
+from dqlab.runs.submit.elements import weigher
 
 logger = logging.getLogger("dqlab.sender")
 

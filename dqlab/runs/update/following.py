@@ -12,8 +12,8 @@ from dqlab.config import seconds
 from dqlab.documents import Documents
 from dqlab.errors import BadOption, RunNotFound, in_words
 from dqlab.numbers import many
-from dqlab.runs.lost import repeats
 from dqlab.runs.marks import tell
+from dqlab.runs.submit.elements import repeats
 from dqlab.runs.update.plan import Trust
 
 if TYPE_CHECKING:

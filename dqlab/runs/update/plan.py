@@ -18,8 +18,7 @@ from dqlab.errors import BadOption, RunError, RunExists, UsageError
 from dqlab.numbers import few_of, many, minute
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.ranges import Ranges
-from dqlab.runs.lost import repeats
-from dqlab.runs.submit.mapping import as_mapped
+from dqlab.runs.submit.elements import as_mapped, repeats
 from dqlab.runs.submit.sampling import OtherInput, checked
 from dqlab.runs.update.index import KEPT, LISTED, Index
 from dqlab.waits import shown

@@ -9,7 +9,7 @@ from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.progress import Progress
 from dqlab.errors import BadOption, RunError
 from dqlab.rules.ranges import Ranges
-from dqlab.runs.lost import key_of
+from dqlab.runs.submit.elements import key_of
 from dqlab.runs.update.plan import UpdatePlan, input_of, placed
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.runs.submit.classes import ClassTravels
+from dqlab.runs.submit.elements import ClassTravels
 
 CELL = """
 import dataclasses, enum, collections
@@ -177,7 +177,7 @@ def test_class_that_travels_with_each_of_many_elements_is_named_once(
     queue: dq.QueuePool, cell: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million objects took twenty minutes to send, without a word."""
-    monkeypatch.setattr("dqlab.runs.submit.classes.WORTH", 5)
+    monkeypatch.setattr("dqlab.runs.submit.elements.WORTH", 5)
     rows = [cell["Data"](at) for at in range(5)]
 
     with pytest.warns(

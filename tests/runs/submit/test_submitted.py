@@ -14,7 +14,7 @@ from dqlab.cluster.transport.orders import RecordSubmitted
 from dqlab.documents import Document
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.submitted import Submitted
-from dqlab.runs.submit.digest import Digest
+from dqlab.runs.submit.elements import Digest
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sender import RunSender
 
@@ -73,7 +73,7 @@ class Resting:
     def __init__(self) -> None:
         self.through, self.held, self.records = 0, Ranges(), list[RecordSubmitted]()
         self.handle = SimpleNamespace(link=self, order=self.records.append)
-        self.submitter = Submitter("r", [], cast(RunSender, self))
+        self.submitter = Submitter("r", [], cast("RunSender", self))
 
     def sync(self, call: Any) -> Any:
         if not inspect.iscoroutine(call):

@@ -14,7 +14,7 @@ import pytest
 
 from dqlab.documents import Document, Documents
 from dqlab.documents.parts import PageRange
-from dqlab.runs.submit.weights import unit_of, weigher
+from dqlab.runs.submit.elements import unit_of, weigher
 from tests.kit.http_server import serving
 from tests.kit.pdfs import make_pdf
 
