@@ -19,13 +19,8 @@ if sys.platform == "win32":
     )
 
 if TYPE_CHECKING:
-    from dqlab.cluster.consumer.message import Message
-    from dqlab.cluster.consumer.running.asking import later_from
-    from dqlab.cluster.consumer.running.execution import cancelled
-    from dqlab.cluster.consumer.running.own_objects import per_consumer
-    from dqlab.cluster.consumer.running.paid_once import once
-    from dqlab.cluster.consumer.running.spending import spend
-    from dqlab.cluster.consumer.running.steps import track
+    from dqlab.cluster.consumer.actor import Message
+    from dqlab.cluster.consumer.running.in_functions import cancelled, later_from, once, per_consumer, spend, track
     from dqlab.connecting import connect, map
     from dqlab.datasets.sinks import Files, Parquet
     from dqlab.documents import Document, Documents
@@ -109,7 +104,7 @@ _HOMES = {
     "Lab": "dqlab.lab",
     "Later": "dqlab.rules.retry",
     "Limit": "dqlab.runs.terms",
-    "Message": "dqlab.cluster.consumer.message",
+    "Message": "dqlab.cluster.consumer.actor",
     "Parquet": "dqlab.datasets.sinks",
     "QueuePool": "dqlab.runs.pool",
     "Reject": "dqlab.errors",
@@ -117,17 +112,17 @@ _HOMES = {
     "Run": "dqlab.runs.run",
     "RunFailed": "dqlab.errors",
     "Smaller": "dqlab.plan",
-    "cancelled": "dqlab.cluster.consumer.running.execution",
-    "later_from": "dqlab.cluster.consumer.running.asking",
+    "cancelled": "dqlab.cluster.consumer.running.in_functions",
+    "later_from": "dqlab.cluster.consumer.running.in_functions",
     "close": "dqlab.runs.compare.equality",
     "connect": "dqlab.connecting",
     "map": "dqlab.connecting",
-    "once": "dqlab.cluster.consumer.running.paid_once",
-    "per_consumer": "dqlab.cluster.consumer.running.own_objects",
+    "once": "dqlab.cluster.consumer.running.in_functions",
+    "per_consumer": "dqlab.cluster.consumer.running.in_functions",
     "same": "dqlab.runs.compare.equality",
     "same_words": "dqlab.runs.compare.equality",
-    "spend": "dqlab.cluster.consumer.running.spending",
-    "track": "dqlab.cluster.consumer.running.steps",
+    "spend": "dqlab.cluster.consumer.running.in_functions",
+    "track": "dqlab.cluster.consumer.running.in_functions",
 }
 """Module of each public name, imported on first access so that `dqlab store` needs no Dask."""
 

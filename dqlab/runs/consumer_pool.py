@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dqlab.cluster.consumer.custom import CustomConsumer, PreparedConsumer
+from dqlab.cluster.consumer.actor import CustomConsumer, PreparedConsumer
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Retries

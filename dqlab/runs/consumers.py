@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from dqlab.cluster.consumer.message import Message
+from dqlab.cluster.consumer.actor import Message
 
 
 class ConsumerBaseClass(ABC):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.consumer.message import Message
+from dqlab.cluster.consumer.actor import Message
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import Executor, is_coroutine, isolation, needs_of

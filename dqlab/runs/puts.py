@@ -13,7 +13,7 @@ from hashlib import blake2b
 from inspect import Signature
 from typing import Any, Literal, TypeAlias
 
-from dqlab.cluster.consumer.message import Message
+from dqlab.cluster.consumer.actor import Message
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import event_loop

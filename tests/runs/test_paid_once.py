@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.consumer.running.paid_once import _key
+from dqlab.cluster.consumer.running.in_functions import _key
 from dqlab.errors import BadOption
 
 

@@ -1,11 +1,13 @@
-"""The actor that leases messages and runs functions in one or more slots on one worker."""
+"""The actors that lease messages and run functions, or a class of users, in one or more slots on one worker."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,15 +19,19 @@ from dqlab.cluster.consumer.devices import Equipment, Numbers, devices_here
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running.batches import KEPT
-from dqlab.cluster.consumer.running.execution import Origin
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.execution import Origin, Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.running.here import message_here
 from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.calls import CloseCall, Done, PrintedCall, ReclaimCall, RunningAnswer, RunningNowCall
 from dqlab.cluster.transport.internals import NoSuchActor, memory_limit
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import ConsumerReport, Reporter
+from dqlab.cluster.transport.sealed import open_value
 from dqlab.cluster.transport.wire import pack
+from dqlab.errors import BadOption
 
 LOOK_AT_MEMORY_EVERY = 1.0
 """Seconds between two measurements of the memory of a consumer's processes."""
@@ -221,3 +227,92 @@ def _collect_less_often() -> None:
     first, *others = gc.get_threshold()
     if first == DEFAULT_YOUNG:
         gc.set_threshold(YOUNG, *others)
+
+
+class Message:
+    """A function and its arguments. Calling the message calls the function.
+
+    Parameters
+    ----------
+    func : callable
+        What is called.
+    *args, **kwargs
+        What it is called with.
+
+    Attributes
+    ----------
+    id : int or None
+        The message's id once it was delivered; None before.
+
+    Raises
+    ------
+    BadOption
+        `func` is not callable.
+    """
+
+    def __init__(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        if not callable(func):
+            raise BadOption(option="func", value=func, problem="is not a function.")
+        self.func, self.args, self.kwargs = func, args, kwargs
+        self.id: int | None = None
+
+    def __repr__(self) -> str:
+        name = getattr(self.func, "__qualname__", type(self.func).__qualname__)
+        return f"<Message {name}(...): {'not delivered' if self.id is None else self.id}>"
+
+    def __call__(self) -> Any:
+        """Call the function and return its result, which for a coroutine function is an awaitable."""
+        return self.func(*self.args, **self.kwargs)
+
+
+class PreparedConsumer(ConsumerActor):
+    """Makes a user's object in the thread of each slot before anything runs there; calls run as they are."""
+
+    # `options` are those of `ConsumerActor` and `sealed`, the user's class.
+    def __init__(self, name: str, queue: str, shards: int, options: dict[str, Any]) -> None:
+        super().__init__(name, queue, shards, options)
+        self._sealed: bytes = options["sealed"]
+        self._here = threading.local()
+
+    def _prepare(self) -> Any:
+        return self._consumer
+
+    def _consumer(self) -> Any:
+        """Return this thread's object, which the first call makes."""
+        # One object for each slot, so that no two threads ever use the same one. The class stays sealed until then: one
+        # that cannot be imported or made fails messages, and never the worker.
+        consumer = getattr(self._here, "consumer", None)
+        if consumer is None:
+            consumer = open_value(self._sealed)()
+            consumer.name = self.name
+            self._here.consumer = consumer
+        return consumer
+
+
+class CustomConsumer(PreparedConsumer):
+    """Calls `process_item` of a user's object with each value that was put, or with a `Message` for a call."""
+
+    def _values(self) -> Any:
+        return lambda: Work(self._consumer().process_item)
+
+    def _calls(self) -> Any:
+        return self._as_message
+
+    def _as_message(self, work: Work, chunk: Chunk) -> Work:
+        """Return a function that passes the chunk's calls to `process_item`, each as one `Message`."""
+        process_item, func = self._consumer().process_item, work.call
+
+        def message(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Message:
+            delivered = Message(func, *args, **kwargs)
+            here = message_here()
+            assert here is not None, "only a message's run calls this"
+            delivered.id = chunk.id_at(here[1])
+            return delivered
+
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return await process_item(message(args, kwargs))
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return process_item(message(args, kwargs))
+
+        return Work(awaited if inspect.iscoroutinefunction(process_item) else called, work.code)

@@ -23,28 +23,24 @@ from typing import Any
 
 from dqlab.cluster.consumer.devices import Equipment
 from dqlab.cluster.consumer.hand import Hand, Stage, clinging, let_go
-from dqlab.cluster.consumer.process.parcels import BatchProcess
-from dqlab.cluster.consumer.process.slot_process import SlotProcess
+from dqlab.cluster.consumer.process.slot_process import BatchProcess, SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
-from dqlab.cluster.consumer.running import streams
 from dqlab.cluster.consumer.running.batches import Batches, BatchFlight
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
-from dqlab.cluster.consumer.running.coroutines import CoroutineThread
-from dqlab.cluster.consumer.running.execution import (
-    Coroutines,
-    Flight,
-    Origin,
-    Work,
-    fail_all,
-    fail_taken,
-    refuse_value,
-    run_chunk,
+from dqlab.cluster.consumer.running.execution import Origin, Work, fail_all, fail_taken, refuse_value, run_chunk
+from dqlab.cluster.consumer.running.functions import (
+    FunctionCache,
+    FunctionLost,
+    Objects,
+    Setup,
+    SetupFailed,
+    halt_all,
+    makes_objects,
 )
-from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost, makes_objects
-from dqlab.cluster.consumer.running.models import Objects, Setup, SetupFailed, halt_all
+from dqlab.cluster.consumer.running.here import note_output
 from dqlab.cluster.consumer.running.one_batch import key_in, one_by_one
 from dqlab.cluster.consumer.running.suspects import needs_worker, turn_of_suspects
-from dqlab.cluster.consumer.running.thread import SlotThread
+from dqlab.cluster.consumer.running.threads import Coroutines, CoroutineThread, Flight, SlotThread
 from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.isolation import Isolation, is_coroutine
@@ -433,12 +429,15 @@ class Slot:
                 return
             chunk.early = True
         loop = asyncio.get_running_loop()
-        blobs = await self._fetch(chunk)
-        if chunk.lease.suspect and not self.options.early and not await self._place(chunk, blobs):
+        blob = await self._fetch(chunk)
+        if chunk.lease.suspect and not self.options.early and not await self._place(chunk, blob):
             self._end(chunk)
             return
-        await self._objects_free(chunk, blobs)
-        running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
+        makes = self._objects.made and blob is not None and makes_objects(blob)
+        # No coroutine of another run may use the objects that those of this run would replace.
+        while makes and any(other.run != chunk.run for other in self._flights):  # noqa: ASYNC110
+            await asyncio.sleep(SETTLE_EVERY)
+        running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blob)
         while not await self._attend(chunk, running):
             if await self._abandon(chunk, running):
                 self._end(chunk)
@@ -461,31 +460,25 @@ class Slot:
                 begun = asyncio.wrap_future(flight.begun)
                 await asyncio.wait((begun, following), return_when=asyncio.FIRST_COMPLETED)
 
-    async def _objects_free(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> None:
-        """Wait until no coroutine of another run uses the objects that those of this run would replace."""
-        makes = self._objects.made and any(blob is not None and makes_objects(blob) for blob in blobs.values())
-        while makes and any(other.run != chunk.run for other in self._flights):  # noqa: ASYNC110
-            await asyncio.sleep(SETTLE_EVERY)
-
-    async def _fetch(self, chunk: Chunk) -> dict[bytes, bytes | None]:
-        """Return the functions of a chunk by hash, None for one that its queue has lost."""
-        hashes = {frame.function for frame in chunk.frames if frame.function != NO_ID}
-        blobs = {hash: await self._functions.fetch(self._shards[chunk.lease.shard], hash) for hash in hashes}
-        blob = blobs.get(chunk.frames[0].function)
-        if blob is not None and "process" in (settings := settings_in(blob)):  # a retry has given its own
+    async def _fetch(self, chunk: Chunk) -> bytes | None:
+        """Return the function of a chunk, None for values or where its queue has lost it."""
+        hash = chunk.frames[0].function
+        blob = None if hash == NO_ID else await self._functions.fetch(self._shards[chunk.lease.shard], hash)
+        if blob is None:
+            return None
+        if "process" in (settings := settings_in(blob)):  # a retry has given its own
             chunk.lease = replace(chunk.lease, process=settings["process"])
-        has_device = self._equipment.devices and chunk.lease.process is not None
-        if blob is not None and (has_device or makes_objects(blob)):
+        if (self._equipment.devices and chunk.lease.process is not None) or makes_objects(blob):
             longest = max((seconds for _, seconds in self.setups), default=0.0)
             self._hand.stay(chunk.run, time.monotonic(), longest)
-        return blobs
+        return blob
 
-    async def _place(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> bool:
+    async def _place(self, chunk: Chunk, blob: bytes | None) -> bool:
         """Choose the process in which a suspect runs, and return whether it is still to run."""
         if chunk.lease.process is not None and self.options.calls is None:
             return True
         loop, raised, this = asyncio.get_running_loop(), needs_worker(), (chunk.run, chunk.id_at(0))
-        if this not in raised and await loop.run_in_executor(self._thread, self._fits_child, chunk, blobs):
+        if this not in raised and await loop.run_in_executor(self._thread, self._fits_child, chunk, blob):
             # If it kills that process, it alone is the reason, and nothing else is lost.
             chunk.lease = replace(chunk.lease, process=Isolation(memory=self.options.memory).record())
             chunk.apart = raised
@@ -508,14 +501,13 @@ class Slot:
             return True  # it runs all the same; its death counts only if the shard has noted it
         return answer.held
 
-    def _fits_child(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> bool:
+    def _fits_child(self, chunk: Chunk, blob: bytes | None) -> bool:
         """Return in the slot's thread whether a chunk calls a plain function, which may run in another process."""
-        own, hash = self.options, chunk.frames[0].function
-        blob = blobs.get(hash)
+        own = self.options
         if blob is None or chunk.kind is Kind.VALUE or own.calls is not None or own.prepare is not None:
             return False
         with suppress(BaseException):  # `_execute` opens it again, and fails the message
-            work = self._functions.open(hash, blob)
+            work = self._functions.open(chunk.frames[0].function, blob)
             return not (is_coroutine(called(work.call)) if chunk.kind is Kind.ELEMENT else work.is_coroutine)
         return False
 
@@ -637,13 +629,11 @@ class Slot:
         settling.add_done_callback(self._settling.discard)
         return settling
 
-    def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> Flight | None:
+    def _execute(self, chunk: Chunk, blob: bytes | None) -> Flight | None:
         """Run the chunk in the slot's thread, or add it to the thread of coroutines."""
         chunk.behind = partial(self._hand.at, Stage.WAITS)
-        streams.install()  # for each chunk: a library may have put its own in their place
-        frame = chunk.frames[0]
+        note_output()  # for each chunk: a library may have put its own in their place
         try:
-            blob = blobs.get(frame.function)
             about = {} if blob is None else settings_in(blob)
             plan = about.get("plan", {})
             chunk.code, chunk.logs = about.get("code", ""), plan.get("logs", "failed")
@@ -651,12 +641,12 @@ class Slot:
             self._refusals.begin(chunk.run)
             if self.options.prepare is not None:
                 self.options.prepare()
-            if frame.kind is Kind.VALUE:
+            if chunk.kind is Kind.VALUE:
                 work = self.options.values() if self.options.values is not None else Work(refuse_value)
             else:
                 if blob is None:
                     raise FunctionLost()
-                batch = Plan.of(plan, {}).batch if frame.kind is Kind.ELEMENT and self.options.calls is None else None
+                batch = Plan.of(plan, {}).batch if chunk.kind is Kind.ELEMENT and self.options.calls is None else None
                 if batch is not None and not chunk.lease.suspect:
                     return self._add_to_batches(chunk, blob, batch)
                 if chunk.lease.process is not None and self.options.calls is None:

@@ -17,7 +17,7 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.consumer.process.slot_process import how_it_ended
+from dqlab.cluster.consumer.process.child_handle import how_it_ended
 from dqlab.cluster.scheduler.actors import Actors, Supervisor
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.control import Actions, Control, Freshness, add_routes, served_at

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
-from dqlab.cluster.consumer.running.execution import Coroutines, Flight, Origin, Work
+from dqlab.cluster.consumer.running.execution import Origin, Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.running.threads import Coroutines, Flight
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.cluster.transport.wire import pack, unpack

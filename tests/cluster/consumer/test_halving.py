@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dqlab.cluster.consumer.running.batches import Size
 from dqlab.cluster.consumer.running.execution import Origin, Work
-from dqlab.cluster.consumer.running.halving import HOPELESS, InARow, Size, shares
-from dqlab.cluster.consumer.running.one_batch import OneBatch
+from dqlab.cluster.consumer.running.one_batch import HOPELESS, InARow, OneBatch, shares
 from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.errors import ResultRefused
 from dqlab.failures.failure import Failure

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.consumer.running.execution import Work
-from dqlab.cluster.consumer.running.models import Objects, SetupFailed
+from dqlab.cluster.consumer.running.functions import Objects, SetupFailed
 from dqlab.plan import Plan
 
 

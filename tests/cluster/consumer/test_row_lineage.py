@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.cluster.consumer.running.chunk import Chunk
-from dqlab.cluster.consumer.running.lineage import FAR_APART
+from dqlab.cluster.consumer.running.notes import FAR_APART
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.lineage_columns import Gathered

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.sink_rows import opened_rows, settled_rows
+from dqlab.cluster.consumer.sink_writing import opened_rows, settled_rows
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.sink_parts import Reader, Writer, open_parts, writer_of

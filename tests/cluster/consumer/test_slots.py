@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
-from dqlab.cluster.consumer.running.execution import Flight, Work
+from dqlab.cluster.consumer.running.execution import Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.running.threads import Flight
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.wire import pack
 from dqlab.frame import Frame, Kind, Outcome
@@ -28,10 +29,10 @@ class Lingering(Slot):
         self.first: Chunk | None = None
         self.may_begin, self.may_end = threading.Event(), threading.Event()
 
-    def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> Flight | None:
+    def _execute(self, chunk: Chunk, blob: bytes | None) -> Flight | None:
         self.first = self.first or chunk
         self.may_begin.wait(30)
-        flight = super()._execute(chunk, blobs)
+        flight = super()._execute(chunk, blob)
         if chunk is self.first:
             self.may_end.wait(30)
         return flight

@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.cluster.consumer.actor import ConsumerActor
-from dqlab.cluster.consumer.custom import CustomConsumer
+from dqlab.cluster.consumer.actor import ConsumerActor, CustomConsumer
 from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.transport import internals
 from dqlab.cluster.transport.ref import Ref

@@ -14,7 +14,7 @@ import select
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -22,10 +22,9 @@ from typing import Any, Self
 
 from dqlab import platforms
 from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Records, Say, record
-from dqlab.cluster.consumer.running.beside import Beside
-from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, fail_all, run_calls
-from dqlab.cluster.consumer.running.functions import FunctionCache
-from dqlab.cluster.consumer.running.models import Objects, SetupFailed, halted
+from dqlab.cluster.consumer.running.execution import Origin, Work, fail_all, run_calls
+from dqlab.cluster.consumer.running.functions import FunctionCache, Objects, SetupFailed, halted
+from dqlab.cluster.consumer.running.here import Queued, end_if_forked
 from dqlab.cluster.consumer.running.one_batch import OneBatch, one_by_one, opened_parcel
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.transport.wire import unpack
@@ -39,12 +38,11 @@ IDLE_MS = 1000
 """Milliseconds without a message after which documents that were read ahead are released."""
 
 
-class Turns(Beside):
-    """The messages of this process, one at a time, as the `Queued` of `run_calls`."""
+class Turns(Queued):
+    """The messages of this process, one at a time."""
 
-    stopped = False
     waits = True
-    cancelled: Collection[int] = frozenset()
+    cancelled = frozenset[int]()
 
     # The first three are descriptors of pipes, the fourth of the file to which this process prints.
     def __init__(self, turns: int, orders: int, outcomes: int, printed: int, words: LastWords) -> None:
@@ -60,15 +58,12 @@ class Turns(Beside):
         self.positions, self.keys = deque[int](maxlen=1), deque[str | int | None](maxlen=1)
         """The turn and the key of the message whose result comes next into `payloads`."""
         self.payloads = _Results(self)
-        self.running: int | None = None
-        self.document: tuple[int, str] | None = None
-        self.kind = Kind.ELEMENT
-        self.began, self.ended = 0.0, dict[int, float]()
+        self.todo = self.done = self  # up to the first message of another function
+        self.ended = dict[int, float]()
         self._taken = 0.0
         self._idle: float | None = None
         """Milliseconds without a message after which this process ends."""
-        self.versions: dict[int, str] = {}
-        self.spent, self.once = {}, {}
+        self.versions, self.spent, self.once = {}, {}, {}
         self._run, self._coming, self._asked = b"", deque[bytes](), False
         """The run and its next messages as the slot has announced them, and whether it was asked to announce."""
         self._reads: ReadAhead | None = None
@@ -124,16 +119,6 @@ class Turns(Beside):
 
     # --- as a chunk -------------------------------------------------------------------------
 
-    @property
-    def todo(self) -> Self:
-        """The messages to run, up to the first one of another function."""
-        return self
-
-    @property
-    def done(self) -> Self:
-        """The outcomes."""
-        return self
-
     def messages(self) -> Self:
         """Return the bytes of the message that was taken last, by turn."""
         return self
@@ -171,9 +156,6 @@ class Turns(Beside):
         """Report at once an answer that a message keeps."""
         super().keep(index, answers)
         self._say(record(Say.BESIDE, index, pickle.dumps(({}, answers))))
-
-    def ring_at(self, index: int) -> None:
-        """Return nothing: the slot reads what this process prints."""
 
     def note_step(self, index: int, number: int, total: int) -> None:
         """Note how far the function is in its document, for the slot."""

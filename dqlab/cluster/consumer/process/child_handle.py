@@ -8,14 +8,17 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import re
 import select
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from hashlib import blake2b
 from pathlib import Path
 
 import psutil
@@ -25,8 +28,12 @@ from dqlab.cluster.consumer.devices import MASK
 from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Records, Say, record
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.transport.wire import pack
+from dqlab.errors import DqlabError
+from dqlab.failures.failure import Failure
 from dqlab.frame import Kind
 from dqlab.printed import Ring
+from dqlab.texts import kept
+from dqlab.user_frames import is_own, is_users
 
 LEAVE_S = 0.5
 """Seconds that a process may take to end by itself and run its exit handlers."""
@@ -275,3 +282,49 @@ def _write_all(data: bytes) -> None:
 def _path() -> list[str]:
     """Return where this process finds modules."""
     return [entry or str(Path.cwd()) for entry in sys.path]
+
+
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+
+
+def how_it_ended(status: int) -> str:
+    """Describe an exit status in words, as "died of signal 11 (SIGSEGV)"."""
+    if status >= 0:
+        return f"ended itself with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "unknown"
+    by = ", sent by another process, or by the kernel when memory ran out" if -status == signal.SIGKILL else ""
+    return f"died of signal {-status} ({name}){by}"
+
+
+def obituary(error: DqlabError, stack: str, origin: Origin, *, key: str | None, code: str, seconds: float) -> Failure:
+    """Return the record of a failure that could not be raised in the process, with the frames of its last stack."""
+    # `faulthandler` writes the stack; it is "" where the process had no time to.
+    failure = Failure.from_exception(
+        error, key=key, code=code, consumer=origin.consumer, worker=origin.worker, when=time.time(), seconds=seconds
+    )
+    frames = _users_part(stack)
+    if not frames:
+        return failure
+    last = next((frame for frame in reversed(frames) if is_users(frame.filename)), frames[-1])
+    told = "".join(traceback.format_list(frames))
+    kind = [failure.error, *dict.fromkeys(frame.name for frame in frames)]
+    return replace(
+        failure,
+        traceback=f"Traceback (most recent call last):\n{told}{failure.traceback}",
+        at=f"{last.name}:{last.lineno}",
+        fingerprint=blake2b(kept("\n".join(kind)), digest_size=4).hexdigest(),
+    )
+
+
+def _users_part(stack: str) -> list[traceback.FrameSummary]:
+    """Return the frames of the first thread in a stack of `faulthandler`, outermost first, without ours."""
+    described = stack.partition("most recent call first):")[2].partition("\n\n")[0]
+    frames = []
+    for file, line, name in _FRAME.findall(described):
+        if is_own(file):
+            break
+        frames.append(traceback.FrameSummary(file, int(line), name))
+    return frames[::-1]

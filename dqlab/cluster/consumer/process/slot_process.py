@@ -8,30 +8,26 @@ back, and the event loop may give them to other consumers.
 from __future__ import annotations
 
 import pickle
-import re
-import signal
 import time
-import traceback
 from collections import deque
-from dataclasses import replace
-from hashlib import blake2b
+from collections.abc import Callable
 
 from dqlab.cluster.consumer.devices import Equipment
-from dqlab.cluster.consumer.process.child_handle import Child
+from dqlab.cluster.consumer.process.child_handle import Child, how_it_ended, obituary
 from dqlab.cluster.consumer.process.pipes import Record, Say
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import HALT, Origin
-from dqlab.cluster.consumer.running.functions import makes_objects
-from dqlab.cluster.consumer.running.models import Setup, SetupFailed, halted
-from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done, Undecided
+from dqlab.cluster.consumer.running.functions import Setup, SetupFailed, halted, makes_objects
+from dqlab.cluster.consumer.running.here import Queued
+from dqlab.cluster.consumer.running.one_batch import InARow, OneBatch
+from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done, Outcomes, Undecided
 from dqlab.cluster.transport.isolation import Isolation, size
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents.ahead import MOST
 from dqlab.errors import DqlabError, MemoryLimit, MessageTimeout, ProcessDied
-from dqlab.failures.failure import Failure
-from dqlab.frame import Outcome
-from dqlab.texts import kept
-from dqlab.user_frames import is_own, is_users
+from dqlab.failures.failure import Failure, class_name
+from dqlab.frame import Kind, Outcome
+from dqlab.printed import Ring
 
 LOOK_S = 0.05
 """Seconds between two checks of memory and of cancelled messages."""
@@ -424,47 +420,76 @@ class _Passage:
         self._chunk.done.append(done)
 
 
-_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+_ENDS = frozenset(map(class_name, (MemoryLimit, MessageTimeout, ProcessDied)))
+"""Failures of a message whose process has ended."""
 
 
-def how_it_ended(status: int) -> str:
-    """Describe an exit status in words, as "died of signal 11 (SIGSEGV)"."""
-    if status >= 0:
-        return f"ended itself with exit status {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = "unknown"
-    by = ", sent by another process, or by the kernel when memory ran out" if -status == signal.SIGKILL else ""
-    return f"died of signal {-status} ({name}){by}"
+class BatchProcess:
+    """The process in which a slot runs batches."""
+
+    def __init__(self, origin: Origin, equipment: Equipment) -> None:
+        self.process = SlotProcess(origin, equipment)
+        self.renewed: Callable[[], float] = lambda: 0.0
+
+    def run(self, one: OneBatch, chunk: Chunk, blob: bytes) -> None:
+        """Run a batch, with what its chunk tells of the run."""
+        parcel = _Parcel(one, chunk)
+        self.process.renewed = self.renewed()
+        self.process.run(parcel, blob)  # type: ignore[arg-type]
+        places = list(range(len(one.messages())))
+        if not len(parcel.done):
+            one.again = places
+            return
+        one.began = time.perf_counter() - parcel.took.get(0, 0.0)  # without the start of its process, and its set-up
+        _, outcome, payload, key = parcel.done[0]
+        if outcome is Outcome.ACK:
+            one.done, one.again, one.took, one.versions, one.calls, one.too_many, *beside = pickle.loads(payload)
+            one.spent, one.once, one.row = beside[0], beside[1], InARow(*beside[2])
+        elif outcome is Outcome.RETURN:  # one of them was cancelled, or the slot stops
+            gone = set(one.cancelled_places())
+            one.done = [(place, outcome, b"", None) for place in gone]
+            one.again = [place for place in places if place not in gone]
+        elif outcome is UNDECIDED or len(places) == 1 or Failure.from_bytes(payload).error not in _ENDS:
+            one.done = [(place, outcome, payload, key) for place in places]
+        else:
+            one.alone = places
+
+    def stop(self) -> None:
+        """End what runs, from any thread."""
+        self.process.stopping = True
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.close()
 
 
-def obituary(error: DqlabError, stack: str, origin: Origin, *, key: str | None, code: str, seconds: float) -> Failure:
-    """Return the record of a failure that could not be raised in the process, with the frames of its last stack."""
-    # `faulthandler` writes the stack; it is "" where the process had no time to.
-    failure = Failure.from_exception(
-        error, key=key, code=code, consumer=origin.consumer, worker=origin.worker, when=time.time(), seconds=seconds
-    )
-    frames = _users_part(stack)
-    if not frames:
-        return failure
-    last = next((frame for frame in reversed(frames) if is_users(frame.filename)), frames[-1])
-    told = "".join(traceback.format_list(frames))
-    kind = [failure.error, *dict.fromkeys(frame.name for frame in frames)]
-    return replace(
-        failure,
-        traceback=f"Traceback (most recent call last):\n{told}{failure.traceback}",
-        at=f"{last.name}:{last.lineno}",
-        fingerprint=blake2b(kept("\n".join(kind)), digest_size=4).hexdigest(),
-    )
+class _Parcel(Queued):
+    """A batch as a chunk of one message, for `SlotProcess`."""
 
+    kind, apart = Kind.VALUE, None
 
-def _users_part(stack: str) -> list[traceback.FrameSummary]:
-    """Return the frames of the first thread in a stack of `faulthandler`, outermost first, without ours."""
-    described = stack.partition("most recent call first):")[2].partition("\n\n")[0]
-    frames = []
-    for file, line, name in _FRAME.findall(described):
-        if is_own(file):
-            break
-        frames.append(traceback.FrameSummary(file, int(line), name))
-    return frames[::-1]
+    def __init__(self, one: OneBatch, chunk: Chunk) -> None:
+        self.run, self.frames, self.lease, self.leased_at = chunk.run, chunk.frames, chunk.lease, chunk.leased_at
+        self.todo, self.done = deque([0]), Outcomes()
+        self.took: dict[int, float] = {}
+        self.ended, self.versions, self.output, self.once = [0.0], {}, dict[int, Ring](), {}
+        self._one = one
+
+    def messages(self) -> list[bytes]:
+        """Return the bytes of the parcel."""
+        return [pickle.dumps((list(self._one.messages()), tuple(self._one.row), self._one.once), 5)]
+
+    def ring_at(self, index: int) -> Ring | None:
+        """Return where to write what the batch prints, or None where nothing is kept."""
+        return self._one.ring_at(index)
+
+    @property
+    def cancelled(self) -> tuple[int, ...]:
+        """The parcel, when one of its messages was cancelled: the others run again, in another process."""
+        return (0,) if self._one.cancelled_places() else ()
+
+    def begin(self) -> None:
+        """Do nothing: `Batches` keeps the time."""
+
+    def end(self) -> None:
+        """Do nothing."""

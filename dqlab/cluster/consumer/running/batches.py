@@ -17,14 +17,13 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from dqlab.cluster.consumer.running.chunk import Chunk
-from dqlab.cluster.consumer.running.execution import Flight, Origin, failed, resolve, take
-from dqlab.cluster.consumer.running.halving import FIRST, InARow, Size
-from dqlab.cluster.consumer.running.models import Objects, Setup, SetupFailed, halted
-from dqlab.cluster.consumer.running.one_batch import OneBatch, shared
+from dqlab.cluster.consumer.running.execution import Origin, failed, take
+from dqlab.cluster.consumer.running.functions import Objects, Setup, SetupFailed, halted
+from dqlab.cluster.consumer.running.one_batch import InARow, OneBatch, shared
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
-from dqlab.cluster.consumer.running.thread import SlotThread
+from dqlab.cluster.consumer.running.threads import Flight, SlotThread, resolve
 from dqlab.frame import Outcome
-from dqlab.plan import Batch
+from dqlab.plan import AUTO, Batch
 from dqlab.printed import Ring
 
 ASK_S = 0.1, 1.0
@@ -33,6 +32,47 @@ Place: TypeAlias = tuple["BatchFlight", int]
 _Key: TypeAlias = tuple[tuple[bytes, bytes], bool, str]
 MOST_FORMING = 16
 """Most batches that are filled at a time, where documents of a batch share a value; then the oldest one runs."""
+
+
+FIRST, ON_GPU = 16, 32
+"""Sizes with which "auto" begins."""
+LARGEST, BETTER, LONG_S = 4096, 1.1, 5.0
+"""Where "auto" stops: at a size, at less gain in documents per second, and at calls as long as this."""
+CALLS, ENOUGH_S = 3, 1.0
+"""Calls, or seconds in them, after which a size is judged."""
+
+
+class Size:
+    """The size of a function's batches in one slot."""
+
+    def __init__(self, batch: Batch, *, gpu: bool = False) -> None:
+        first = ON_GPU if gpu else FIRST
+        self.now = first if batch.size == AUTO else int(batch.size)
+        self._climbs = batch.size == AUTO and not gpu
+        self._calls = self._documents = 0
+        self._seconds = self._before = 0.0
+
+    def ran(self, documents: int, seconds: float) -> None:
+        """Note a call that succeeded, and climb if full batches of this size bring more documents through."""
+        if not self._climbs or documents < self.now:
+            return
+        self._calls += 1
+        self._documents += documents
+        self._seconds += seconds
+        if self._calls < CALLS and self._seconds < ENOUGH_S:
+            return
+        rate = self._documents / max(self._seconds, 1e-9)
+        if rate < BETTER * self._before:
+            self.now, self._climbs = self.now // 2, False
+        elif self.now >= LARGEST or self._seconds / self._calls > LONG_S:
+            self._climbs = False
+        else:
+            self.now, self._before = 2 * self.now, rate
+        self._calls = self._documents = self._seconds = 0
+
+    def shrink(self, documents: int) -> None:
+        """Note that so many documents were too many, and climb no more."""
+        self.now, self._climbs = max(1, min(self.now, documents) // 2), False
 
 
 class Remote(Protocol):

@@ -18,9 +18,7 @@ from typing import Any, TypeVar
 
 import msgpack
 
-from dqlab.cluster.consumer.running import output
-from dqlab.cluster.consumer.running.beside import Beside, kept_for_the_next, spent_beside
-from dqlab.cluster.consumer.running.lineage import Lineage
+from dqlab.cluster.consumer.running.notes import RIDERS, Noted, kept_in_failures
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Columns, Done, Outcomes
 from dqlab.documents import Document, key_texts
 from dqlab.documents.ahead import ReadAhead
@@ -28,10 +26,7 @@ from dqlab.documents.document import reading_ahead
 from dqlab.documents.spans import opened
 from dqlab.errors import FrameCorrupt, Reject
 from dqlab.failures.failure import Failure
-from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.printed import Ring
-from dqlab.rules.budget import SPENT
-from dqlab.rules.lanes.trouble import ONCE
+from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement
 
 T = TypeVar("T")
 
@@ -43,13 +38,6 @@ _MADE_BYTES = 3
 """Bytes of each message in the part of a settlement that describes how results were made."""
 _HELD_BYTES = 1 << 20
 """Bytes of confirmed outcomes above which a chunk releases them before it ends."""
-RIDERS: dict[str, Callable[[Chunk, Columns], Mapping[int, bytes]]] = {
-    output.LOGS: output.kept_beside,
-    SPENT: spent_beside,
-    ONCE: kept_for_the_next,
-}
-"""What makes the side columns of settlements, by name. It gets outcomes by ascending position, and returns entries by
-their places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +67,12 @@ class Lease:
     """Answers that earlier deliveries have kept, by id."""
 
 
-class Chunk(Lineage, Beside):
+class Chunk(Noted):
     """Messages of one lease, all of one run and one function."""
 
-    waits = False
-    """Taking a message never waits: all are here."""
-    output: dict[int, Ring]
-    """What messages have printed that are not settled, by position."""
-    logs = "failed"
-    """Whose output is kept: "failed" or slow ones, "all", or "none"."""
+    todo: deque[int]
+    done: Outcomes
+    cancelled: set[int]
 
     def __init__(
         self,
@@ -106,24 +91,18 @@ class Chunk(Lineage, Beside):
         self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
         self.count = self._starts[-1]
         self._positions = tuple(range(self.count))
-        # The thread that runs a message writes these before the outcome is in `done`.
-        self.began, self.ended = 0.0, [0.0] * self.count
-        self.took, self.versions = {}, {}
-        self.output, self.spent = {}, {}
+        super().__init__(self.count)
+        self.kind = frames[0].kind
         self.once = {at: msgpack.unpackb(answers) for at, answers in self._by_position(lease.once).items()}
         self._made_bytes = 0 if self.run == NO_ID else _MADE_BYTES
         self.attempts = self._by_position(lease.attempts)
-        self.todo: deque[int] = deque(self._positions)
+        self.todo = deque(self._positions)
         self.done = Outcomes()
         # Positions, not ids. Change it in place and only add: see `cancel`; `Slot._place` and `give_up` count on it.
-        self.cancelled: set[int] = set()
+        self.cancelled = set()
         self.cancelled_at = 0.0
         """When messages were last cancelled, seconds of `time.monotonic`."""
-        self.running: int | None = None
-        self.document: tuple[int, str] | None = None
-        """Position and key of the document that began last; the keys of other elements are unknown here."""
-        self._steps: dict[int, tuple[int, int]] = {}
-        self.stopped = self.over = self.early = False
+        self.over = self.early = False
         import asyncio  # here: a process that only runs functions starts in half the time without it
 
         self.settling = asyncio.Lock()
@@ -196,11 +175,6 @@ class Chunk(Lineage, Beside):
     def taken(self) -> list[int]:
         """Return the positions of messages that have begun and have no outcome."""
         return sorted(set(self._positions).difference(self.todo, self._given_back, self.done.ended()))
-
-    @property
-    def kind(self) -> Kind:
-        """The kind of the payloads."""
-        return self.frames[0].kind
 
     def messages(self) -> list[bytes]:
         """Return the bytes of every message, by position."""
@@ -281,22 +255,6 @@ class Chunk(Lineage, Beside):
             return document[1]
         return f"#{self.ordinal_at(index)}"
 
-    def ring_at(self, index: int) -> Ring | None:
-        """Return where to write what a message prints, or None where nothing is kept."""
-        return output.ring_of(self, index)
-
-    def note_step(self, index: int, number: int, total: int) -> None:
-        """Note how far a message's function is in its document, 0 for nowhere; a `total` of 0 is not known."""
-        if number:
-            self._steps[index] = number, total
-        else:
-            self._steps.pop(index, None)
-
-    def step_of(self, index: int) -> str:
-        """Return how far a message's function is in its document, as "12 of 300", or "" where it does not say."""
-        number, total = self._steps.get(index, (0, 0))
-        return f"{number:,} of {total:,}" if number and total else f"{number:,}" if number else ""
-
     def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Cancel messages by ranges of ids, so that those that have not begun are skipped."""
         ids = {id for lo, hi in ranges for id in range(lo, hi)}
@@ -337,7 +295,7 @@ class Chunk(Lineage, Beside):
         if stop == start:
             return None
         if self.output:
-            output.kept_in_failures(self, start, stop)
+            kept_in_failures(self, start, stop)
         done = self.done.columns(start, stop)
         if self._size(done) > most_bytes:
             # At least one, however large: a settlement that stays empty would never be sent.

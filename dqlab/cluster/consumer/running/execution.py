@@ -6,24 +6,22 @@ argument that cannot be opened, an exception, `sys.exit`, a result that cannot b
 
 from __future__ import annotations
 
-import concurrent.futures
 import math
-import os
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, closing, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType, MethodType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from types import CoroutineType, GeneratorType, MethodType
+from typing import Any, cast
 
 from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.here import Queued, active, end_if_forked, running
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
-from dqlab.cluster.consumer.running.yielding import collected, is_yielded, seal_yielded
 from dqlab.cluster.transport.isolation import is_coroutine
-from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value
+from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.cluster.transport.wire import pack
+from dqlab.datasets.yielded import Yielded
 from dqlab.documents import Document, Labelled
 from dqlab.documents.document import sealed_document, sealed_key
 from dqlab.documents.servers import ServerBusy, is_refusal, refused_call, what_passes
@@ -32,15 +30,9 @@ from dqlab.errors import MessageError, ResultRefused, ResultTooLarge
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
 from dqlab.plan import Plan
-from dqlab.printed import Ring
 from dqlab.rules.deliveries import ONLY
 from dqlab.rules.retry import Later
 from dqlab.stats.counts import StopReason
-
-if TYPE_CHECKING:
-    import asyncio  # at run time only where coroutines run: without it, a slot's process starts in half the time
-
-ACK = Outcome.ACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,152 +79,6 @@ class Work:
         return max(origin.result_max, LARGEST_ROW) if self.rows else origin.result_max
 
 
-class Queued(Protocol):
-    """The part of a `Chunk` that `run_calls` uses, which a process implements for messages that come one by one."""
-
-    running: int | None
-    """The message that runs."""
-    document: tuple[int, str] | None
-    """Position and key of the document that began last."""
-    stopped: bool
-    """No more messages may be taken."""
-    began: float
-    """When the first message began, seconds of `time.perf_counter`."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether taking a message may wait for it, which is not part of the message's time."""
-
-    @property
-    def kind(self) -> Kind:
-        """What the payloads are."""
-
-    def read_on(self, document: Document) -> None:
-        """Note that the function of a document behind a URL begins: those that follow may be read meanwhile."""
-
-    def rest(self) -> None:
-        """Note that no message is left."""
-
-    def ring_at(self, index: int) -> Ring | None:
-        """Return where to write what a message prints, or None where nothing is kept."""
-
-    def note_step(self, index: int, number: int, total: int) -> None:
-        """Note how far a message's function is in its document, 0 for nowhere; a `total` of 0 is not known."""
-
-    @property
-    def once(self) -> Mapping[int, Mapping[bytes, bytes]]:
-        """The answers that messages keep, by position and call."""
-
-    def place_of(self, index: int, given: Sequence[Any]) -> int | None:
-        """Return the position of the message that a call with these arguments is for, or None if nothing says it."""
-
-    def pay(self, index: int, amounts: Mapping[str, float]) -> None:
-        """Note what a message has spent."""
-
-    def keep(self, index: int, answers: Mapping[bytes, bytes]) -> None:
-        """Keep answers for a message until it has a result."""
-
-    @property
-    def todo(self) -> Any:
-        """The messages to run, with `popleft`."""
-
-    @property
-    def done(self) -> Any:
-        """Takes outcomes: others than results whole, by `append`, results as their columns, the payload last."""
-
-    @property
-    def ended(self) -> Any:
-        """When each message ended; written before its outcome is in `done`, which another thread reads."""
-
-    @property
-    def versions(self) -> Any:
-        """The versions of documents, written before their outcomes too."""
-
-    @property
-    def cancelled(self) -> Collection[int | None]:
-        """The messages that are not to run, or whose results are dropped."""
-
-    def messages(self) -> Any:
-        """Return the bytes of each message."""
-
-    def opening(self) -> tuple[Callable[[Any], Any], Any]:
-        """Return a function that opens a message, and what it takes for each."""
-
-
-running: ContextVar[tuple[Queued, int | None] | None] = ContextVar("dqlab_running", default=None)
-"""The chunk that runs in this context, and the message's position; None stands for the chunk's `running`."""
-
-
-def cancelled() -> bool:
-    """Return whether the message that runs here was cancelled.
-
-    Slow functions should call it now and then; their results after a cancel are dropped. Messages that run in a process
-    need not call it: their process is killed. Outside a message it returns False.
-
-    Examples
-    --------
-    >>> def index(document):
-    ...     for page in pages(document):
-    ...         if dq.cancelled():
-    ...             return None
-    ...         add(page)
-    """
-    here = message_here()
-    return here is not None and here[1] in here[0].cancelled
-
-
-def message_here() -> tuple[Queued, int | None] | None:
-    """Return the chunk that runs in this context and the position of its message, or None outside a message."""
-    # Where coroutines run, `chunk.running` is the message that has run longest: only the context knows the caller's.
-    here = running.get()
-    if here is None:
-        return None
-    chunk, index = here
-    return chunk, chunk.running if index is None else index
-
-
-_active: dict[Queued, bool] = {}
-"""The chunks that run in this process, and whether each runs one message after another."""
-
-
-def alone() -> tuple[Queued, int | None] | None:
-    """Return the one chunk that runs in this process and its message, or None where several messages may run."""
-    # A copy, in one step: other threads change it.
-    running_here = list(_active.items())
-    if len(running_here) != 1 or not running_here[0][1]:
-        return None
-    chunk = running_here[0][0]
-    return chunk, chunk.running
-
-
-_forked = False
-"""Whether this process is a copy that a function made by forking."""
-_CAME_BACK = (
-    b"dqlab: a function forked, and returned or raised in the child too. The child ends here; the message's outcome is "
-    b"that of the parent. End children with os._exit().\n"
-)
-
-
-def _note_fork() -> None:
-    global _forked
-    here = running.get()
-    if here is not None:  # a function has forked; a nursery forks workers too, but outside a message
-        _forked = True
-        here[0].stopped = True  # so that `run_calls` leaves its loop and reaches `end_if_forked`
-
-
-os.register_at_fork(after_in_child=_note_fork)
-
-
-def end_if_forked() -> None:
-    """End this process if a function has made it by forking and has returned in it too."""
-    # The chunk and the pipes or sockets for its outcomes belong to the original process. A copy that continued would
-    # run messages twice and write its outcomes between the others.
-    if _forked:
-        os.write(2, _CAME_BACK)
-        os._exit(1)
-
-
 def opened(message: bytes) -> tuple[str | int | None, Any, str]:
     """Return the key of a message's document, None if it has none, its value, and its document's version."""
     key, value = None, open_value(message)
@@ -246,11 +92,11 @@ def opened(message: bytes) -> tuple[str | int | None, Any, str]:
 def run_chunk(chunk: Chunk, work: Work, origin: Origin) -> None:
     """Run the chunk's messages one after another until none is left."""
     chunk.begin()
-    _active[chunk] = True
+    active[chunk] = True
     try:
         run_calls(chunk, work, origin)
     finally:
-        _active.pop(chunk, None)
+        active.pop(chunk, None)
         chunk.end()
 
 
@@ -346,150 +192,50 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
     running.set(None)
 
 
-@dataclass(eq=False)
-class Flight:
-    """A chunk on its way through `Coroutines`."""
-
-    chunk: Chunk
-    work: Work
-    thread: object = None
-    """The `CoroutineThread` that runs it."""
-    begun: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
-    """Done when no message is left to begin."""
-    ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
-    """Done when, after that, no message runs any more."""
-    messages: list[bytes] = field(default_factory=list)
-    tasks: dict[int, Any] = field(default_factory=dict)
-    """The tasks or batches of running messages, by position, oldest first; None while one waits for its batch."""
-
-    def ring_at(self, index: int) -> Ring | None:
-        """Return what a running message has printed, None for nothing."""
-        return self.chunk.output.get(index)
+_LOOK = 64
+"""Rows after which their bytes are measured for the first time, then at each doubling: most documents have fewer."""
 
 
-class Coroutines:
-    """Runs coroutine functions on one event loop, at most `concurrency` at a time across chunks."""
+class _Collecting:
+    """Rows so far; too many of them raise `ResultTooLarge` before they fill the memory, as of a loop without end."""
 
-    # No lock: every method runs on that loop. `CoroutineThread` calls them from other threads by
-    # `call_soon_threadsafe`.
+    def __init__(self, most: int) -> None:
+        self.rows, self._most = Yielded(), most
+        self._measured = self._nbytes = 0
 
-    def __init__(self, concurrency: int, origin: Origin) -> None:
-        self._free, self._concurrency, self._origin = concurrency, concurrency, origin
-        self._waiting: deque[Flight] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.abandoned: set[asyncio.Task[None]] = set()
-        """Tasks that were cancelled and still run."""
-        self._counted = 0.0
-        """The moment up to which the loop's time is charged to chunks, each at the end of a message."""
-
-    def add(self, flight: Flight) -> None:
-        """Begin a chunk's messages behind those of earlier chunks, as soon as there is room."""
-        flight.messages = flight.chunk.messages()
-        _active[flight.chunk] = False
-        self._waiting.append(flight)
-        if self._free == self._concurrency:  # the loop was idle, and that time belongs to no chunk
-            self._counted = time.perf_counter()
-        for _ in range(min(self._free, flight.chunk.count)):
-            self._begin()
-
-    def abandon(self, flight: Flight) -> None:
-        """Cancel the coroutines of a chunk's cancelled messages and begin others in their place."""
-        # Without waiting for their ends: a coroutine may ignore its `CancelledError`. `_run_messages` drops its outcome
-        # then, since its task has left `tasks`.
-        for index in [index for index in flight.tasks if index in flight.chunk.cancelled]:
-            task = flight.tasks.pop(index)
-            assert task is not None, "it runs"
-            task.cancel()
-            self.abandoned.add(task)
-            task.add_done_callback(self.abandoned.discard)
-            self._free += 1
-            self._begin()
-        flight.chunk.running = next(iter(flight.tasks), None)
-        self._end(flight)
-
-    def _begin(self) -> None:
-        import asyncio
-
-        self._free -= 1
-        task = asyncio.get_running_loop().create_task(self._run_messages(), name="dqlab-coroutines")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def clear(self) -> None:
-        """Begin no more messages."""
-        for flight in self._waiting:
-            _active.pop(flight.chunk, None)
-        self._waiting.clear()
-
-    async def _run_messages(self) -> None:
-        """Run one message after another until none waits."""
-        import asyncio
-
-        task = asyncio.current_task()
-        assert task is not None, "only tasks run coroutines"
-        while (taken := self._next()) is not None:
-            flight, index = taken
-            chunk = flight.chunk
-            flight.tasks[index] = task
-            chunk.running = next(iter(flight.tasks))  # the one that has run longest
-            if index in chunk.cancelled:
-                done: Done = index, Outcome.RETURN, b"", None
-            else:
-                done = await self._run(flight, index)
-                end_if_forked()
-            if flight.tasks.pop(index, None) is not task:
-                return  # it was abandoned, and another task has its place
-            chunk.running = next(iter(flight.tasks), None)
-            chunk.done.append(done)
-            now = time.perf_counter()
-            chunk.spend(now - self._counted)
-            self._counted = now
-            self._end(flight)
-        self._free += 1
-
-    def _next(self) -> tuple[Flight, int] | None:
-        while self._waiting:
-            flight = self._waiting[0]
-            index = take(flight.chunk)
-            if not flight.chunk.todo or index is None:
-                self._waiting.popleft()
-                resolve(flight.begun)
-                if index is None:
-                    self._end(flight)
-            if index is not None:
-                return flight, index
-        return None
-
-    def _end(self, flight: Flight) -> None:
-        if flight.begun.done() and not flight.tasks:
-            _active.pop(flight.chunk, None)
-            resolve(flight.ended)
-
-    async def _run(self, flight: Flight, index: int) -> Done:
-        key, started, origin, chunk = None, time.perf_counter(), self._origin, flight.chunk
-        running.set((chunk, index))
-        try:
-            key, value, version = opened(flight.messages[index])
-            if version:
-                chunk.versions[index] = version
-            call = flight.work.call
-            made = call(*value[0], **value[1]) if chunk.kind is Kind.CALL else call(value)
-            most = flight.work.most(origin)
-            result = await (collected(made, most) if type(made) is AsyncGeneratorType else made)
-            if key is not None and type(result) is MethodType:
-                check_called(result, value)
-            payload = seal_result(result, flight.work.sealer(most), most)
-            now = time.perf_counter()
-            chunk.took[index], chunk.ended[index] = now - started, now
-            return index, Outcome.ACK, payload, key
-        except BaseException as error:  # noqa: BLE001 - sys.exit in a coroutine fails its message, not the loop
-            return failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
+    def add(self, row: Any) -> None:
+        rows = self.rows
+        rows.append(row)
+        if len(rows) >= _LOOK and len(rows) >= 2 * self._measured:
+            self._nbytes += len(seal_value(rows[self._measured :]))
+            self._measured = len(rows)
+            if self._nbytes > self._most:
+                raise ResultTooLarge(size=self._nbytes, limit=self._most)
 
 
-def resolve(future: concurrent.futures.Future[None]) -> None:
-    """End the wait for a future."""
-    if not future.done():
-        future.set_result(None)
+def is_yielded(result: object) -> bool:
+    """Return whether a result is, or has, the rows that a function yields."""
+    return type(result) is GeneratorType or type(result) is Yielded
+
+
+def seal_yielded(result: Any, most: int, row: Callable[[Any], Any] | None = None) -> bytes:
+    """Return as bytes a result that plain pickle refuses: the rows of a generator, each as `row` makes it."""
+    if not is_yielded(result):
+        return seal_value(result)
+    made = _Collecting(most)
+    with closing(result) if type(result) is GeneratorType else nullcontext():
+        for each in result:
+            made.add(each if row is None else row(each))
+    return seal_value(made.rows)
+
+
+async def collected(rows: AsyncGenerator[Any, Any], most: int) -> Yielded:
+    """Return the rows of an asynchronous generator."""
+    made = _Collecting(most)
+    async with aclosing(rows):
+        async for row in rows:
+            made.add(row)
+    return made.rows
 
 
 def seal_result(result: Any, seal: Callable[[object], bytes], limit: int) -> bytes:
