@@ -237,30 +237,6 @@ def test_a_chunk_names_the_coroutine_that_has_run_longest_and_none_when_all_have
 # --- on a slot ------------------------------------------------------------------------------
 
 
-def test_one_slow_coroutine_costs_no_throughput() -> None:
-    """400 calls of 10 ms, ten at a time, take 0.4 s also while one of the first takes as long as all."""
-
-    async def scenario() -> tuple[float, int]:
-        slow, counter = asyncio.Event(), Counter()
-
-        async def work(x: int) -> None:
-            with counter:
-                await (slow.wait() if x == 0 else asyncio.sleep(0.01))
-            if x == 399:
-                slow.set()
-
-        async with bench(work, concurrency=10) as here:
-            began = asyncio.get_running_loop().time()
-            await here.put(list(range(400)))
-            await here.until(State.ACKED, 400)
-            return asyncio.get_running_loop().time() - began, counter.most
-
-    seconds, most = asyncio.run(scenario())
-
-    assert most == 10
-    assert seconds < 3
-
-
 def test_finished_coroutines_are_settled_while_a_slow_one_of_their_lease_runs() -> None:
     """Their results can be read, and a crash cannot take them back."""
 
@@ -327,27 +303,6 @@ def test_a_shard_that_settles_slowly_costs_no_lease_of_another_one() -> None:
             await here.until(State.ACKED, 1)
 
     asyncio.run(scenario())
-
-
-def test_lease_of_a_slow_coroutine_is_renewed() -> None:
-    """Also when nothing else is left to do."""
-
-    async def scenario() -> tuple[list[int], int]:
-        gate = Latch()
-
-        async def work(x: int) -> None:
-            await gate.wait()
-
-        async with bench(work, visibility_timeout=0.3) as here:
-            await here.put([0])
-            await until(lambda: here.ref.count("renew") >= 6)
-            held = here.counts(), len(here.actor.shard.leases)
-            gate.open()
-            return held
-
-    counts, leases = asyncio.run(scenario())
-
-    assert (counts[State.LEASED], leases) == (1, 1)
 
 
 class BrokenOnce(NearRef):

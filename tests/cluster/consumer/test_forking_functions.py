@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -53,23 +52,6 @@ def by_process(x: int) -> int | None:
 
 
 @of_a_cell
-def by_pool(x: int) -> int:
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        pool.map(abs, [x, -x])
-        children = list(pool._pool)  # type: ignore[attr-defined]
-    return -15 if not any(child.is_alive() for child in children) else 0
-
-
-@of_a_cell
-def by_executor(x: int) -> int:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
-        child = psutil.Process(pool.submit(os.getpid).result())
-        child.terminate()
-        child.wait()
-        return -15 if not child.is_running() else 0
-
-
-@of_a_cell
 def by_popen(x: int) -> int:
     with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as child:
         child.terminate()
@@ -84,7 +66,7 @@ def by_prepared_popen(x: int) -> int:
         return child.wait()
 
 
-BY = [by_fork, by_process, by_pool, by_executor, by_popen, by_prepared_popen]
+BY = [by_fork, by_process, by_popen, by_prepared_popen]
 CASES = [
     pytest.param(by, executor, marks=[] if (at % 2 == 0) == (executor == "thread") else pytest.mark.slow)
     for at, by in enumerate(BY)

@@ -21,7 +21,6 @@ from dqlab.rules.states import State
 from dqlab.testing import Gate
 from dqlab.texts import as_name
 from tests.cluster.consumer.test_coroutines import Bench, bench, until
-from tests.cluster.scheduler.test_control_route import Route
 from tests.kit import waiting
 
 pytestmark = pytest.mark.lowest
@@ -318,24 +317,6 @@ def test_the_time_of_a_document_that_was_taken_is_not_part_of_the_pace_of_its_co
     assert run.replace(holder) == ["#3"]
 
     assert impatient_lab.client.run_on_scheduler(worked) < before - 1.0
-    gate.open()
-    run.wait(timeout=20)
-
-
-def test_an_order_says_that_a_function_in_a_thread_goes_on_and_how_to_end_it(
-    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any
-) -> None:
-    """Only the doctor named it; the sentence was that the consumer takes other documents now."""
-    gate = Gate(tmp_path)
-    run = queue.map(_stuck(gate, "thread"), range(5))
-    gate.until_arrived(1)
-    holder = _held_by(impatient_lab, "#3")
-
-    said = Route(impatient_lab).act("give_up", queue, consumer=holder)["text"]
-
-    assert "A slot's process was ended" in said, "PDFs run in processes, and were said to go on in a thread"
-    assert "a function that does not end keeps running there" in said
-    assert "its worker is restarted (%dq doctor has the line)" in said
     gate.open()
     run.wait(timeout=20)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from random import Random
 from typing import cast
 
@@ -18,24 +16,15 @@ from dqlab.cluster.consumer.process.child import Turns
 from dqlab.cluster.consumer.process.pipes import LastWords, Record, Records, Say
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
-from dqlab.cluster.shard.pages import page
-from dqlab.cluster.transport.sealed import open_value, seal_value
+from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.transport.wire import pack
 from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.rules.deliveries import Settled
-from dqlab.rules.ledger import Ledger
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.result_index import Stretch
-from dqlab.rules.retry import Retry
-from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
-from dqlab.testing import FakeClock
 from tests.cluster.transport.test_parking import lease as parked_lease
 from tests.cluster.transport.test_parking import opened, put
 from tests.kit.sampled import examples
-from tests.rules.memory_journal import MemoryJournal
 
 TIMEOUT = 60.0
 
@@ -56,18 +45,6 @@ def told(settlement: bytes | None) -> dict[int, tuple[int, Outcome, bytes, str |
     keys = opened.keys() or [None] * opened.count
     columns = zip(opened.ids(), opened.ordinals(), opened.outcomes, opened.entries(), keys, strict=True)
     return {id: (ordinal, Outcome(outcome), entry, key) for id, ordinal, outcome, entry, key in columns}
-
-
-@pytest.mark.parametrize("order", [[0, 2, 1, 3], [0, 7, 2], [3, 9, 5], [2, 1, 0], [5, 0, 6]])
-def test_outcomes_belong_to_their_messages_whatever_ended_first(order: list[int]) -> None:
-    """Coroutines end as they like: the last one minus the first one says nothing about those between them."""
-    chunk = chunk_of(10)
-    for done in [(index, Outcome.ACK, b"%d" % index, f"{index}.txt") for index in order]:
-        chunk.done.append(done)
-
-    said = told(chunk.collect(100, 1 << 20))
-
-    assert said == {1000 + i: (10_000 + i, Outcome.ACK, b"%d" % i, f"{i}.txt") for i in order}
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 2**32).map(Random), st.integers(1, 200))
@@ -111,7 +88,9 @@ def test_every_message_of_a_lease_is_told_of_once_with_its_own_outcome(
             for index in before[len(before) - min(n, len(before)) :]:
                 expected[ids[index]] = ordinals[index], Outcome.RETURN, b"", None
         elif act == 4:
-            note(chunk.collect(random.randrange(1, 5), most_bytes))
+            note(cut := chunk.collect(random.randrange(1, 5), most_bytes))
+            sizes = [] if cut is None else [len(payload) + len(key or "") for _, _, payload, key in told(cut).values()]
+            assert sum(sizes) <= most_bytes or len(sizes) == 1, "a log takes records up to 64 MiB"
             # Until it is confirmed an ack on its way is still held, or its message would be run a second time.
             held = {id for lo, hi in chunk.unsettled() for id in range(lo, hi)}
             assert held >= {id for id, (_, outcome, _, _) in expected.items() if id not in said}
@@ -136,18 +115,6 @@ def test_outcome_that_has_not_left_its_process_is_claimed_from_a_recreated_shard
     assert chunk.unsettled() == ([(1000, 1001), (1002, 1003)] if outcome is Outcome.FAIL else [(1000, 1003)])
     chunk.confirm()
     assert chunk.unsettled() == [(1000, 1001), (1002, 1003)]
-
-
-def test_settlements_are_cut_by_bytes_and_hold_one_message_at_least() -> None:
-    """A log takes records up to 64 MiB, and a shard one at a time: results that end together need not fit together."""
-    chunk = chunk_of(6)
-    for done in [(index, Outcome.ACK, bytes(n), None) for index, n in enumerate([10, 90, 1, 500, 60, 40])]:
-        chunk.done.append(done)
-
-    found = [told(chunk.collect(4096, 100)) for _ in range(4)]
-
-    assert [[len(payload) for _, _, payload, _ in said.values()] for said in found] == [[10, 90], [1], [500], [60, 40]]
-    assert chunk.collect(4096, 100) is None
 
 
 def test_what_is_known_of_results_counts_when_a_settlement_is_cut_by_bytes() -> None:
@@ -236,135 +203,6 @@ def test_a_chunk_holds_the_bytes_of_its_messages_once() -> None:
 
     assert chunk.messages() is chunk.messages()
     assert [id(each) for each in chunk.upcoming(5)] == [id(each) for each in chunk.messages()]
-
-
-# --- through the rules ----------------------------------------------------------------------
-
-
-class KeptResults(MemoryJournal):
-    """Keeps settlements too, each by its position."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.settlements: list[bytes] = []
-
-    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        self.settlements.append(bytes(settlement.blob))
-        return [Stretch(piece, len(self.settlements) - 1, at) for piece, at in settled.results]
-
-    async def read(self, stretch: Stretch) -> bytes:
-        return self.settlements[stretch.place]
-
-
-@dataclass
-class Town:
-    """A shard in memory, two consumers, and what their functions do."""
-
-    random: Random
-    clock: FakeClock = field(default_factory=FakeClock)
-    chunks: list[Chunk] = field(default_factory=list)
-    running: dict[int, list[int]] = field(default_factory=dict)
-    sent: list[bytes] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        rules = QueueOptions(visibility_timeout=TIMEOUT, max_deliveries=50, retry=Retry(1, backoff=0.0))
-        self.store = KeptResults()
-        self.shard = Shard("q", 0, epoch=1, options=rules, clock=self.clock, random=self.random, journal=self.store)
-        self.ledger = Ledger(self.shard)
-
-    def put(self, n: int, ordinal: int) -> None:
-        payloads = [seal_value(ordinal + at) for at in range(n)]
-        self.shard.put(Frame.decode(Frame.encode(payloads, kind=Kind.VALUE, ordinal=ordinal)))
-
-    def lease(self, consumer: str) -> None:
-        lease = self.shard.lease(consumer, self.random.randrange(1, 9))
-        if lease is not None:
-            cuts = [
-                self.store.frames[self.shard.lanes[NO_ID].batches[piece.frame].place].cut(
-                    piece.lo, piece.n, function=piece.function, ordinal=piece.ordinal
-                )
-                for piece in lease.pieces
-            ]
-            firsts = [piece.frame + piece.lo for piece in lease.pieces]
-            chunk = Chunk(Lease(0, lease.id, 1, TIMEOUT), firsts, [Frame.decode(cut) for cut in cuts])
-            self.chunks.append(chunk)
-            self.running[id(chunk)] = []
-
-    def run(self, chunk: Chunk, index: int) -> None:
-        """End one message: every fifth is never right, and each third raises at times."""
-        value = open_value(chunk.messages()[index])
-        key = f"{value}.txt"
-        if value % 5 == 0 or (value % 3 == 0 and self.random.random() < 0.5):
-            failure = Failure.from_exception(ValueError(f"about {value}"), when=0.0, seconds=0.0, key=key)
-            chunk.done.append((index, Outcome.FAIL, failure.to_bytes(), key))
-        else:
-            chunk.done.append((index, Outcome.ACK, seal_value({"is": value}), key))
-
-    def settle(self, blob: bytes | None) -> None:
-        if blob is not None:
-            self.sent.append(blob)
-            settlement = Settlement.decode(blob)
-            settlement.check_order()
-            settled = self.shard.settle(settlement)
-            self.ledger.record(settlement, settled, self.store.settled(settlement, settled))
-            self.shard.invariants()
-
-    def results(self) -> Iterator[tuple[int, str | None, object]]:
-        parts = asyncio.run(page(self.ledger.book(NO_ID).results, self.store.read, 0, 1 << 40))
-        for settlement in map(Settlement.decode, parts):
-            keys = settlement.keys() or [None] * settlement.count
-            for at, (ordinal, key) in enumerate(zip(settlement.ordinals(), keys, strict=True)):
-                yield ordinal, key, open_value(settlement.entry(at))
-
-    def step(self) -> None:
-        """Let one thing happen."""
-        random, act = self.random, self.random.randrange(9)
-        if act == 0:
-            self.lease(f"consumer/{random.randrange(2)}")
-        elif act == 1 and random.random() < 0.05:
-            self.clock.advance(TIMEOUT + 1)
-        elif act == 2 and self.sent and random.random() < 0.2:
-            self.settle(random.choice(self.sent))
-        elif self.chunks:
-            self.work(random.choice(self.chunks[-4:]), act)
-
-    def work(self, chunk: Chunk, act: int) -> None:
-        random, running = self.random, self.running[id(chunk)]
-        if act in (3, 4) and chunk.todo:
-            running.append(chunk.todo.popleft())
-        elif act in (5, 6) and running:
-            index = running.pop(random.randrange(len(running)))
-            if random.random() < 0.1:
-                chunk.done.append((index, Outcome.RETURN, b"", None))
-            else:
-                self.run(chunk, index)
-        elif act == 7:
-            self.settle(chunk.collect(random.randrange(1, 9), random.randrange(1, 300)))
-            chunk.confirm()
-        elif act == 8 and random.random() < 0.3:
-            self.settle(chunk.give_back(random.randrange(1, 4)))
-
-
-@pytest.mark.long
-@given(st.integers(0, 2**32).map(Random), st.integers(1, 16))
-@settings(max_examples=examples(40), deadline=None)
-def test_results_and_dead_letters_bear_the_keys_of_their_own_documents(random: Random, n: int) -> None:
-    """Through two consumers, retries, give-backs, cancels, leases that expire, settlements that come twice or late."""
-    town = Town(random)
-    for ordinal in range(0, n, 4):
-        town.put(min(4, n - ordinal), ordinal)
-    counts = town.shard.lanes[NO_ID].counts
-    for _ in range(5000):
-        if counts[State.ACKED] + counts[State.DEAD] == n:
-            break
-        town.step()
-
-    for ordinal, key, value in town.results():
-        assert (key, value) == (f"{ordinal}.txt", {"is": ordinal})
-    for letter in town.shard.dead_letters(NO_ID):
-        failure = Failure.from_bytes(letter.failure)
-        assert (failure.key, failure.message) == (f"{letter.ordinal}.txt", f"about {letter.ordinal}")
-    assert len(list(town.results())) == counts[State.ACKED]
 
 
 # --- what is refused ------------------------------------------------------------------------
