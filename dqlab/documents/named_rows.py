@@ -17,7 +17,7 @@ _OF_NAMEDTUPLES = frozenset(vars(_ANY := namedtuple("_ANY", "")))
 _MAIN = ("__main__", "__mp_main__")
 
 
-def _is_homeless(kind: type) -> bool:
+def is_homeless(kind: type) -> bool:
     """Return whether a class is a plain namedtuple that cannot be found under its own name."""
     # A class of the notebook stays as it is: functions of the notebook refer to it, for example with isinstance.
     if kind.__bases__ != (tuple,) or kind.__module__ in _MAIN:
@@ -30,7 +30,7 @@ def _is_homeless(kind: type) -> bool:
 
 def sealer_for(kind: type, seal: Callable[[object], bytes]) -> Callable[[object], bytes]:
     """Return a function that seals values of exactly this class, by names and values if it is homeless."""
-    return (lambda row: seal(_Travelling(row))) if _is_homeless(kind) else seal
+    return (lambda row: seal(_Travelling(row))) if is_homeless(kind) else seal
 
 
 class _Travelling:

@@ -101,13 +101,13 @@ _pickled = threading.local()
 """`by_name`: names of options that do not travel with the references that this thread pickles."""
 
 
-def naming(seal: Callable[[object], bytes], options: Sequence[str]) -> Callable[[object], bytes]:
+def naming(seal: Callable[[Any], T], options: Sequence[str]) -> Callable[[Any], T]:
     """Return `seal` with these options pickled by name only, since readers get them through `learn`."""
     if not options:
         return seal
     names = frozenset(_name_of(option) for option in options)
 
-    def sealed(value: object) -> bytes:
+    def sealed(value: Any) -> T:
         _pickled.by_name = names
         try:
             return seal(value)

@@ -76,8 +76,8 @@ def test_classes_that_say_more_than_names_travel_as_before(monkeypatch: pytest.M
     notebook.Cell = namedtuple("Cell", ["a"], module="__main__")  # type: ignore[attr-defined]
 
     for kind in (Methodical, has_more, notebook.Cell, Known, tuple, int):  # type: ignore[attr-defined]
-        assert not named_rows._is_homeless(kind), kind
-    assert named_rows._is_homeless(made_somewhere("Row"))
+        assert not named_rows.is_homeless(kind), kind
+    assert named_rows.is_homeless(made_somewhere("Row"))
 
 
 def test_what_every_named_tuple_has_is_known_whenever_the_collector_runs() -> None:

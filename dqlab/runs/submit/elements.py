@@ -113,8 +113,16 @@ BLOCK = 500
 """Elements that are hashed at once."""
 
 
+def identity(element: Any, payload: bytes) -> bytes:
+    """Return what identifies an element of an input: key and version of a document, else its pickle."""
+    if type(element) is not Document:
+        return payload
+    # Without a version, only the place tells two documents with the same key apart.
+    return kept(f"{element.key}\0{element.version or element.where}\n")
+
+
 class Digest:
-    """Rolling hash of an input, which identifies documents by key and version, and other elements by their pickle."""
+    """Rolling hash of an input."""
 
     def __init__(self, confirmed: Callable[[], int]) -> None:
         # Returns how many of the first elements the queue holds; `at` is not asked about fewer.
@@ -132,10 +140,7 @@ class Digest:
 
     def update(self, element: Any, payload: bytes) -> None:
         """Add the next element."""
-        if type(element) is Document:
-            # Without a version, only the place tells two documents with the same key apart.
-            payload = kept(f"{element.key}\0{element.version or element.where}\n")
-        self.extend((payload,))
+        self.extend((identity(element, payload),))
 
     def extend(self, payloads: Sequence[bytes]) -> None:
         """Add the next elements by what identifies them."""

@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from dqlab.cluster.transport import calls, orders
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_or_explain
+from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_all, seal_or_explain
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
-from dqlab.documents.named_rows import sealer_for
+from dqlab.documents.named_rows import is_homeless, sealer_for
 from dqlab.documents.spans import SPANS, Span, spans_of
 from dqlab.documents.storage import naming
 from dqlab.errors import (
@@ -34,7 +34,7 @@ from dqlab.numbers import many
 from dqlab.rules.book import ABANDONED, CANCELLED
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.submitted import Submitted
-from dqlab.runs.submit.elements import Digest, length_of, watched
+from dqlab.runs.submit.elements import Digest, identity, length_of, watched
 from dqlab.runs.submit.sender import RunSender
 
 NOTE_EVERY = 1.0
@@ -47,6 +47,17 @@ INPUT_PATIENCE = 0.5
 """Seconds that a stopped input may take to give its next element before it is abandoned."""
 ENDING = 5.0
 """Seconds to wait while another thread reports the end of a submission to the queue."""
+SLICE, SLICE_BYTES, SLICE_S = 256, 1 << 17, 0.005
+"""Elements that are pickled together, at most, and above which bytes or seconds the next are fewer."""
+_Sealed = TypeVar("_Sealed")
+
+
+class _Slice(NamedTuple):
+    """Neighbours of an input, with their pickles and the bytes of these."""
+
+    elements: tuple[Any, ...]
+    payloads: list[bytes]
+    nbytes: int
 
 
 class Submitter:
@@ -211,7 +222,7 @@ class Submitter:
         return link.closed_error() if link.closed else None
 
     def _submit(self) -> None:
-        append, limit, plain, update = self.sender.append, self._limit, self.sealer(), self.digest.update
+        append, limit, plain, update = self.sender.append, self._limit, self.sealer(make_sealer()), self.digest.update
         self._wait_for_earlier()
         before = self._before
         skip, beyond = before.through, before.beyond
@@ -226,6 +237,9 @@ class Submitter:
                 if type(element) is not kind:  # inline rather than a function: it runs for each element
                     if isinstance(element, SPANS):
                         self._submit_span(element, plain)
+                        continue
+                    if type(element) is _Slice:
+                        self._submit_slice(element)
                         continue
                     kind = type(element)
                     seal = sealer_for(kind, plain)
@@ -267,6 +281,12 @@ class Submitter:
             if time.monotonic() > self._looked + NOTE_EVERY:
                 self._look_up()
 
+    def _submit_slice(self, slice_: _Slice) -> None:
+        """Put elements that were pickled together."""
+        self.digest.extend(list(map(identity, slice_.elements, slice_.payloads)))
+        self.count += len(slice_.elements)
+        self.sender.append_all(slice_.elements, slice_.payloads, slice_.nbytes)
+
     def _wait_for_earlier(self) -> None:
         """Wait for the end of the submission that this input is compared with."""
         while self._earlier is not None:
@@ -277,13 +297,15 @@ class Submitter:
                 return
             time.sleep(LOOK_EVERY)
 
-    def sealer(self) -> Callable[[object], bytes]:
-        """Return the function that pickles the elements as messages of the run contain them."""
-        return naming(make_sealer(), self.sender.opening.record.get("options", ()))
+    def sealer(self, seal: Callable[[Any], _Sealed]) -> Callable[[Any], _Sealed]:
+        """Return `seal` as a function that pickles elements as messages of the run contain them."""
+        return naming(seal, self.sender.opening.record.get("options", ()))
 
     def reading(self) -> Iterable[Any]:
         """Return the input to iterate, which raises UsageError if its length changed since it was mapped."""
         elements = self.elements
+        if type(elements) is tuple:
+            return self._sliced(elements)
         # Not a subclass of a user's, which may iterate otherwise.
         spans = elements._spans() if type(elements) is Documents else spans_of(elements)
         return watched(spans, self._had) if spans is self.elements else self._apart(spans)
@@ -295,6 +317,26 @@ class Submitter:
                 yield from span
             else:
                 yield span
+
+    def _sliced(self, elements: tuple[Any, ...]) -> Iterator[Any]:
+        """Yield slices of which all elements are new and can be sent, and the other elements one by one."""
+        seal, at, n = self.sealer(seal_all), 0, 1
+        while at < len(elements):
+            neighbours, since = elements[at : at + n], time.monotonic()
+            at += n
+            payloads = (
+                seal(neighbours)
+                if self._takes_spans and not any(map(is_homeless, set(map(type, neighbours))))
+                else None
+            )
+            if payloads is None or max(map(len, payloads)) > self._limit:
+                yield from neighbours
+                continue
+            nbytes = sum(map(len, payloads))
+            yield _Slice(neighbours, payloads, nbytes)
+            # Large elements, and those that take long to pickle, do not wait for others.
+            small = nbytes < SLICE_BYTES and time.monotonic() < since + SLICE_S
+            n = min(2 * n, SLICE) if small else max(n // 2, 1)
 
     @property
     def _takes_spans(self) -> bool:

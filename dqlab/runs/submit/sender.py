@@ -625,23 +625,31 @@ class RunSender(Sender):
 
     def append(self, element: Any, payload: bytes) -> None:
         """Hand over one element with its pickle, and wait while the buffer is full."""
-        self._hand(element, payload, (element,), 1, len(payload))
+        self._hand((element,), (payload,), (element,), 1, len(payload))
+
+    def append_all(self, elements: Sequence[Any], payloads: Sequence[bytes], size: int) -> None:
+        """Hand over elements with their pickles, of `size` bytes, and wait while the buffer is full."""
+        self._hand(elements, payloads, elements, len(elements), size)
 
     def extend(self, first: Any, messages: Numbered, heavy: Iterable[Any]) -> None:
         """Hand over neighbours, given the first of them and what weighs as much, and wait while the buffer is full."""
-        self._hand(first, messages, heavy, len(messages), messages.nbytes)
+        self._hand((first,), (messages,), heavy, len(messages), messages.nbytes)
 
-    def _hand(self, element: Any, payload: bytes | Numbered, heavy: Iterable[Any], n: int, size: int) -> None:
+    def _hand(
+        self, elements: Sequence[Any], parts: Sequence[bytes | Numbered], heavy: Iterable[Any], n: int, size: int
+    ) -> None:
+        """Hand over `parts`, that are messages of these elements, or of neighbours of the first one."""
         if not self._weighs:
             unit = "" if self.opening is None else self.opening.record.get("unit", "")
-            self._weight, self._weighs = weigher(unit, element), True
+            self._weight, self._weighs = weigher(unit, elements[0]), True
         if self._weight is not None:
             self._weights.extend(map(self._weight, heavy))
         if self._grouped is None:
-            self._grouped = type(element) is Document and type(element.part) is Row
+            self._grouped = type(elements[0]) is Document and type(elements[0].part) is Row
         if self._grouped:
-            self._note_group(element)
-        self.buffer.append(payload)
+            for at, element in enumerate(elements, self._appended):
+                self._note_group(element, at)
+        self.buffer.extend(parts)
         self._appended += n
         self.handed_bytes += size
         self.hand_over()
@@ -651,15 +659,15 @@ class RunSender(Sender):
         """Messages in the buffer."""
         return self._appended - self._gathered
 
-    def _note_group(self, element: Any) -> None:
-        """Note the border of a row group, before its first row is in the buffer."""
+    def _note_group(self, element: Any, at: int) -> None:
+        """Note the border of a row group, before its first row, the element `at`, is in the buffer."""
         part = element.part if type(element) is Document else None
         if type(part) is Row and self._group != (element.where, part.group):
             self._group = element.where, part.group
             # Smaller groups share a frame: a frame for each would multiply the calls.
-            if self._appended - self._opened_at >= self.frame_messages:
-                self._opened_at = self._appended
-                self._borders.append(self._appended)
+            if at - self._opened_at >= self.frame_messages:
+                self._opened_at = at
+                self._borders.append(at)
 
     def go_on(self, here: Sequence[int], held: Iterable[tuple[int, int]]) -> None:
         """Continue a run, given how many documents each shard holds, and which ordinals the queue holds."""
@@ -715,10 +723,11 @@ class RunSender(Sender):
         # First about as many as fit by their mean size, which costs no look at each; then no more than really fit.
         mean = self.buffered_bytes / len(buffer)
         n = max(1, min(n, len(buffer), int(self.frame_bytes / max(1.0, mean))))
-        payloads: list[bytes] = []
-        while len(payloads) < n and not isinstance(message := buffer[0], Numbered):
-            payloads.append(message)
-            buffer.popleft()
+        payloads: list[Any] = [buffer.popleft() for _ in range(n)]  # not iterated: the other thread appends meanwhile
+        if Numbered in set(map(type, payloads)):
+            n = next(at for at, message in enumerate(payloads) if type(message) is Numbered)
+            buffer.extendleft(reversed(payloads[n:]))
+            del payloads[n:]
         size = sum(map(len, payloads))
         if size > self.frame_bytes and n > 1:
             n = max(1, bisect_right(list(accumulate(map(len, payloads))), self.frame_bytes))

@@ -95,7 +95,7 @@ def test_lost_documents_of_a_list_that_has_changed_are_those_that_were_mapped(qu
     batch[:] = ["c"]
 
     assert run.submitter is not None
-    assert list(run.submitter.reading()) == ["a", "b"]
+    assert list(run.submitter.elements) == ["a", "b"]
 
 
 class Own(list[int]):

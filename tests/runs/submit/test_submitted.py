@@ -5,6 +5,9 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -165,3 +168,71 @@ def test_what_shards_hold_beside_the_record_is_known_without_a_digest_of_its_end
 
     assert known.extended([(40, 55), (70, 80)]) == Submitted(50, "d", Ranges([(50, 55), (60, 80)]), "e")
     assert known.extended([(70, 90)]) == Submitted(50, "d", Ranges([(60, 90)]), "")
+
+
+class Collecting:
+    """A sender that keeps what it is handed."""
+
+    run, producer, max_bytes, failure, through = b"r" * 16, b"p" * 16, 1 << 18, None, 0
+
+    def __init__(self) -> None:
+        self.held, self.messages, self.at_once = Ranges(), list[tuple[Any, bytes]](), list[int]()
+        self.handle = SimpleNamespace(link=self, order=lambda order: order)
+        self.opening = SimpleNamespace(record={})
+
+    def sync(self, call: Any) -> Ranges:
+        if inspect.iscoroutine(call):
+            call.close()
+        return self.held
+
+    def append(self, element: Any, payload: bytes) -> None:
+        self.append_all((element,), (payload,), len(payload))
+
+    def append_all(self, elements: Sequence[Any], payloads: Sequence[bytes], size: int) -> None:
+        assert size == sum(map(len, payloads))
+        self.messages.extend(zip(elements, payloads, strict=True))
+        self.at_once.append(len(elements))
+
+
+def _put(elements: Iterable[Any]) -> tuple[list[tuple[Any, bytes]], int, str, str, list[int]]:
+    """Submit an input, and return its messages, how many were read, their digest, why it ended, and the slices."""
+    sender = Collecting()
+    submitter = Submitter("r", elements, cast(RunSender, sender))
+    try:
+        submitter._submit()
+    except Exception as error:  # noqa: BLE001 - compared
+        ended = f"{type(error).__name__}: {error}"
+    else:
+        ended = ""
+    submitter._ended.set()
+    return sender.messages, submitter.count, submitter.digest.at(submitter.count), ended, sender.at_once
+
+
+def _homeless(x: int) -> Any:
+    return namedtuple("Pandas", "Index a")(x, str(x))  # type: ignore[call-arg, arg-type]
+
+
+MAKE: list[Callable[[int], Any]] = [
+    *[int, str, lambda x: {"x": x, "y": [x] * 3}, lambda x: Document(f"{x}.txt", "1", f"/d/{x}.txt")],
+    *[_homeless, lambda x: b"l" * (x % 7) * 20_000, lambda x: (x, (x,))],
+]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_elements_pickled_together_are_put_as_those_pickled_one_by_one(seed: int) -> None:
+    """Same messages, same digest, and the same error behind the same elements."""
+    drawn = Random(seed)
+    elements = [drawn.choice(MAKE)(x) for x in range(drawn.randrange(1, 900))]
+    for bad in drawn.sample([threading.Lock(), b"n" * (1 << 19)], drawn.randrange(3)):
+        elements.insert(drawn.randrange(len(elements)), bad)
+
+    one_by_one, together = _put(iter(elements)), _put(tuple(elements))
+
+    assert together[:4] == one_by_one[:4]
+    assert set(one_by_one[4]) <= {1}
+    assert max(_put(tuple(range(2000)))[4]) == 256
+
+
+def test_large_elements_do_not_wait_for_others() -> None:
+    """A slice of them would hold up the first one, and fill memory."""
+    assert max(_put((b"l" * 200_000,) * 50)[4]) == 1
