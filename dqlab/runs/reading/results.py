@@ -8,7 +8,7 @@ import warnings
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby, islice, repeat
 from reprlib import repr as brief
@@ -658,16 +658,16 @@ class Results(Values, StaysHere, SuggestsAttributes):
     def single(self, ordinals: Sequence[int]) -> Iterator[OpenedStretch]:
         """Yield the results at a few ordinals of many, with a call for each: a page would have all between them."""
         for at in range(0, len(ordinals), SINGLE):
-            asked = [self._of_one(ordinal) for ordinal in ordinals[at : at + SINGLE]]
             with reading(self.name, self._handle):
-                parts = chain.from_iterable(self._handle.link.sync(_together(asked)))
-                page = _open_all(_decoded(list(parts)), referring=self._reader is not None)
+                parts = self._handle.link.sync(self._of(ordinals[at : at + SINGLE]))
+                page = _open_all(_decoded(parts), referring=self._reader is not None)
             for piece in [page] if self._reader is None or not page else _with_rows(page, self._reader):
                 yield from map(self.typed.objects, piece)
 
-    async def _of_one(self, ordinal: int) -> list[bytes | memoryview]:
-        asked = calls.PageCall(self._run, ordinal, ordinal + 1)
-        answers = await asyncio.gather(*(self._handle.ask(at, asked) for at in range(self._handle.shards)))
+    async def _of(self, ordinals: Sequence[int]) -> list[bytes | memoryview]:
+        asked = [calls.PageCall(self._run, ordinal, ordinal + 1) for ordinal in ordinals]
+        shards = range(self._handle.shards)
+        answers = await asyncio.gather(*(self._handle.ask(at, call) for call in asked for at in shards))
         return [part for _, parts in answers for part in parts]
 
     def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
@@ -804,10 +804,6 @@ class Results(Values, StaysHere, SuggestsAttributes):
         page = calls.PageCall(self._run, self.ordinal(at), self.ordinal(stop - 1) + 1, bare)
         answers = await asyncio.gather(*(self._handle.ask(at, page) for at in range(self._handle.shards)))
         return [part for _, parts in answers for part in parts]
-
-
-async def _together(asked: Iterable[Awaitable[Any]]) -> list[Any]:
-    return list(await asyncio.gather(*asked))
 
 
 def _values_n(page: Sequence[OpenedStretch]) -> int:
