@@ -15,8 +15,7 @@ from benchmarks.log_shard import ack, close, frames, open_shard, put, settle
 from benchmarks.sizes import Sizes
 from dqlab.cluster.shard.actor import SWITCH_S
 from dqlab.frame import Frame, Piece, Settlement
-from dqlab.store.compaction import MOSTLY, compaction
-from dqlab.store.durable_shard import DurableShard
+from dqlab.store.durable_shard import MOSTLY, DurableShard, compaction
 from dqlab.store.values import Compacted
 
 __all__ = ["puts_beside_compaction"]

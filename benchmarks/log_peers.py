@@ -14,7 +14,7 @@ from benchmarks.environment import python_with
 from benchmarks.harness import WrongAnswer
 from benchmarks.processes import Child, ChildFailed
 from dqlab.frame import Frame
-from dqlab.log.options import SyncMode
+from dqlab.log.writer import SyncMode
 
 __all__ = ["Lmdb", "drain_sqlite", "put_raw", "put_sqlite"]
 

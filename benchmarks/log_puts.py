@@ -15,8 +15,8 @@ from benchmarks.log_peers import Lmdb, put_raw, put_sqlite
 from benchmarks.log_shard import close, frames, open_shard
 from benchmarks.sizes import Sizes
 from dqlab.log.files import Files
-from dqlab.log.group_commit import GroupCommit
-from dqlab.log.options import SyncMode
+from dqlab.log.log import GroupCommit
+from dqlab.log.writer import SyncMode
 
 __all__ = ["group_commit", "puts", "single_puts"]
 

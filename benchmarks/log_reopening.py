@@ -14,8 +14,7 @@ from benchmarks.harness import WrongAnswer
 from benchmarks.log_shard import drain, frames, open_shard, order, put
 from benchmarks.processes import Child
 from benchmarks.sizes import Sizes
-from dqlab.store.compaction import MOSTLY, compaction, run_through
-from dqlab.store.durable_shard import DurableShard
+from dqlab.store.durable_shard import MOSTLY, DurableShard, compaction, run_through
 
 __all__ = ["full_queue", "history"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from dqlab.frame import NO_ID, Frame, Kind, Piece, Settlement
 from dqlab.log.files import Files
-from dqlab.log.options import LogOptions, SyncMode
+from dqlab.log.writer import LogOptions, SyncMode
 from dqlab.rules.leases import Lease
-from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import QueueOptions
 from dqlab.store.durable_shard import DurableShard
 
 __all__ = ["ack", "close", "drain", "frames", "open_shard", "order", "pieces_of", "put", "settle"]

@@ -14,7 +14,7 @@ from benchmarks.stage import Stage
 from dqlab.clock import SystemClock
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules.leases import Lease
-from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.shard import Shard
 from tests.rules.memory_journal import MemoryJournal
 

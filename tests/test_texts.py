@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dqlab.cluster.transport.wire import pack, pack_report, unpack, unpack_report
 from dqlab.errors import UsageError
 from dqlab.failures.failure import Failure
-from dqlab.store.bodies import pack_plain, unpack_plain
+from dqlab.store.journal import pack_plain, unpack_plain
 from dqlab.texts import block, kept, one_line, restored, shown, valid
 from tests.kit.nasty import NASTY_ERRORS, NASTY_TEXTS
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dqlab import numbers
 from dqlab.checkup.facts import Facts, Finding, Process
 from dqlab.live.next_lines import DOCTOR, next_line
-from dqlab.log.options import LogOptions
+from dqlab.log.writer import LogOptions
 from dqlab.numbers import few_of, many
 from dqlab.stats import Attention, AttentionKind, QueueState, Severity, StopReason
 from dqlab.stats.attention import at_rest

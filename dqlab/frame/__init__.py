@@ -13,7 +13,7 @@ All integers are little-endian. Decoding checks every length, so malformed bytes
                 | u32 lengths[count] | u32 key lengths[count]? | payload | keys | made? | (riders | u32 their size)?
 
 `made` records how the results were made; see `dqlab.frame.lineage`. `riders` are side columns by name; see
-`dqlab.frame.riders`. Frames and settlements are in logs as they are: a
+`dqlab.frame.columns`. Frames and settlements are in logs as they are: a
 change of either layout needs a new `VERSION`, and code that reads the old one.
 """
 

@@ -1,13 +1,26 @@
-"""Parts of both frames: flags, columns of numbers, and the check of a header."""
+"""Parts of both frames: flags, columns of numbers, the check of a header, memory for large parts, and riders.
+
+Riders are side columns of a settlement by name: some bytes for each of its messages, or for a few. Whatever a consumer
+has to say about a message besides its outcome rides here, and who does not ask for it by name never opens it.
+
+::
+
+    u32 columns | (u32 bytes of the name | u32 entries | name | u32 positions[entries]? | u32 lengths[entries] | data)*
+
+The positions are left out where every message has an entry.
+"""
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Final, TypeAlias
 
 from dqlab.errors import FrameCorrupt
+from dqlab.texts import kept, restored
 
 VERSION = 1
 _MAX_COUNT = 1 << 24
@@ -84,3 +97,67 @@ def check_head(kind: str, *, magic_fits: bool, version: int, count: int, size: i
         raise FrameCorrupt(kind=kind, reason=f"version {version}, this dqlab reads {VERSION}", size=size)
     if count > _MAX_COUNT:  # before anything of that size is allocated
         raise FrameCorrupt(kind=kind, reason=f"claims {count:,} messages", size=size)
+
+
+LARGE = 4 << 20
+"""Bytes from which numpy asks for large pages."""
+
+
+def joined(parts: Sequence[bytes | memoryview]) -> bytes | memoryview:
+    """Return parts as one."""
+    # The system clears a new page of 4 KiB at its first write, which takes three times as long as the write. Numpy,
+    # where it is loaded already, asks for pages of 2 MiB; a thread that imports it may not have come to `empty` yet.
+    size, empty = sum(map(len, parts)), getattr(sys.modules.get("numpy"), "empty", None)
+    if size < LARGE or empty is None:
+        return b"".join(parts)
+    whole, at = empty(size, "u1").data, 0
+    for part in parts:
+        stop = at + len(part)
+        whole[at:stop] = part
+        at = stop
+    return whole
+
+
+_COUNT = struct.Struct("<I")
+_HEAD = struct.Struct("<II")
+Rider: TypeAlias = dict[int, memoryview]
+"""One side column: an entry, by its message's position in the settlement, for each that has one."""
+
+
+def encode_riders(riders: Mapping[str, Mapping[int, bytes]], count: int) -> bytes:
+    """Return side columns of `count` messages, each from positions to entries, as bytes."""
+    parts = [_COUNT.pack(len(riders))]
+    for name, entries in riders.items():
+        ordered = sorted(entries.items())
+        named = kept(name)
+        parts += [_HEAD.pack(len(named), len(ordered)), named]
+        if len(ordered) != count:
+            parts.append(u32(position for position, _ in ordered))
+        parts += [u32(len(entry) for _, entry in ordered), *(entry for _, entry in ordered)]
+    return b"".join(parts)
+
+
+def decode_riders(view: memoryview, count: int) -> dict[str, Rider]:
+    """Open the side columns of `count` messages without a copy of their data, or raise `ValueError`."""
+    at, found = 0, dict[str, Rider]()
+
+    def take(n: int) -> memoryview:
+        nonlocal at
+        start, at = at, at + n
+        if at > len(view):
+            raise ValueError("cut off in its side columns")
+        return view[start:at]
+
+    (columns,) = _COUNT.unpack(take(_COUNT.size))
+    for _ in range(columns):
+        named, entries = _HEAD.unpack(take(_HEAD.size))
+        name = restored(bytes(take(named)))
+        positions: Sequence[int] = range(count) if entries == count else numbers(take(4 * entries))
+        if any(b <= a for a, b in pairwise(positions)) or (entries and positions[-1] >= count):
+            raise ValueError("positions of a side column that do not ascend within it")
+        ends = list(accumulate(numbers(take(4 * entries)), initial=0))
+        data = take(ends[-1])
+        found[name] = {position: data[a:b] for position, (a, b) in zip(positions, pairwise(ends), strict=True)}
+    if at != len(view):
+        raise ValueError("lengths do not add up to its side columns")
+    return found

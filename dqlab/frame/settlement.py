@@ -12,10 +12,19 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from dqlab.errors import FrameCorrupt
-from dqlab.frame.buffers import joined
-from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_lengths, u32
+from dqlab.frame.columns import (
+    VERSION,
+    Flag,
+    Rider,
+    check_head,
+    decode_riders,
+    encode_riders,
+    joined,
+    lengths_column,
+    read_lengths,
+    u32,
+)
 from dqlab.frame.lineage import Made, Making
-from dqlab.frame.riders import Rider, decode_riders, encode_riders
 from dqlab.texts import kept, restored
 
 _SETTLEMENT = struct.Struct("<2sBBIQQ16sII")

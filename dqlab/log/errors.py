@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from typing import ClassVar, TypeVar
 
 from dqlab.errors import DqlabError
-from dqlab.log.directory import Directory
+from dqlab.log.files import Directory
 
 T = TypeVar("T")
 

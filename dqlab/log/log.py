@@ -1,4 +1,7 @@
-"""The log of one queue shard: bytes in, bytes out, and only durable records are confirmed."""
+"""The log of one queue shard: bytes in, bytes out, and only durable records are confirmed.
+
+`GroupCommit` commits for all callers in one thread: the next commit takes everything that was appended during this one.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,100 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import UsageError
-from dqlab.log.checkpoints import Checkpoint, LogMark
-from dqlab.log.directory import checkpoint_name
-from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, RecordCorrupt, tried_twice, typed
-from dqlab.log.files import Files
+from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, NoDescriptors, RecordCorrupt, tried_twice, typed
+from dqlab.log.files import Directory, Files, checkpoint_name
 from dqlab.log.manifest import Manifest, SegmentEntry
-from dqlab.log.opening import Opened, open_log
-from dqlab.log.options import LogOptions
 from dqlab.log.reader import Reader
 from dqlab.log.records import FIRST_OPAQUE, HEADER_BYTES, Position, Record, RecordType
-from dqlab.log.space import FreeSpace, Needed, Usage
-from dqlab.log.writer import Writer
+from dqlab.log.recovery import Checkpoint, LogMark, Opened, open_log
+from dqlab.log.writer import LogOptions, Writer
 from dqlab.platforms import Buffer
+
+_LOOK_EVERY_S = 1.0
+_LOOK_EVERY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a log's directory holds, in bytes."""
+
+    segments: int
+    """All segments, with records appended and not yet written."""
+    needed: int
+    """The part of the segments that the journal needs."""
+    checkpoints: int
+
+    @property
+    def total(self) -> int:
+        """Everything together."""
+        return self.segments + self.checkpoints
+
+
+class Needed:
+    """Bytes that the journal still needs, by segment."""
+
+    def __init__(self) -> None:
+        self._table: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, segment: int) -> int:
+        return self._table.get(segment, 0)
+
+    def add(self, segment: int, nbytes: int) -> None:
+        """Count bytes as needed."""
+        with self._lock:
+            self._table[segment] = self._table.get(segment, 0) + nbytes
+
+    def take(self, segment: int, nbytes: int) -> None:
+        """Count bytes as no longer needed, or raise ValueError if fewer were."""
+        # Fewer means that the journal's books are wrong. Stopping here keeps the files: at a count of 0 they would be
+        # deleted, with messages that are still needed.
+        with self._lock:
+            left = self._table.get(segment, 0) - nbytes
+            if left < 0:
+                raise ValueError(f"{nbytes} bytes of segment {segment} freed, {left + nbytes} were needed")
+            self._table[segment] = left
+
+    def forget(self, segment: int) -> None:
+        """Drop a deleted segment."""
+        with self._lock:
+            self._table.pop(segment, None)
+
+    def table(self) -> dict[int, int]:
+        """Return bytes by segment, without zeros."""
+        with self._lock:
+            return {segment: nbytes for segment, nbytes in self._table.items() if nbytes}
+
+
+class FreeSpace:
+    """The disk's free bytes, as of the last look."""
+
+    def __init__(self, directory: Directory, clock: Clock) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._looked_at = float("-inf")
+        self._free = 0
+        self._written = 0
+
+    def left(self, written: int) -> int:
+        """Return the free bytes, given the total of bytes appended since the log was opened."""
+        return self._free - (written - self._written)
+
+    def look(self, written: int) -> None:
+        """Look again if the last look is a second or a MiB ago."""
+        now = self._clock.monotonic()
+        if now - self._looked_at < _LOOK_EVERY_S and written - self._written < _LOOK_EVERY_BYTES:
+            return
+        # In this order: `left` reads both in another thread without a lock. In between, what was written since the last
+        # look is subtracted twice, which is too little room for a moment and never too much.
+        self._free = self._directory.files.free_bytes(self._directory.path)
+        self._looked_at, self._written = now, written
 
 
 @dataclass(frozen=True)
@@ -60,7 +140,7 @@ class Log:
         self._directory = opened.directory
         self._owner = opened.owner
         self._catalog = opened.catalog
-        self._needed = opened.needed
+        self._needed = Needed()
         self._replay = opened.replay
         self._replay_begun = False
         self._counted = self._replay.done  # a log without records needs none
@@ -397,3 +477,101 @@ class Log:
                 yield
         except Fenced as error:
             raise self._writer.refuse(error) from None
+
+
+_RETRY_S = 1.0
+_IDLE_S = 1.0  # before a SYNCED record marks for the next open what was durable
+_HANDLING_S = 0.01
+"""Most seconds that a commit waits until callers have handled the last one. The first caller to handle it puts again;
+if that were committed at once, all others would wait for a second sync."""
+
+
+class GroupCommit:
+    """Commits a log from a daemon thread, so that no other thread has to."""
+
+    def __init__(self, log: Log, *, wake: Callable[[Callable[[], None]], None]) -> None:
+        # `wake` calls its argument in the thread of the callbacks, as `loop.call_soon_threadsafe` does.
+        self._log = log
+        self._wake = wake
+        self._condition = threading.Condition()
+        self._wanted = False
+        self._closing = False
+        self._announced = 0
+        self._handled = threading.Event()
+        self._handled.set()
+        # Called through `wake` with the number of the last confirmed record.
+        self.on_durable: Callable[[int], None] = _ignore
+        # Called through `wake` with the error of a commit that is repeated a second later, or when `wanted` is called.
+        # After any other error the log refuses all records, which its own callback reports, and the thread ends.
+        self.on_short: Callable[[DiskFull | NoDescriptors], None] = _ignore
+        self._thread = threading.Thread(target=self._run, name="dqlab-commit", daemon=True)
+        self._thread.start()
+
+    def wanted(self) -> None:
+        """Request a commit, from any thread."""
+        with self._condition:
+            self._wanted = True
+            self._condition.notify()
+
+    def close(self) -> None:
+        """Commit what is left and end the thread, but leave the log open."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        # A callback may close it where `wake` calls at once, and a thread cannot join itself.
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        patience: float | None = None
+        then: _Step | None = None
+        closing = False
+        while not closing:
+            with self._condition:
+                if not self._wanted and not self._closing:
+                    self._condition.wait(patience)
+                step = self._commit if self._wanted or self._closing else then
+                # Taken before the step: what is wanted during it needs another one.
+                self._wanted, closing = False, self._closing
+            if step is None:
+                continue
+            try:
+                patience, then = step()
+            except (DiskFull, NoDescriptors) as error:
+                self._wake(partial(self.on_short, error))
+                patience, then = _RETRY_S, self._commit
+            except Exception as error:  # noqa: BLE001 - no other thread confirms, so callers would wait forever
+                self._log.give_up(error)
+                return
+
+    def _commit(self) -> _Then:
+        self._handled.wait(_HANDLING_S)
+        durable = self._log.commit()
+        if durable > self._announced:
+            self._announced = durable
+            # Before `wake`: the callback sets it, perhaps before this thread goes on.
+            self._handled.clear()
+            self._wake(partial(self._announce, durable))
+        if self._log.options.sync == "interval":
+            return self._log.options.interval, self._sync
+        return (_IDLE_S, self._note_synced) if self._log.options.sync == "always" else (None, None)
+
+    def _announce(self, durable: int) -> None:
+        self.on_durable(durable)
+        self._wake(self._handled.set)  # queued behind what callers do first in answer
+
+    def _sync(self) -> _Then:
+        self._log.sync()
+        return _IDLE_S, self._note_synced
+
+    def _note_synced(self) -> _Then:
+        self._log.note_synced()
+        return None, None
+
+
+_Then = tuple[float | None, "_Step | None"]
+_Step = Callable[[], _Then]
+
+
+def _ignore(_: object) -> None:
+    pass

@@ -12,12 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 from zlib import crc32
 
-from dqlab.log.directory import CHECKPOINT, Directory, manifest_name, segment_name
 from dqlab.log.errors import LogTooNew, ManifestCorrupt, tried_twice
-from dqlab.log.files import Files
+from dqlab.log.files import CHECKPOINT, Directory, Files, manifest_name, segment_name
 from dqlab.log.ownership import Ownership
-from dqlab.log.records import seed_of
-from dqlab.log.segment import FORMAT, FORMAT_TEXT, Scan
+from dqlab.log.records import FORMAT, FORMAT_TEXT, Scan, seed_of
 
 _KEPT_CHECKPOINTS = 2
 _APPENDED_COPIES = 1

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from dqlab import platforms
-from dqlab.log.directory import EPOCH, LOCK, MANIFEST, Directory, epoch_name
 from dqlab.log.errors import Fenced, LockUnsupported, OwnerStillAlive
+from dqlab.log.files import EPOCH, LOCK, MANIFEST, Directory, epoch_name
 
 LockState: TypeAlias = Literal["held", "unsupported", "bypassed"]
 
@@ -134,7 +134,7 @@ class Ownership:
 
     def _is_taken(self) -> bool:
         # Both files are needed: the epoch after ours may be gone already, because a later one removed it. As old epochs
-        # are removed lowest first (`opening._remove_leftovers`), our own file is gone by then.
+        # are removed lowest first (`recovery._remove_leftovers`), our own file is gone by then.
         files = self._directory.files
         if self._cached:
             files.refresh(self._directory.path)

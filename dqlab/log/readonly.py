@@ -10,14 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dqlab.log.checkpoints import UUID, Checkpoint, read_checkpoint
-from dqlab.log.directory import CHECKPOINT, MANIFEST, SEGMENT, Directory, is_ours, manifest_name, shown
 from dqlab.log.errors import ChangedMeanwhile, NotALog, RecordCorrupt, typed
-from dqlab.log.files import Files
+from dqlab.log.files import CHECKPOINT, MANIFEST, SEGMENT, Directory, Files, is_ours, manifest_name, shown
 from dqlab.log.manifest import Manifest, SegmentEntry
-from dqlab.log.records import Position, Record, body_of
-from dqlab.log.recovery import LogReplay, find, header_intact, newest_manifest
-from dqlab.log.segment import SEGMENT_BYTES, Gap, read_fully
+from dqlab.log.records import SEGMENT_BYTES, Gap, Position, Record, body_of, read_fully
+from dqlab.log.recovery import UUID, Checkpoint, LogReplay, find, header_intact, newest_manifest, read_checkpoint
 
 _PREFIX = slice(52, 60)
 """Where a segment's header has the first bytes of the log's uuid."""

@@ -1,31 +1,130 @@
-"""Reads the files that earlier sessions left; both opening a log and the offline tools use it.
+"""What earlier sessions left: checkpoints, the end of the last segment, the replay; and how a log is opened over it.
 
 A bad record below what is known to be durable, or before a valid one, is corruption, and is reported. Behind the last
-valid record it is a torn tail, which was never confirmed.
+valid record it is a torn tail, which was never confirmed. The offline tools read the same way, and write nothing.
+
+Opening takes these steps: lock, epoch, recovery, a new segment, a new manifest, removal of leftovers. Nothing is
+deleted before the new manifest is on disk: until then the old files are the log.
 """
 
 from __future__ import annotations
 
+import struct
+import uuid as uuids
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
-from dqlab.log.checkpoints import Checkpoint, read_checkpoint
-from dqlab.log.directory import (
+from dqlab.clock import Clock
+from dqlab.log.errors import LogTooNew, ManifestCorrupt, NotALog, SegmentMissing, tried_twice, typed
+from dqlab.log.files import (
     CHECKPOINT,
+    EPOCH,
     MANIFEST,
     RESERVE,
     SEGMENT,
     TEMPORARY,
     Directory,
+    Files,
     is_ours,
     manifest_name,
+    segment_name,
+    shown,
 )
-from dqlab.log.errors import ManifestCorrupt
-from dqlab.log.manifest import Manifest, SegmentEntry
-from dqlab.log.ownership import LockState
-from dqlab.log.records import HEADER_BYTES, Record, RecordType
-from dqlab.log.segment import SEGMENT_BYTES, Gap, check_segment_header, read_fully
+from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
+from dqlab.log.ownership import LockState, Ownership
+from dqlab.log.records import (
+    HEADER_BYTES,
+    SEGMENT_BYTES,
+    Gap,
+    Header,
+    Record,
+    RecordType,
+    check_segment_header,
+    pack_header,
+    pack_segment_header,
+    read_fully,
+)
+from dqlab.log.writer import LogOptions, OpenSegment
+
+_MAGIC = b"DQLABCKP"
+_VERSION = 1
+_HEADER = struct.Struct("<8sI16sQQIQ")
+UUID = slice(12, 28)
+"""Where it has the log's uuid."""
+_ENTRY_BYTES = 16
+"""Of the table of needed bytes that earlier versions wrote."""
+
+_LARGE, _RATIO = 256 << 20, 100
+
+
+class LogMark(NamedTuple):
+    """The end of the log at one instant, for a checkpoint."""
+
+    segment: int
+    offset: int
+    """With `segment`, the position of the next record."""
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint without the journal's state."""
+
+    name: str
+    """Name of its file."""
+    segment: int
+    offset: int
+    """With `segment`, where replay starts."""
+    size: int
+    """Bytes of its file."""
+
+    @staticmethod
+    def encode(uuid: str, segment: int, offset: int, body: bytes) -> bytes:
+        """Return a file's bytes."""
+        packed = zlib.compress(body, 1)
+        if len(body) > _most(len(packed)):
+            packed = zlib.compress(body, 0)  # stored as it is, or the limit would refuse to read it
+        data = _HEADER.pack(_MAGIC, _VERSION, bytes.fromhex(uuid), segment, offset, 0, len(packed)) + packed
+        return data + zlib.crc32(data).to_bytes(4, "little")
+
+
+def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpoint, bytes] | None:
+    """Return a checkpoint and the journal's state, or None when it is missing or damaged."""
+    try:
+        # Any other OSError passes: a disk that refuses to read has not lost the checkpoint, and `find` must not treat
+        # it as damaged.
+        data = directory.read(name)
+        if zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
+            return None
+        fields = _HEADER.unpack_from(data)
+        magic, version, owner, segment, offset, count, length = fields
+    except (FileNotFoundError, struct.error):
+        return None
+    if magic != _MAGIC or owner != bytes.fromhex(uuid):
+        return None
+    if version != _VERSION:
+        # Not None: opening removes checkpoints that count as damaged, and this one is whole.
+        raise LogTooNew(file=str(directory / name), theirs=f"{version} (checkpoint)", ours=str(_VERSION))
+    at = _HEADER.size + count * _ENTRY_BYTES
+    if at + length + 4 != len(data):
+        return None
+    unpacking = zlib.decompressobj()
+    try:
+        body = unpacking.decompress(data[at:-4], _most(length))
+    except zlib.error:
+        return None
+    if not unpacking.eof:
+        return None
+    return Checkpoint(name, segment, offset, len(data)), body
+
+
+def _most(packed: int) -> int:
+    """Return the most bytes that a packed state may unpack to."""
+    # Opening and the offline tools read files of unknown origin: a few bytes of one must not fill the memory.
+    return max(_LARGE, _RATIO * packed)
+
 
 _EMPTY_BYTES = SEGMENT_BYTES + HEADER_BYTES  # a segment with nothing but its OPEN record
 
@@ -216,3 +315,142 @@ def is_leftover(name: str, epoch: int) -> bool:
     if match := CHECKPOINT.fullmatch(name):
         return int(match[1]) <= epoch
     return False
+
+
+class Opened(NamedTuple):
+    """The parts of a log that was just opened."""
+
+    directory: Directory
+    owner: Ownership
+    catalog: Catalog
+    checkpoints: list[Checkpoint]
+    segment: OpenSegment
+    replay: LogReplay
+    recovery: Recovery
+
+
+def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, owner: str, takeover: bool) -> Opened:
+    """Take ownership of a log and recover it, as `Log.open` promises."""
+    directory = Directory(path, files)
+    with typed(directory):
+        _make(directory)
+        # Before the lock, to refuse a later format while nothing is changed. Another process may be opening the log at
+        # this moment, so a damaged manifest counts only when the owner of the lock reads it again.
+        with suppress(ManifestCorrupt):
+            newest_manifest(directory)
+        ownership = Ownership(directory, owner=owner, takeover=takeover, unsafe_no_lock=options.unsafe_no_lock)
+        try:
+            found = _find(directory, ownership.epoch)
+            if not found.clean:
+                _sync(directory, found)
+            return _begin(directory, ownership, found, clock)
+        except BaseException:
+            ownership.release()
+            raise
+
+
+def _make(directory: Directory) -> None:
+    """Create the directory durably, or refuse one that holds only other files."""
+    files, path = directory.files, directory.path
+    if files.exists(path):
+        names = directory.names()
+        if names and not any(map(is_ours, names)):
+            raise NotALog(directory=str(path), names=shown(names))
+        return
+    # Found before they are made, because each new name has to be synced in its parent: a power cut could take the log
+    # away with the last folder above it.
+    new = [parent for parent in (path, *path.parents) if not files.exists(parent)]
+    files.make_directory(path)
+    for made in new:
+        files.sync_directory(made.parent)
+
+
+def _find(directory: Directory, epoch: int) -> FoundLog:
+    """Return what earlier sessions left, with the manifest of the new epoch, and write nothing."""
+    manifest = newest_manifest(directory)
+    if manifest is None:
+        return FoundLog(Manifest(uuids.uuid4().hex, epoch), [], None, (), (), clean=True, torn_bytes=0)
+    names = set(directory.names())
+    for entry in manifest.segments:
+        if entry.name not in names:
+            raise SegmentMissing(directory=str(directory), file=entry.name)
+    found = find(directory, manifest)
+    kept = tuple(name for name in manifest.checkpoints if name not in found.damaged)
+    return found._replace(manifest=replace(found.manifest, epoch=epoch, checkpoints=kept))
+
+
+def _sync(directory: Directory, found: FoundLog) -> None:
+    """Sync the segments of a session that was killed."""
+    # It may have written records and not synced them. Replay takes them as durable, and new records build on them: a
+    # power cut must not take them back afterwards.
+    manifest, checkpoints = found.manifest, found.checkpoints
+    start = manifest.place(checkpoints[-1].segment) if checkpoints else 0
+    for entry in manifest.segments[start:]:
+        with directory.opened(entry.name) as descriptor:
+            directory.files.sync(descriptor)
+
+
+def _begin(directory: Directory, owner: Ownership, found: FoundLog, clock: Clock) -> Opened:
+    """Create the epoch's first segment and publish the manifest that lists it."""
+    catalog = Catalog(directory, owner, found.manifest)
+    segment = _first_segment(directory, owner, catalog, clock)
+    try:
+        # First the manifest: until it is on disk, the old files are the log, and none may be moved or removed.
+        catalog.publish(found.manifest.having(SegmentEntry(segment.seq, owner.epoch)))
+        leftovers = _remove_leftovers(directory, catalog.manifest)
+    except BaseException:
+        directory.files.close(segment.descriptor)
+        raise
+    newest = found.checkpoints[-1] if found.checkpoints else None
+    recovery = Recovery(
+        epoch=owner.epoch,
+        clean=found.clean,
+        checkpoint=found.body,
+        checkpoint_lost=bool(found.damaged) and newest is None,
+        torn_bytes=found.torn_bytes,
+        corrupt=(),
+        leftovers=leftovers,
+        lock=owner.lock,
+        filesystem=owner.filesystem,
+    )
+    return Opened(
+        directory,
+        owner,
+        catalog,
+        found.checkpoints,
+        segment,
+        LogReplay(directory, found.manifest, newest),
+        recovery,
+    )
+
+
+def _first_segment(directory: Directory, owner: Ownership, catalog: Catalog, clock: Clock) -> OpenSegment:
+    seq, epoch = catalog.allocate(), owner.epoch
+    header = pack_segment_header(catalog.uuid, seq, epoch, clock.wall())
+    opening = pack_header(Header(RecordType.OPEN, 0, 0, 0, 0, 0, 0, epoch, 0), catalog.seed(seq))
+    name = segment_name(seq, epoch)
+    descriptor = tried_twice(directory, lambda: directory.create(name, [header, opening]))
+    return OpenSegment(seq, descriptor, SEGMENT_BYTES + HEADER_BYTES)
+
+
+# --- leftovers ------------------------------------------------------------------------------
+
+
+def _remove_leftovers(directory: Directory, manifest: Manifest) -> tuple[str, ...]:
+    """Remove files that the manifest does not list, and return the names of those from unfinished steps."""
+    # In ascending order of names, so old epochs go lowest first: a fenced owner of epoch e, which looks for the file of
+    # e + 1, then finds its own gone once that one is removed too. See `Ownership.check`.
+    listed = {entry.name for entry in manifest.segments} | set(manifest.checkpoints)
+    removed: list[str] = []
+    for name in directory.names():
+        match = EPOCH.fullmatch(name) or MANIFEST.fullmatch(name)
+        if match is not None:
+            if int(match[1]) < manifest.epoch:
+                with suppress(OSError):
+                    directory.files.unlink(directory / name)
+        elif name not in listed and is_leftover(name, manifest.epoch):
+            with suppress(OSError):
+                directory.files.unlink(directory / name)
+                removed.append(name)
+    directory.files.sync_directory(directory.path)
+    return tuple(removed)

@@ -4,9 +4,9 @@ They run in the worker of queues that holds the shard (`cluster.shard`), and in 
 cluster (`store.offline`). Other processes import values from here, such as `states`, `ranges` and `reports`; they
 change no shard with them. By what they decide:
 
-    shard, ledger, book, journal                          a shard, its runs, and what a store behind it has to do
-    lane, and `lanes`, batches, states, ids, ranges       which messages there are, and the state of each
-    picking, leases                                       what is leased next, to which consumer, until when
-    deliveries, retry, sweeps                             how a delivery ends, and what a user orders
-    result_index, reports, submitted, past                what is known of results, progress, inputs and losses
+    shard, ledger, book, journal                               a shard, its runs, and what a store behind it has to do
+    lane, with batches, frame_notes, trouble; states, ranges   which messages there are, and the state of each
+    picking, leases, flow, budget                              what is leased next, to which consumer, until when
+    deliveries, retry                                          how a delivery ends, and what a user orders
+    puts, result_index, reports                                what is known of inputs, results and progress
 """

@@ -16,14 +16,13 @@ from dqlab.failures.classes import NO_ANSWER, FailureClass, FailureClasses
 from dqlab.failures.failure import NO_ERROR, Failure
 from dqlab.frame import NO_ID
 from dqlab.numbers import many
-from dqlab.rules.budget import Costs
+from dqlab.rules.budget import Costs, Stop
 from dqlab.rules.flow import pace_of, why_shut
 from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import CodeName, Failing, LaneReport
 from dqlab.rules.result_index import ResultIndex
 from dqlab.rules.states import State, stretches
-from dqlab.rules.stopping import Stop
 from dqlab.stats.counts import StopReason
 from dqlab.stats.eta import Effort
 from dqlab.stats.runs import Spending
@@ -101,7 +100,7 @@ class RunRecord:
     process: dict[str, Any] | None = None
     """Limits of the processes its messages run in, as the consumers understand them; None = they run in threads."""
     stop_if: int | float | None = None
-    """Pause a shard of it when so much has failed there; None = never (again). See `rules.stopping`."""
+    """Pause a shard of it when so much has failed there; None = never (again). See `rules.budget`."""
     stop_despite: bool = False
     """Pause it even if documents have succeeded."""
     halted: str = ""

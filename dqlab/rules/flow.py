@@ -2,21 +2,94 @@
 
 Everything here counts leases, because a lease is a call: one shard gives them all, so what it decides holds for all
 consumers, and ends with the lease where one dies. Pure rules; the time is passed in, in monotonic seconds.
+
+A cap is for messages with one key, such as the host of their documents. A message whose key is at its cap stays ready
+in its place, and those behind it are leased.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from dqlab.config import check_count
 from dqlab.errors import BadOption
+from dqlab.numbers import due
+from dqlab.rules.batches import Batches
 from dqlab.rules.budget import Budget, Costs, Purse
-from dqlab.rules.caps import Cap, Caps
-from dqlab.rules.sharing import Share
+
+AHEAD = 10_000
+"""Messages that are looked at, from the front, for those whose key is below its cap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """So many calls at once for each value of a key."""
+
+    by: str
+    """"host" of a document's URL, or the column of a row that has the value."""
+    most: int
+
+    def __post_init__(self) -> None:
+        check_count("cap", self.most)
+        if not (isinstance(self.by, str) and self.by):
+            raise BadOption(option="cap", value=self.by, problem="names no key: {'host': 4}.")
+
+
+class Caps:
+    """What is known of the keys of one lane's messages."""
+
+    def __init__(self, cap: Cap) -> None:
+        self.cap = cap
+        self.wanted: dict[int, None] = {}
+        """Frames whose keys have to be read, by the ids of their first messages, before more is leased."""
+        self.full = False
+        """Each message that was looked at has a key that is at its cap."""
+        self._keys: dict[int, Sequence[str]] = {}
+
+    def know(self, first: int, keys: Sequence[str], stored: Batches) -> None:
+        """Note the keys of a frame's messages, and forget those of frames that are gone."""
+        self._keys = {frame: known for frame, known in self._keys.items() if stored.at(frame) is not None}
+        self._keys[first] = keys
+        self.wanted.pop(first, None)
+
+    def free(
+        self, ready: Iterable[tuple[int, int]], leased: Iterable[tuple[int, int]], n: int, stored: Batches
+    ) -> list[int]:
+        """Return the first `n` ready messages, by id, that may be leased besides those that are."""
+        self.wanted, self.full = {}, False
+        held = Counter(key for key, _ in self._known(leased, stored))
+        found: list[int] = []
+        if self.wanted:
+            return found
+        for looked, (key, id) in enumerate(self._known(ready, stored)):
+            if held[key] < self.cap.most:
+                held[key] += 1
+                found.append(id)
+            if len(found) == n or looked == AHEAD:
+                break
+        self.full = not found and not self.wanted
+        return found
+
+    def _known(self, ids: Iterable[tuple[int, int]], stored: Batches) -> Iterable[tuple[str, int]]:
+        """Yield (key, id), until a frame comes whose keys are not known."""
+        for lo, hi in ids:
+            for batch, a, b in stored.covering(lo, hi):
+                keys = self._keys.get(batch.first)
+                if keys is None:
+                    self.wanted[batch.first] = None
+                    return
+                for at in range(a, b):
+                    yield keys[at], batch.first + at
+
+    @property
+    def words(self) -> str:
+        """It in words, as "4 at once by host"."""
+        return f"{self.cap.most} at once by {self.cap.by}"
+
 
 CALLS = "calls"
 """Unit of limits of calls; other units are those that `dqlab.spend` names."""
@@ -40,6 +113,35 @@ PROBE_FIRST, PROBE_MORE, PROBE_MOST = 1.0, 1.5, 30.0
 """Seconds until the first probe in an outage, the factor of each further wait, and the longest one."""
 ALONE_FIRST, ALONE_MOST = 1.0, 60.0
 """Seconds for which nothing is leased after a refusal at the lowest level, doubling, and the longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a run gets of the consumers' time, among the runs of its person."""
+
+    weight: float = 1.0
+    """Of two runs with weights 3 and 1, the first gets three quarters."""
+    priority: int = 0
+    """A run is served before all others of its person with a lower one."""
+    starts: float = 0.0
+    """Nothing of it is leased before that, seconds since 1970; 0 = at once."""
+
+    def __post_init__(self) -> None:
+        weight, priority = self.weight, self.priority
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.01 <= weight <= 100:
+            raise BadOption(option="weight", value=weight, problem="must be a number from 0.01 to 100.")
+        if isinstance(priority, bool) or not isinstance(priority, int) or not -10 <= priority <= 10:
+            raise BadOption(option="priority", value=priority, problem="must be a whole number from -10 to 10.")
+
+    @property
+    def words(self) -> str:
+        """What is not as usual, as "priority 5, weight 3", or ""."""
+        parts = [f"priority {self.priority}"] if self.priority else []
+        return ", ".join([*parts, f"weight {self.weight:g}"] if self.weight != 1 else parts)
+
+    def starting(self, now: float) -> str:
+        """Return when it starts, in words at `now`, seconds since 1970."""
+        return f"starts at {due(self.starts, now=now)}"
 
 
 @dataclass(frozen=True, slots=True)

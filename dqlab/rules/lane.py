@@ -15,17 +15,13 @@ from typing import Protocol
 from sortedcontainers import SortedDict, SortedList
 
 from dqlab.frame import NO_ID, Frame
-from dqlab.rules.batches import Batch, Batches
-from dqlab.rules.flow import Flow, FlowTerms
-from dqlab.rules.ids import END, ID_BITS, ID_MASK
-from dqlab.rules.lanes.frame_functions import FrameFunctions, Overrides
-from dqlab.rules.lanes.groups import Groups
-from dqlab.rules.lanes.rows import Row
-from dqlab.rules.lanes.trouble import DeadIndex, StoredLetter, Trouble
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.ranges import Ranges
-from dqlab.rules.sharing import Share
+from dqlab.rules.batches import Batch, Batches, Row
+from dqlab.rules.flow import Flow, FlowTerms, Share
+from dqlab.rules.frame_notes import FrameFunctions, Groups, Overrides
+from dqlab.rules.ranges import END, ID_BITS, ID_MASK, Ranges
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.states import STATES, State, stretches
+from dqlab.rules.trouble import DeadIndex, StoredLetter, Trouble
 
 MAX_SETTLED = 10_000
 """Stretches of ids remembered as acked, some 150 bytes each; an older one that is settled again counts as stale."""

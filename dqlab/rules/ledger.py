@@ -19,12 +19,12 @@ from dqlab.rules.deliveries import Settled
 from dqlab.rules.flow import FlowTerms
 from dqlab.rules.journal import Op
 from dqlab.rules.lane import Lane
+from dqlab.rules.puts import Submitted
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Put, Shard
 from dqlab.rules.states import State, Verdict
-from dqlab.rules.submitted import Submitted
 from dqlab.stats.counts import StopReason
 from dqlab.texts import brief
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from dqlab.rules.batches import Batch
+from dqlab.rules.flow import Share
 from dqlab.rules.lane import Lane
 from dqlab.rules.leases import LeasedPiece
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.sharing import QUANTUM_S, Share, Turns
 from dqlab.rules.states import State
 
 FIRST_BATCH = 16
@@ -16,6 +18,60 @@ FIRST_BATCH = 16
 FIRST_SHARE = 32
 """Of messages with pages, at most one in 32 is leased at a time then: sixteen of forty books may be all the long ones.
 Without pages more are better: consumers read ahead of remote documents within one lease."""
+QUANTUM_S = 0.1
+"""Seconds of credit that a key with the weight 1 gets each time."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Turns(Generic[Key]):
+    """Deficit round robin over time used, by weight: the credit of each key, in seconds.
+
+    A lease charges its estimate; its settle corrects that to the time really used. A key is served while its credit is
+    above zero; when no key with work has any left, all of them get as many quanta at once as the first of them needs,
+    each times its weight.
+
+    M. Shreedhar and G. Varghese, "Efficient Fair Queuing Using Deficit Round-Robin", IEEE/ACM Transactions
+    on Networking 4(3), 1996.
+    """
+
+    __slots__ = ("_credit", "_last")
+
+    def __init__(self) -> None:
+        self._credit: dict[Key, float] = {}
+        self._last: Key | None = None
+
+    def choose(self, ready: Sequence[Key], weights: Mapping[Key, float]) -> Key:
+        """Return the key to serve next, among those that have work; a key without a weight has 1."""
+        # `ready` has the keys always in the same order, or some would never have their turn. The others lose the
+        # credit they saved, and work off their debt.
+        credit, last = self._credit, self._last
+        if len(ready) == 1 == len(credit) and credit.get(ready[0], 0.0) > 0.0:  # nearly always
+            return ready[0]
+        at = ready.index(last) if last in ready else 0
+        order = [*ready[at:], *ready[:at]]  # from the key served last, which continues while it has credit
+        rounds = 0
+        if all(credit.get(key, 0.0) <= 0.0 for key in order):
+            rounds = min(math.floor(-credit.get(key, 0.0) / (QUANTUM_S * weights.get(key, 1.0))) + 1 for key in order)
+            # The key served last has used up its turn.
+            order = [*order[1:], order[0]]
+        for key in credit.keys() - set(ready):
+            credit[key] += rounds * QUANTUM_S * weights.get(key, 1.0)
+            if credit[key] >= 0.0:
+                del credit[key]  # as if never served: otherwise keys that have ended are looked at forever
+        for key in order:
+            credit[key] = credit.get(key, 0.0) + rounds * QUANTUM_S * weights.get(key, 1.0)
+        # A debt of 1e18 s swallows a quantum, so the richest key stands in where rounding leaves none.
+        self._last = next((key for key in order if credit[key] > 0.0), max(order, key=credit.__getitem__))
+        return self._last
+
+    def charge(self, key: Key, seconds: float) -> None:
+        """Subtract time from a key's credit, or give it back if it is negative."""
+        self._credit[key] = self._credit.get(key, 0.0) - seconds
+
+    def forget(self, key: Key) -> None:
+        """Forget a key."""
+        self._credit.pop(key, None)
 
 
 class Fairness:

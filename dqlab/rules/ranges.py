@@ -1,7 +1,7 @@
-"""Sets of integers as sorted, disjoint, half-open intervals.
+"""Numbers of messages, and sets of such numbers as sorted, disjoint, half-open intervals.
 
-A thousand neighbours cost as much as one; every operation is O(log k) on k intervals, plus the
-intervals it removes or returns.
+A number is shard << 45 | sequence, below 2**53 so that every language reads it exactly. In a set, a thousand neighbours
+cost as much as one; every operation is O(log k) on k intervals, plus the intervals it removes or returns.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sortedcontainers import SortedDict
+
+from dqlab.errors import BadOption
 
 ENDLESS = 1 << 62
 """Above every ordinal."""
@@ -143,3 +145,37 @@ class Ranges:
         """Return the greatest start <= number."""
         at: int = self._ends.bisect_right(number)  # a third of what irange takes
         return self._ends.peekitem(at - 1)[0] if at else None
+
+
+_SEQUENCE_BITS = 45
+_EPOCH_STRIDE = 1 << 24  # ids that one epoch may give
+_MAX_SHARDS = 256
+
+ID_BITS = 53
+ID_MASK = (1 << ID_BITS) - 1
+END = 1 << ID_BITS
+"""Above every id."""
+
+
+def first_id(index: int, sequence: int) -> int:
+    """Return the id of a shard's message number `sequence`, or raise BadOption when either is out of range."""
+    if not 0 <= index < _MAX_SHARDS:
+        raise BadOption(option="index", value=index, problem=f"a queue has shards 0 to {_MAX_SHARDS - 1}.")
+    if not 0 <= sequence < 1 << _SEQUENCE_BITS:
+        raise BadOption(option="first_sequence", value=sequence, problem=f"fits {_SEQUENCE_BITS} bits, from 0.")
+    return index << _SEQUENCE_BITS | sequence
+
+
+def shard_of(id: int) -> int:
+    """Return the shard a message id belongs to."""
+    return id >> _SEQUENCE_BITS
+
+
+def next_sequence(highest: int | None) -> int:
+    """Return where a new epoch's sequences start, given the highest known id or sequence of its shard, if any."""
+    if highest is None:
+        return 0
+    sequence = highest & ((1 << _SEQUENCE_BITS) - 1)
+    # Not the next number: puts that were confirmed and did not reach the disk took ids too, though fewer than a stride.
+    # No id may be given twice, since clients hold them and late settlements name them.
+    return (sequence // _EPOCH_STRIDE + 1) * _EPOCH_STRIDE

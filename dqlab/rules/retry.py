@@ -1,14 +1,14 @@
-"""How often, and after how long, a failed message is retried; and `Later`, by which a function asks for a delay."""
+"""Options of a queue: how often and how soon a message is delivered again; and `Later`, which asks for a delay."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from random import Random
 from typing import Any, cast
 
-from dqlab.config import check_count, seconds
+from dqlab.config import check_count, check_timeout, seconds
 from dqlab.errors import BadOption, DqlabError
 from dqlab.failures.failure import path_of
 
@@ -166,3 +166,30 @@ def _names_of(option: str, given: Any) -> tuple[str, ...]:
         problem = "is not a class of exceptions, its name, or several of them, as on=(TimeoutError, 'RateLimitError')."
         raise BadOption(option=option, value=given, problem=problem)
     return tuple(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class QueueOptions:
+    """Options of a queue, checked when they are made."""
+
+    visibility_timeout: float = 60.0
+    """Seconds a lease lasts unless it is renewed."""
+    max_deliveries: int = 5
+    """Deliveries that count and end without an exception, after which a message becomes a dead letter: its consumer
+    died, or its lease ended, while it ran there as a suspect."""
+    retry: Retry = field(default_factory=Retry)
+    """What happens after exceptions, and how many there may be."""
+    maxsize: int | None = 100_000
+    """Most messages (ready + delayed + leased) of one lane; None = no limit."""
+    max_bytes: int | None = 1 << 30
+    """The same for the bytes of their payloads."""
+
+    def __post_init__(self) -> None:
+        check_timeout("visibility_timeout", self.visibility_timeout)
+        check_count("max_deliveries", self.max_deliveries)
+        if self.maxsize is not None:
+            check_count("maxsize", self.maxsize)
+        if self.max_bytes is not None:
+            check_count("max_bytes", self.max_bytes)
+        if not isinstance(self.retry, Retry):
+            raise BadOption(option="retry", value=self.retry, problem="a dq.Retry(...).")

@@ -20,24 +20,18 @@ from dqlab.clock import Clock
 from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Frame, Settlement
 from dqlab.rules.budget import amounts_of
-from dqlab.rules.deliveries import Settled, Settling, end_lease
-from dqlab.rules.flow import Flow, FlowTerms, Rate
-from dqlab.rules.ids import END, first_id
-from dqlab.rules.invariants import check
+from dqlab.rules.deliveries import Revoked, Settled, Settling, cancel, end_lease, let_go, lose, purge, retry, revoke
+from dqlab.rules.flow import Flow, FlowTerms, Rate, Share
 from dqlab.rules.journal import Journal
 from dqlab.rules.lane import Activity, Lane, microseconds
-from dqlab.rules.lanes.producers import Producers
-from dqlab.rules.lanes.trouble import StoredLetter
 from dqlab.rules.leases import NO_OWNER, Lease, LeasedPiece, Leases, epoch_of
-from dqlab.rules.options import QueueOptions
 from dqlab.rules.picking import Fairness, pick, pick_again, pick_suspect, serves, suspect_is_first
-from dqlab.rules.ranges import Ranges
+from dqlab.rules.puts import Producers, Uniques
+from dqlab.rules.ranges import END, Ranges, first_id
 from dqlab.rules.reports import HeldFor, HeldLease
-from dqlab.rules.retry import Retry
-from dqlab.rules.sharing import Share
+from dqlab.rules.retry import QueueOptions, Retry
 from dqlab.rules.states import State, Verdict
-from dqlab.rules.sweeps import Revoked, cancel, let_go, lose, purge, retry, revoke
-from dqlab.rules.uniques import Uniques
+from dqlab.rules.trouble import StoredLetter
 
 MOST_DESCRIBED = 5
 """Oldest leases that are described one by one."""
@@ -388,11 +382,6 @@ class Shard:
                 lane.groups.forget(consumer.partition("#")[0])
         self.end_drain()
         return released
-
-    def invariants(self) -> None:
-        """Assert that counters, indexes and leases agree."""
-        check(self.lanes, self.leases)  # slow: for tests
-        assert not self.draining or self.paused or any(lane.alive for lane in self.lanes.values()), "drained: paused"
 
     # --- orders of users --------------------------------------------------------------------------
 

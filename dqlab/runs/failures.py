@@ -23,8 +23,7 @@ from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.printed import Logs
 from dqlab.rules.book import CodeRecord
-from dqlab.rules.ids import shard_of
-from dqlab.rules.ranges import Ranges
+from dqlab.rules.ranges import Ranges, shard_of
 from dqlab.runs.objects import StaysHere
 from dqlab.runs.reading.dataframes import frame_of, index_of
 from dqlab.runs.submit.elements import key_of, repeats

@@ -31,11 +31,11 @@ from dqlab.frame import NO_ID, Kind
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.plan import AUTO, Batch, called, planned
+from dqlab.rules.budget import as_stop
 from dqlab.rules.flow import FlowTerms
-from dqlab.rules.ids import END
+from dqlab.rules.ranges import END
 from dqlab.rules.retry import Retry, as_retry
 from dqlab.rules.states import State
-from dqlab.rules.stopping import as_stop
 from dqlab.runs.failures import Failures
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.objects import HasWidget, StaysHere

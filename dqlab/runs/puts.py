@@ -41,7 +41,7 @@ from dqlab.frame import NO_ID, Kind
 from dqlab.keywords import SuggestsAttributes
 from dqlab.notebook import in_script
 from dqlab.numbers import many
-from dqlab.rules.ids import shard_of
+from dqlab.rules.ranges import shard_of
 from dqlab.runs.code.sealing import function_bytes, warn_of_changes
 from dqlab.runs.code.signature import check_function, check_takes, own_signature
 from dqlab.runs.failures import Failures

@@ -42,9 +42,8 @@ from dqlab.keywords import KeepsAttributes, SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.plan import called
 from dqlab.printed import Logs
-from dqlab.rules.flow import FlowTerms
+from dqlab.rules.flow import FlowTerms, Share
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.sharing import Share
 from dqlab.rules.states import State
 from dqlab.runs.code.means import Means
 from dqlab.runs.code.sealing import code_record, sealed_function

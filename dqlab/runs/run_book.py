@@ -41,8 +41,8 @@ from dqlab.frame import Kind
 from dqlab.keywords import meant
 from dqlab.plan import Plan
 from dqlab.rules.book import CodeRecord
+from dqlab.rules.puts import Submitted
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.submitted import Submitted
 from dqlab.runs.code.sealing import code_record, keeping_plan, sealed_function, warn_of_scheme, warn_of_uncertain
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import CodeVersion, same_scheme

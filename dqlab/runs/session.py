@@ -26,8 +26,7 @@ from dqlab.cluster.transport.protocol import check_dask, check_protocol
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.config import nbytes, nbytes_or_none, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry, as_retry
+from dqlab.rules.retry import QueueOptions, Retry, as_retry
 from dqlab.runs.run_book import PoolLike, RunBook
 from dqlab.store.directories import queue_directory
 from dqlab.store.values import MAX_RESULT

@@ -15,12 +15,9 @@ from dqlab.cluster.transport.isolation import Isolation, is_coroutine
 from dqlab.config import check_count, check_name, seconds
 from dqlab.datasets.sinks import Sink
 from dqlab.errors import BadOption
-from dqlab.rules.budget import Budget
-from dqlab.rules.caps import Cap
-from dqlab.rules.flow import CALLS, Adaptive, FlowTerms, RateLimit
+from dqlab.rules.budget import Budget, Stop
+from dqlab.rules.flow import CALLS, Adaptive, Cap, FlowTerms, RateLimit, Share
 from dqlab.rules.retry import Retry
-from dqlab.rules.sharing import Share
-from dqlab.rules.stopping import Stop
 
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kM]?)\s*(?:/|\s+per\s+)\s*([a-z]+)\s*")
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)([kM]?)\s+([^\W\d]\w*)\s*")

@@ -14,19 +14,17 @@ from typing import Any
 
 from dqlab.errors import FrameCorrupt
 from dqlab.frame import NO_ID, Piece
-from dqlab.rules.batches import Batch
+from dqlab.rules.batches import Batch, FrozenRows
 from dqlab.rules.book import Book, RunRecord
 from dqlab.rules.lane import Lane, microseconds
-from dqlab.rules.lanes.rows import FrozenRows
-from dqlab.rules.lanes.trouble import Death, Trouble
 from dqlab.rules.ledger import Ledger
-from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
-from dqlab.rules.retry import Retry
+from dqlab.rules.retry import QueueOptions, Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
-from dqlab.store.bodies import pack_plain, pack_with_list, unpack_plain
+from dqlab.rules.trouble import Death, Trouble
+from dqlab.store.journal import pack_plain, pack_with_list, unpack_plain
 
 _VERSION = 1
 AT_ONCE = 50

@@ -16,24 +16,21 @@ import msgpack
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError, FrameCorrupt
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log.checkpoints import Checkpoint
-from dqlab.log.directory import Directory, is_ours
 from dqlab.log.errors import ChangedMeanwhile, DiskFailed, LogError, RecordCorrupt, typed
-from dqlab.log.files import Files
+from dqlab.log.files import Directory, Files, is_ours
 from dqlab.log.ownership import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
 from dqlab.log.records import Position, Record
-from dqlab.log.recovery import Corruption
+from dqlab.log.recovery import Checkpoint, Corruption
 from dqlab.rules.batches import Batch
 from dqlab.rules.ledger import Ledger
-from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State, stretches
-from dqlab.store.bodies import open_settle, position_of
 from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_directory
-from dqlab.store.journal import LogJournal
+from dqlab.store.journal import LogJournal, open_settle, position_of
 from dqlab.store.replay import rebuild
 
 _SHARD = re.compile(r"\d{3}")

@@ -11,18 +11,17 @@ from dataclasses import dataclass, field
 
 from dqlab.frame import NO_ID, Frame, Piece, Settlement
 from dqlab.log.records import COPIED, Record, RecordType
+from dqlab.rules.batches import CHUNK, Row
 from dqlab.rules.deliveries import Settled, kept_at
-from dqlab.rules.ids import first_id, next_sequence
 from dqlab.rules.journal import Op
 from dqlab.rules.lane import Lane, microseconds
-from dqlab.rules.lanes.rows import CHUNK, Row
-from dqlab.rules.lanes.trouble import ONCE, Trouble
 from dqlab.rules.ledger import Ledger
-from dqlab.rules.ranges import Ranges
+from dqlab.rules.ranges import Ranges, first_id, next_sequence
 from dqlab.rules.result_index import Stretch
 from dqlab.rules.states import State
-from dqlab.store.bodies import Move, old_place, open_settle, place_of, unpack_plain
+from dqlab.rules.trouble import ONCE, Trouble
 from dqlab.store.checkpoint import restore
+from dqlab.store.journal import Move, old_place, open_settle, place_of, unpack_plain
 
 _HASH_BYTES = 16
 

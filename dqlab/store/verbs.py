@@ -20,16 +20,14 @@ from dqlab.frame import NO_ID, Frame, Settlement
 from dqlab.log.errors import ManifestCorrupt, SegmentMissing
 from dqlab.log.ownership import Holder, look_at_lock
 from dqlab.log.readonly import ReadOnlyLog, listed_by_name
-from dqlab.log.records import COPIED, HEADER_BYTES, Record, RecordType
+from dqlab.log.records import COPIED, HEADER_BYTES, SEGMENT_BYTES, Record, RecordType
 from dqlab.log.recovery import Corruption
-from dqlab.log.segment import SEGMENT_BYTES
 from dqlab.numbers import many
 from dqlab.rules.book import Book
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
-from dqlab.store.bodies import open_settle
-from dqlab.store.journal import needed_by
+from dqlab.store.journal import needed_by, open_settle
 from dqlab.store.offline import (
     UNREADABLE,
     OfflineShard,

@@ -14,9 +14,8 @@ from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log.files import UnsyncedFiles
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry
+from dqlab.log.writer import LogOptions
+from dqlab.rules.retry import QueueOptions, Retry
 
 __all__ = ["DeskActor", "SilentReporter", "finish", "frame", "lease", "opened", "put"]
 

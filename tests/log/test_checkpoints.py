@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log.checkpoints import Checkpoint, read_checkpoint
-from dqlab.log.directory import Directory
-from dqlab.log.files import Files
+from dqlab.log.files import Directory, Files
+from dqlab.log.recovery import Checkpoint, read_checkpoint
 
 UUID = "00112233445566778899aabbccddeeff"
 NAME = "ckpt-0000000001-0000000001"
@@ -35,12 +34,12 @@ def test_a_damaged_cut_missing_or_foreign_checkpoint_is_none(tmp_path: Path) -> 
 
 def test_a_small_file_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that somebody sends may be looked at: a thousandth of what comes out of it says how much that is."""
-    monkeypatch.setattr("dqlab.log.checkpoints._LARGE", 1 << 20)
+    monkeypatch.setattr("dqlab.log.recovery._LARGE", 1 << 20)
     directory, body = Directory(tmp_path, Files()), bytes(10 << 20)
 
-    monkeypatch.setattr("dqlab.log.checkpoints._RATIO", 1 << 20)
+    monkeypatch.setattr("dqlab.log.recovery._RATIO", 1 << 20)
     (tmp_path / NAME).write_bytes(Checkpoint.encode(UUID, 3, 400, body))
-    monkeypatch.setattr("dqlab.log.checkpoints._RATIO", 100)
+    monkeypatch.setattr("dqlab.log.recovery._RATIO", 100)
     assert read_checkpoint(directory, NAME, UUID) is None
 
     (tmp_path / NAME).write_bytes(Checkpoint.encode(UUID, 3, 400, body))  # our own is written so that it is read

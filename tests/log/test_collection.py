@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from dqlab.errors import UsageError
-from dqlab.log.checkpoints import Checkpoint
-from dqlab.log.log import Log, removable
+from dqlab.log.log import Log, Needed, removable
 from dqlab.log.manifest import Manifest, SegmentEntry
-from dqlab.log.options import LogOptions
 from dqlab.log.records import Position
-from dqlab.log.space import Needed
+from dqlab.log.recovery import Checkpoint
+from dqlab.log.writer import LogOptions
 
 SMALL = LogOptions(segment_bytes=1000, reserve_bytes=0)
 

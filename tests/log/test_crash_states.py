@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from dqlab.errors import DqlabError
-from dqlab.log.options import SyncMode
+from dqlab.log.writer import SyncMode
 from tests.log.crash.exploration import Verdict, explore
 from tests.log.crash.invariants import check_space, reopen
 from tests.log.crash.recording import (

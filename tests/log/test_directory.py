@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log.directory import Directory, is_ours
-from dqlab.log.files import Buffer, Files
+from dqlab.log.files import Buffer, Directory, Files, is_ours
 
 
 class Slow(Files):

@@ -10,9 +10,8 @@ import pytest
 
 from dqlab.log.errors import DiskFull, LogFailed
 from dqlab.log.files import Buffer, Files
-from dqlab.log.group_commit import GroupCommit
-from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
+from dqlab.log.log import GroupCommit, Log
+from dqlab.log.writer import LogOptions
 
 
 class Held(Files):
@@ -139,7 +138,7 @@ def test_all_who_heard_of_a_commit_are_in_the_next_one(
     tmp_path: Path, files: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first of them that puts again does not start a commit for itself, which the others would wait for."""
-    monkeypatch.setattr("dqlab.log.group_commit._HANDLING_S", 30.0)
+    monkeypatch.setattr("dqlab.log.log._HANDLING_S", 30.0)
     calls: Queue[Callable[[], None]] = Queue()
     log = Log.open(tmp_path / "log", files=files, options=LogOptions())
     commits = GroupCommit(log, wake=calls.put)

@@ -9,8 +9,8 @@ import pytest
 from dqlab.errors import UsageError
 from dqlab.log.errors import LogClosed, NotALog, RecordTooLarge
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
 from dqlab.log.records import RecordType
+from dqlab.log.writer import LogOptions
 
 
 def test_what_was_committed_is_replayed_as_it_was(tmp_path: Path) -> None:

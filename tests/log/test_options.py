@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dqlab.errors import BadOption
-from dqlab.log.options import LogOptions
+from dqlab.log.writer import LogOptions
 
 
 def test_a_commit_is_synced_unless_told_otherwise() -> None:

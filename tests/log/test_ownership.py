@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log.directory import epoch_name
 from dqlab.log.errors import Fenced, LogFailed, NoDescriptors, OwnerStillAlive
-from dqlab.log.files import Files, Lock
+from dqlab.log.files import Files, Lock, epoch_name
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions, SyncMode
+from dqlab.log.writer import LogOptions, SyncMode
 from dqlab.testing import FakeClock
 
 

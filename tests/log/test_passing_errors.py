@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log.directory import Directory
 from dqlab.log.errors import DiskFailed, LogError, NoDescriptors, RecordCorrupt
-from dqlab.log.files import Files
+from dqlab.log.files import Directory, Files
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
 from dqlab.log.reader import _AHEAD
 from dqlab.log.readonly import ReadOnlyLog
 from dqlab.log.records import Position
 from dqlab.log.recovery import newest_manifest
+from dqlab.log.writer import LogOptions
 from tests.kit.disks import ERRNOS, FlakyFiles, no
 
 PASSING = pytest.mark.parametrize("number", ["EIO", "ESTALE", "EMFILE", "EACCES"])

@@ -8,8 +8,8 @@ import pytest
 from dqlab.log.errors import RecordCorrupt
 from dqlab.log.files import Files
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
 from dqlab.log.records import Position
+from dqlab.log.writer import LogOptions
 
 
 class Counting(Files):

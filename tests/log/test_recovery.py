@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
 from dqlab.log.records import Position, Record
+from dqlab.log.writer import LogOptions
 
 
 @pytest.fixture

@@ -7,8 +7,16 @@ import pytest
 
 from dqlab.log.errors import LogTooNew
 from dqlab.log.files import Files
-from dqlab.log.records import Header, Record, pack_header, seed_of
-from dqlab.log.segment import SEGMENT_BYTES, Scan, check_segment_header, pack_segment_header
+from dqlab.log.records import (
+    SEGMENT_BYTES,
+    Header,
+    Record,
+    Scan,
+    check_segment_header,
+    pack_header,
+    pack_segment_header,
+    seed_of,
+)
 
 UUID = bytes(range(16))
 SEED = seed_of(UUID, 1)

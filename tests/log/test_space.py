@@ -6,9 +6,8 @@ import pytest
 
 from dqlab.log.errors import DiskFull
 from dqlab.log.files import Files
-from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
-from dqlab.log.space import Needed
+from dqlab.log.log import Log, Needed
+from dqlab.log.writer import LogOptions
 from dqlab.testing import FakeClock
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from dqlab.log.reader import AppendedRecord, Tail
 from dqlab.log.records import HEADER_BYTES, Position
-from dqlab.log.tail import AppendedRecord, Tail
 
 
 def entry(n: int, size: int = 10, segment: int = 1) -> AppendedRecord:

@@ -9,7 +9,7 @@ import pytest
 from dqlab.log.errors import DiskFull, LogFailed
 from dqlab.log.files import Buffer, Files
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
+from dqlab.log.writer import LogOptions
 from dqlab.testing import FakeClock
 
 

@@ -12,11 +12,11 @@ import pytest
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.leases import Lease
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry
+from dqlab.rules.retry import QueueOptions, Retry
 from dqlab.rules.shard import Put, Shard
 from dqlab.rules.states import State
 from dqlab.testing import FakeClock
+from tests.rules.invariants import check_shard
 from tests.rules.memory_journal import MemoryJournal
 
 RUN = b"run-of-the-tests"
@@ -95,7 +95,7 @@ class Desk:
 
     def settle(self, lease: Lease | None, *outcomes: Outcome, **options: Any) -> Settled:
         settled = self.shard.settle(self.settlement(lease, outcomes, **options))
-        self.shard.invariants()
+        check_shard(self.shard)
         return settled
 
     def ack(self, lease: Lease) -> Settled:

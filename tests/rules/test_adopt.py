@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dqlab.rules.lanes.frame_functions import Overrides
+from dqlab.rules.frame_notes import Overrides
 
 
 def test_function_of_a_whole_lane_is_that_of_messages_still_to_come() -> None:

@@ -7,8 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dqlab.rules.batches import Batch, Batches
-from dqlab.rules.lanes.rows import CHUNK, Row
+from dqlab.rules.batches import CHUNK, Batch, Batches, Row
 
 Frames = dict[int, tuple[int, int, int, int, bytes, tuple[int, ...] | None]]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.rules.lanes.rows import Column
+from dqlab.rules.batches import Column
 
 ascending = st.lists(st.integers(0, 1 << 40), min_size=1, max_size=40, unique=True).map(sorted)
 stepped = st.builds(

@@ -17,10 +17,11 @@ from dqlab.failures.classes import NO_ANSWER, fingerprint_of, keep
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome
 from dqlab.rules.book import Book
-from dqlab.rules.lanes.trouble import Trouble
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
+from dqlab.rules.trouble import Trouble
+from tests.rules.invariants import check_shard
 
 RUN = b"run-of-the-tests"
 MANY = 200_000
@@ -63,14 +64,14 @@ def test_retried_and_purged_letters_leave_their_class(make_desk: Callable[..., A
     lane = desk.shard.lanes[b"run-of-the-tests"]
 
     desk.shard.retry(lane.run, [(1, 3)])
-    desk.shard.invariants()
+    check_shard(desk.shard)
     assert ids(desk.shard, lane.run, "11111111") == [0, 3]
 
     desk.settle(desk.lease(2), Outcome.FAIL, Outcome.ACK, payloads=[record("22222222"), b""])
     assert (ids(desk.shard, lane.run, "11111111"), ids(desk.shard, lane.run, "22222222")) == ([0, 3], [1])
 
     desk.shard.purge(lane.run, State.DEAD)
-    desk.shard.invariants()
+    check_shard(desk.shard)
     assert (lane.dead_count(["11111111"]), lane.dead_count(["22222222"]), lane.dead_count()) == (0, 0, 0)
 
 

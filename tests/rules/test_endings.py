@@ -11,6 +11,7 @@ from dqlab.frame import Outcome
 from dqlab.rules.deliveries import MOST_UNCOUNTED, Settled
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State
+from tests.rules.invariants import check_shard
 
 RUN = b"run-of-the-tests"
 ACK, FAIL, REJECT, NACK, RETURN, REFUSED = Outcome
@@ -179,7 +180,7 @@ def test_what_is_lost_counts_only_against_a_suspect_in_the_process_of_its_consum
             desk.shard.tick()
         else:
             desk.shard.release("c")
-        desk.shard.invariants()
+        check_shard(desk.shard)
         trouble = desk.shard.lanes[RUN].trouble.get(0)
         counted.append(0 if trouble is None else trouble.deliveries)
 
@@ -210,7 +211,7 @@ def test_a_suspect_that_is_lost_again_and_again_is_dead_though_nobody_knows_of_w
     while not list(desk.shard.dead_letters(RUN)):
         desk.lease(1)
         desk.shard.release("c")
-        desk.shard.invariants()
+        check_shard(desk.shard)
         lost += 1
 
     assert lost == MOST_UNCOUNTED + 2
@@ -356,7 +357,7 @@ def test_a_suspect_that_has_run_holds_back_no_other_and_its_loss_does_not_count(
     assert second is not None
     assert desk.shard.isolate(second.id)
     desk.shard.release("c")
-    desk.shard.invariants()
+    check_shard(desk.shard)
 
     trouble = desk.shard.lanes[RUN].trouble
     assert {id: entry.deliveries for id, entry in trouble.items()} == {1: 1}

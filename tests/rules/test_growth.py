@@ -9,10 +9,11 @@ import pytest
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules import lane as lanes
 from dqlab.rules.deliveries import Settled
-from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 from dqlab.testing import FakeClock
+from tests.rules.invariants import check_shard
 from tests.rules.memory_journal import MemoryJournal
 
 RUN = b"r" * 16
@@ -52,7 +53,7 @@ def test_single_calls_beside_runs_leave_a_bounded_number_of_stretches(
 ) -> None:
     """Each left one for good, for ids of runs lie between them: 150 bytes in memory, 16 in each checkpoint."""
     monkeypatch.setattr(lanes, "MAX_SETTLED", 10)
-    monkeypatch.setattr("dqlab.rules.invariants.MAX_SETTLED", 10)
+    monkeypatch.setattr("tests.rules.invariants.MAX_SETTLED", 10)
     shard.open_lane(RUN)
     calls = [call(shard, number) for number in range(MANY)]
 
@@ -63,7 +64,7 @@ def test_single_calls_beside_runs_leave_a_bounded_number_of_stretches(
     assert settle(shard, NO_ID, *calls[-1]).duplicates == 1
     assert settle(shard, NO_ID, *calls[0]).stale == 1
     assert lane.counts[State.ACKED] == MANY
-    shard.invariants()
+    check_shard(shard)
 
 
 def test_a_dropped_run_leaves_nothing_behind_in_the_rules(shard: Shard) -> None:

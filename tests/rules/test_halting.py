@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from dqlab.errors import BadOption
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Outcome
+from dqlab.rules.budget import Stop, as_stop
 from dqlab.rules.ledger import Ledger
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry
+from dqlab.rules.retry import QueueOptions, Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
-from dqlab.rules.stopping import Stop, as_stop
 from dqlab.testing import FakeClock
 from tests.rules.conftest import FUNCTION, RUN, Desk
+from tests.rules.invariants import check_shard
 from tests.rules.memory_journal import MemoryJournal
 
 NEWER = b"function-v2-----"
@@ -290,7 +290,7 @@ def test_it_pauses_exactly_when_as_many_have_failed_as_it_allows(
             due = dead >= stop_if and (despite or ACK not in ended)
         assert desk.end(*batch) == ([RUN] if due else [])
         assert desk.paused == due
-        desk.shard.invariants()
+        check_shard(desk.shard)
         if due:
             break
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dqlab.frame import NO_ID
 from dqlab.rules.ledger import Ledger
-from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.shard import Shard
 from tests.rules.memory_journal import MemoryJournal
 

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.frame import NO_ID
+from dqlab.rules.batches import Row
 from dqlab.rules.lane import Lane
-from dqlab.rules.lanes.rows import Row
-from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import QueueOptions
 from tests.rules.memory_journal import MemoryJournal
 
 RUN = b"run-of-the-tests"

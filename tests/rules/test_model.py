@@ -16,12 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules.batches import share
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry
+from dqlab.rules.deliveries import Revoked
+from dqlab.rules.retry import QueueOptions, Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State, Verdict
-from dqlab.rules.sweeps import Revoked
 from dqlab.testing import FakeClock
+from tests.rules.invariants import check_shard
 from tests.rules.memory_journal import MemoryJournal
 from tests.rules.model import (
     ALIVE,
@@ -374,7 +374,7 @@ class ShardMachine(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         self.model.pass_time(self.now())
-        self.shard.invariants()
+        check_shard(self.shard)
         self.shard.effects.clear()
         self.check_frames({m.frame for m in self.model.messages.values() if m.state not in FINAL})
         assert set(self.shard.leases) == set(self.model.leases)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.frame import Outcome
-from dqlab.rules.options import QueueOptions
 from dqlab.rules.picking import serves
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.shard import Shard
 from dqlab.testing import FakeClock
 from tests.rules.conftest import RUN, Desk

@@ -9,7 +9,7 @@ import pytest
 
 from dqlab.errors import BadOption, RunNotFound
 from dqlab.frame import NO_ID, Outcome
-from dqlab.rules.ids import first_id, next_sequence
+from dqlab.rules.ranges import first_id, next_sequence
 from dqlab.rules.states import State, Verdict
 
 RUN = b"run-of-the-tests"

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from dqlab.frame import Outcome
-from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.states import State
+from tests.rules.invariants import check_shard
 
 RUN = b"run-of-the-tests"
 TIMEOUT = QueueOptions().visibility_timeout
@@ -110,7 +111,7 @@ def test_lease_with_gaps_in_a_frame_to_which_nothing_else_has_happened_is_reclai
 
     assert desk.shard.reclaim("c", id, RUN, [(0, 1), (2, 3)]) == []
 
-    desk.shard.invariants()
+    check_shard(desk.shard)
     assert list(desk.shard.leases[id].remaining) == [(0, 1), (2, 3)]
     assert desk.ids(desk.lease(consumer="other")) == [1, 3, 4, 5]
 

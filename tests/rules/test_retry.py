@@ -11,8 +11,7 @@ import pytest
 from dqlab.errors import BadOption, ProcessDied
 from dqlab.failures.failure import Failure, kinds_of, retryable
 from dqlab.frame import Outcome
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry, as_retry
+from dqlab.rules.retry import QueueOptions, Retry, as_retry
 from dqlab.rules.states import State
 from tests.rules.conftest import RUN
 from tests.rules.test_halting import Halting

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from dqlab.errors import BadOption
 from dqlab.frame import Outcome
-from dqlab.rules.flow import Adaptive, FlowTerms
+from dqlab.rules.flow import Adaptive, FlowTerms, Share
 from dqlab.rules.picking import QUANTUM_S, Fairness
-from dqlab.rules.sharing import Share
 
 FIRST, SECOND, THIRD = b"first-run-of-six", b"second-run-of-it", b"third-run-of-six"
 

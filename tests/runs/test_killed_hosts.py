@@ -21,7 +21,7 @@ from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import ActorGone, QueueLost, RunFailed, SubmissionIncomplete, WaitTimeout
 from dqlab.runs.session import Session
-from dqlab.store.transient import private_directory
+from dqlab.store.directories import private_directory
 from tests.kit import waiting
 from tests.runs.submit.test_cut_off import double
 

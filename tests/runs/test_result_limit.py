@@ -14,8 +14,8 @@ import dqlab as dq
 from dqlab.cli.up import up
 from dqlab.errors import BadOption
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.log.options import LogOptions
-from dqlab.rules.options import QueueOptions
+from dqlab.log.writer import LogOptions
+from dqlab.rules.retry import QueueOptions
 from dqlab.runs.session import Durability
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.values import MAX_RESULT

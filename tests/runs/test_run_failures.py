@@ -21,7 +21,7 @@ import dqlab as dq
 from dqlab.cluster.transport import queue_calls
 from dqlab.errors import BadOption, DqlabWarning, RunError, RunFailed
 from dqlab.live.tables import failures_table
-from dqlab.rules.ids import shard_of
+from dqlab.rules.ranges import shard_of
 from dqlab.testing import Tally
 from tests.kit.cells import of_a_cell
 from tests.kit.waiting import until

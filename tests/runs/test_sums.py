@@ -14,9 +14,9 @@ from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.orders import Drop, Open, RecordSubmitted, Seal
 from dqlab.cluster.transport.reports import ShardReport
 from dqlab.errors import ResultsMissing
+from dqlab.rules.puts import Submitted
 from dqlab.rules.result_index import ResultIndex
 from dqlab.rules.states import State
-from dqlab.rules.submitted import Submitted
 
 
 def lose_results(client: Client, queue: str, run: bytes, lo: int, hi: int) -> None:

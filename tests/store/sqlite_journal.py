@@ -15,8 +15,7 @@ from dqlab.rules.lane import Lane
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.result_index import Stretch
 from dqlab.rules.states import State
-from dqlab.store.bodies import open_settle
-from dqlab.store.journal import LogJournal
+from dqlab.store.journal import LogJournal, open_settle
 
 __all__ = ["SqliteJournal", "differences", "new_database"]
 

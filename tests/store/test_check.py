@@ -11,8 +11,8 @@ import pytest
 
 from dqlab.cli.reports import check_text
 from dqlab.frame import NO_ID, Outcome
-from dqlab.store.bodies import position_of
 from dqlab.store.directories import shard_directory
+from dqlab.store.journal import position_of
 from dqlab.store.verbs import CheckReport, Level, ShardCheck, check
 from dqlab.testing import FakeClock
 from tests.kit.sampled import mostly_slow

@@ -10,14 +10,14 @@ import pytest
 
 from dqlab.frame import NO_ID, Outcome, Piece, Settlement
 from dqlab.rules import result_index
+from dqlab.rules.puts import Submitted
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
 from dqlab.rules.shard import Shard
-from dqlab.rules.submitted import Submitted
 from dqlab.store import checkpoint as checkpoints
-from dqlab.store.bodies import unpack_plain
 from dqlab.store.checkpoint import AT_ONCE, freeze
-from dqlab.store.compaction import MOSTLY, compaction, run_through
+from dqlab.store.durable_shard import MOSTLY, compaction, run_through
+from dqlab.store.journal import unpack_plain
 from tests.store.test_functions import Desk, function, run_of
 
 MANY = 120

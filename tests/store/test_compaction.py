@@ -9,17 +9,16 @@ import pytest
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log.errors import DiskFull
-from dqlab.log.options import LogOptions
+from dqlab.log.writer import LogOptions
 from dqlab.rules.leases import Lease
-from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.states import State
-from dqlab.store.bodies import open_settle, position_of
-from dqlab.store.compaction import compaction, run_through
 from dqlab.store.directories import shard_directory
-from dqlab.store.durable_shard import DurableShard
-from dqlab.store.journal import needed_by
+from dqlab.store.durable_shard import DurableShard, compaction, run_through
+from dqlab.store.journal import needed_by, open_settle, position_of
 from dqlab.store.values import Compacted
 from dqlab.store.verbs import Level, check
+from tests.rules.invariants import check_shard
 from tests.store.workload import make_queue
 
 COUNT, SIZE = 50, 1000
@@ -128,7 +127,7 @@ def test_what_was_kept_is_there_after_reopening_and_a_second_compaction(tmp_path
     assert stored(third) == {id: payload(id) for id in range(3, 40 * COUNT, 20)}
     expected = {id: b"second" if id % 20 == 13 else b"result" for id in range(40 * COUNT) if id % 20 != 3}
     assert results(third) == expected
-    third.ledger.shard.invariants()
+    check_shard(third.ledger.shard)
     third.journal.log.close()
 
 
@@ -222,7 +221,7 @@ def test_a_kill_at_any_turn_finds_everything_and_frees_the_space_next_time(tmp_p
 
         again = opened(place)
         assert (stored(again), results(again)) == expected
-        again.ledger.shard.invariants()
+        check_shard(again.ledger.shard)
         gave = compact(again)
         assert (stored(again), results(again)) == expected
         assert gave.bytes_after < 12 * COUNT * 300

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from dqlab.frame import Frame, Kind
-from dqlab.log.directory import Directory
 from dqlab.log.errors import DiskFailed, NoDescriptors
-from dqlab.log.options import LogOptions
+from dqlab.log.files import Directory
 from dqlab.log.readonly import ReadOnlyLog
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry
+from dqlab.log.writer import LogOptions
+from dqlab.rules.retry import QueueOptions, Retry
 from dqlab.store.directories import StoredQueue, keep_queue, queue_directory, shard_directory
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.offline import steadily

@@ -14,8 +14,7 @@ import pytest
 
 from dqlab.errors import DqlabError
 from dqlab.log.errors import DiskFailed, ManifestCorrupt, NotALog, RecordCorrupt, SegmentMissing
-from dqlab.log.options import LogOptions
-from dqlab.store.compaction import MOSTLY, compaction, run_through
+from dqlab.log.writer import LogOptions
 from dqlab.store.directories import (
     NotAQueue,
     StoredQueue,
@@ -25,7 +24,7 @@ from dqlab.store.directories import (
     shard_directory,
     stored_queues,
 )
-from dqlab.store.durable_shard import DurableShard
+from dqlab.store.durable_shard import MOSTLY, DurableShard, compaction, run_through
 from dqlab.store.verbs import Level, check, export, show
 from dqlab.testing import FakeClock
 from tests.kit.descriptors import count_files

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log.options import LogOptions
+from dqlab.log.writer import LogOptions
 from dqlab.rules.states import State
-from dqlab.store.bodies import open_settle, position_of
 from dqlab.store.directories import shard_directory
 from dqlab.store.durable_shard import DurableShard
+from dqlab.store.journal import open_settle, position_of
 from dqlab.store.verbs import check, export
 from dqlab.testing import FakeClock
 from tests.store.workload import OPTIONS, RUNS, Workload, busy_queue, make_queue

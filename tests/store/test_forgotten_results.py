@@ -9,7 +9,7 @@ import pytest
 from dqlab.frame import NO_ID, Piece
 from dqlab.rules.result_index import ResultIndex, Stretch
 from dqlab.rules.states import State
-from dqlab.store.compaction import MOSTLY, compaction, run_through
+from dqlab.store.durable_shard import MOSTLY, compaction, run_through
 from dqlab.store.journal import needed_by
 from tests.store.test_functions import Desk
 

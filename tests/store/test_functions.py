@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.log.options import LogOptions
-from dqlab.rules.lanes.frame_functions import LATEST, FrameFunctions
+from dqlab.log.writer import LogOptions
+from dqlab.rules.frame_notes import LATEST, FrameFunctions
 from dqlab.rules.ledger import Ledger
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry
+from dqlab.rules.retry import QueueOptions, Retry
 from dqlab.rules.states import State, Verdict
 from dqlab.store.checkpoint import freeze
 from dqlab.store.durable_shard import DurableShard

@@ -14,12 +14,12 @@ import pytest
 from dqlab.frame import Frame, Settlement
 from dqlab.log.errors import LogTooNew
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
+from dqlab.log.writer import LogOptions
 from dqlab.rules.journal import Op
 from dqlab.rules.states import State
-from dqlab.store.bodies import open_settle, pack_plain
 from dqlab.store.directories import read_queue, shard_directory, stored_directories
 from dqlab.store.durable_shard import DurableShard
+from dqlab.store.journal import open_settle, pack_plain
 from dqlab.store.verbs import check
 from dqlab.testing import FakeClock
 from tests.store.second_reader import SecondReader

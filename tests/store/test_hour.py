@@ -11,10 +11,10 @@ import pytest
 
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.frame import NO_ID, Outcome
-from dqlab.log import tail
+from dqlab.log import reader
 from dqlab.rules import lane
 from dqlab.store.checkpoint import freeze
-from dqlab.store.compaction import MOSTLY, compaction, run_through
+from dqlab.store.durable_shard import MOSTLY, compaction, run_through
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
 from tests.kit.descriptors import LISTED, count_files
@@ -134,7 +134,7 @@ def test_an_hour_of_runs_calls_and_edits_leaves_nothing_behind(
     """Memory, functions, descriptors, disk and checkpoints are flat, though each call and run has its own function."""
     # What has a bound reaches it within the first rounds.
     monkeypatch.setattr(lane, "MAX_SETTLED", RUNS)
-    monkeypatch.setattr(tail, "_CACHED_BYTES", 100_000)
+    monkeypatch.setattr(reader, "_CACHED_BYTES", 100_000)
     hour = Hour(tmp_path / "log")
     taken = []
     for _ in range(ROUNDS):

@@ -8,9 +8,10 @@ import pytest
 
 from dqlab.frame import Frame, Kind
 from dqlab.log.errors import RecordCorrupt
-from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.states import State, Verdict
 from dqlab.store.durable_shard import DurableShard
+from tests.rules.invariants import check_shard
 from tests.store.recorded import RecordedShard
 
 RUN, PRODUCER = b"run-of-this-test", b"producer-of-them"
@@ -73,7 +74,7 @@ def test_run_whose_messages_are_lost_ends_and_says_how_many(damaged: Path) -> No
 
     assert lane.counts[State.LOST] == 10
     assert lane.done
-    durable.ledger.shard.invariants()
+    check_shard(durable.ledger.shard)
     durable.journal.log.close()
 
 
@@ -103,7 +104,7 @@ def test_frame_that_is_damaged_behind_a_checkpoint_is_found_when_it_is_read(tmp_
         again.journal.body(batch.place)
     assert again.ledger.shard.lose(RUN, [(batch.first, batch.first + 10)]) == 10
     assert again.ledger.shard.lanes[RUN].counts[State.LOST] == 10
-    again.ledger.shard.invariants()
+    check_shard(again.ledger.shard)
     again.journal.log.close()
 
 
@@ -122,5 +123,5 @@ def test_documents_that_an_earlier_version_put_again_into_a_sealed_run_are_there
     assert (lane.counts[State.READY], lane.counts[State.LOST]) == (50, 0)
     assert list(lane.came) == [(0, 50)]
     assert not lane.done
-    again.ledger.shard.invariants()
+    check_shard(again.ledger.shard)
     again.journal.log.close()

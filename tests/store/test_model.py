@@ -23,15 +23,14 @@ from hypothesis.stateful import invariant, precondition, rule
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log.errors import DiskFull, Fenced, LogFailed, RecordTooLarge
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
 from dqlab.log.records import Position, RecordType
+from dqlab.log.writer import LogOptions
 from dqlab.rules import result_index
 from dqlab.rules.batches import share
 from dqlab.rules.states import State, stretches
-from dqlab.store.bodies import position_of, unpack_plain
 from dqlab.store.checkpoint import freeze
-from dqlab.store.compaction import compaction, run_through
-from dqlab.store.durable_shard import DurableShard
+from dqlab.store.durable_shard import DurableShard, compaction, run_through
+from dqlab.store.journal import position_of, unpack_plain
 from tests.rules.model import TIMEOUT, Held
 from tests.rules.test_model import OPTIONS, RUNS, ShardMachine
 from tests.store.recorded import RecordedShard

@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 from msgpack import packb
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.log.options import LogOptions
+from dqlab.log.writer import LogOptions
 from dqlab.rules.budget import SPENT
-from dqlab.rules.lanes.trouble import ONCE
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry
+from dqlab.rules.retry import QueueOptions, Retry
 from dqlab.rules.states import State, Verdict
-from dqlab.store.bodies import unpack_plain
+from dqlab.rules.trouble import ONCE
 from dqlab.store.checkpoint import freeze
 from dqlab.store.durable_shard import DurableShard
+from dqlab.store.journal import unpack_plain
 from dqlab.testing import FakeClock
 from tests.kit.sampled import examples
 

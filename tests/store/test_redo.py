@@ -9,8 +9,9 @@ import pytest
 from dqlab.cluster.statistics.joins import done_by
 from dqlab.frame import Frame, Kind, Outcome
 from dqlab.rules.states import State, Verdict
-from dqlab.store.compaction import MOSTLY, compaction, run_through
+from dqlab.store.durable_shard import MOSTLY, compaction, run_through
 from dqlab.store.journal import needed_by
+from tests.rules.invariants import check_shard
 from tests.store.test_functions import Desk, function, run_of
 
 RUN = run_of(1)
@@ -41,7 +42,7 @@ def redo(desk: Desk, lo: int, hi: int, producer: bytes = b"") -> Verdict:
 
 def agrees(desk: Desk) -> None:
     desk.durable.journal.noted()
-    desk.ledger.shard.invariants()
+    check_shard(desk.ledger.shard)
     log, book = desk.durable.journal.log, desk.ledger.books[RUN]
     needed = needed_by(desk.ledger)
     assert {segment: log.needed(segment) for segment in needed} == needed

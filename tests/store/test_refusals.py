@@ -12,13 +12,13 @@ import pytest
 from dqlab.errors import PutError
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log.errors import LogFailed, RecordTooLarge
-from dqlab.log.options import LogOptions
+from dqlab.log.writer import LogOptions
 from dqlab.rules.leases import Lease
-from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.states import State
-from dqlab.store.bodies import unpack_plain
 from dqlab.store.checkpoint import freeze
 from dqlab.store.durable_shard import DurableShard
+from dqlab.store.journal import unpack_plain
 from dqlab.testing import FakeClock
 
 OPTIONS = QueueOptions(max_deliveries=1)

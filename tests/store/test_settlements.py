@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
-from dqlab.rules.options import QueueOptions
-from dqlab.store.bodies import open_settle
+from dqlab.rules.retry import QueueOptions
 from dqlab.store.durable_shard import DurableShard
+from dqlab.store.journal import open_settle
 from tests.store.recorded import RecordedShard
 
 RUN = b"run-of-this-test"

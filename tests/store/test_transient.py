@@ -12,7 +12,7 @@ import dask
 import pytest
 
 from dqlab.errors import BadOption
-from dqlab.store.transient import ClusterDirectory, private_directory
+from dqlab.store.directories import ClusterDirectory, private_directory
 
 DAY = 86_400.0
 

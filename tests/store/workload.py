@@ -11,14 +11,12 @@ from random import Random
 from typing import Any
 
 from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
-from dqlab.log.options import LogOptions
+from dqlab.log.writer import LogOptions
 from dqlab.rules.leases import Lease
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry
+from dqlab.rules.retry import QueueOptions, Retry
 from dqlab.rules.states import State
-from dqlab.store.compaction import compaction, run_through
 from dqlab.store.directories import StoredQueue, keep_queue, queue_directory, shard_directory
-from dqlab.store.durable_shard import DurableShard
+from dqlab.store.durable_shard import DurableShard, compaction, run_through
 from dqlab.testing import FakeClock
 from tests.store.recorded import RecordedShard
 

@@ -35,7 +35,7 @@ from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.config import option
 from dqlab.proof import Challenges
 from dqlab.stats.snapshot import MAX_ATTENTION
-from dqlab.store.transient import ClusterDirectory
+from dqlab.store.directories import ClusterDirectory
 
 logger = logging.getLogger("dqlab.registry")
 

@@ -26,7 +26,7 @@ from dqlab import numbers
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport.internals import is_leaving, is_paused, memory_at_its_kill
 from dqlab.errors import DqlabError
-from dqlab.store.transient import private_directory
+from dqlab.store.directories import private_directory
 
 QUEUE_RESOURCE = "dq-queue"
 """Workers started with this Dask resource host queues first."""

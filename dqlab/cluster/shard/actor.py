@@ -22,12 +22,9 @@ from typing import Any
 from distributed import get_worker
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.shard.blocks import LASTS, Blocks
-from dqlab.cluster.shard.capping import keys_of
-from dqlab.cluster.shard.confirmed import Confirmed
-from dqlab.cluster.shard.durable import open_log_of
-from dqlab.cluster.shard.pages import PAGE_VALUES, page, page_behind, rider_behind, rider_of, slowest_behind
-from dqlab.cluster.shard.recalls import Recalls
+from dqlab.cluster.shard.durable import Confirmed, open_log_of
+from dqlab.cluster.shard.pages import PAGE_VALUES, keys_of, page, page_behind, rider_behind, rider_of, slowest_behind
+from dqlab.cluster.shard.recalls import LASTS, Blocks, Recalls
 from dqlab.cluster.shard.upkeep import Upkeep
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.internals import NoSuchActor
@@ -49,8 +46,7 @@ from dqlab.rules.reports import LaneReport
 from dqlab.rules.shard import Put, described, holding
 from dqlab.rules.states import State, Verdict
 from dqlab.stats import QueueState
-from dqlab.store.directories import StoredQueue, shard_directory
-from dqlab.store.transient import log_directory
+from dqlab.store.directories import StoredQueue, log_directory, shard_directory
 from dqlab.store.values import Compacted
 
 SWITCH_S = 0.0005

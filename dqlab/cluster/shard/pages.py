@@ -1,12 +1,17 @@
-"""Cuts pages of results out of the settlements that hold them."""
+"""Opens what a shard has stored: pages of results out of settlements, and the keys of messages that a cap wants."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from heapq import nlargest
+from sys import intern
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
-from dqlab.frame import Piece, Settlement
+from dqlab.documents import Document
+from dqlab.documents.document import sealed_plainly
+from dqlab.documents.parts import Inline
+from dqlab.frame import Frame, Piece, Settlement
 from dqlab.rules.result_index import ResultIndex, Stretch
 
 PAGE_VALUES = 1000
@@ -118,3 +123,24 @@ class _Opened:
         if len(self._settlements) > KEEP_OPEN:
             del self._settlements[next(iter(self._settlements))]
         return settlement
+
+
+def keys_of(frame: Frame, by: str) -> list[str]:
+    """Return the key of each message of a frame, "" where it has none."""
+    return [intern(_key(sealed_plainly(message), by)) for message in frame.messages()]
+
+
+def _key(value: object, by: str) -> str:
+    where, found = value if isinstance(value, str) else "", None
+    if type(value) is Document:
+        where, part = value.where, value.part
+        if type(part) is Inline and isinstance(part.values, tuple):
+            value = dict(zip(part.names, part.values, strict=False))
+    if isinstance(value, Mapping):
+        found, where = value.get(by), str(value.get("url", where))
+    if found is None and by == "host":
+        try:
+            found = urlsplit(where).hostname
+        except ValueError:  # no URL
+            return ""
+    return "" if found is None else str(found)

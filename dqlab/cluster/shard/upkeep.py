@@ -9,8 +9,7 @@ from typing import Any
 
 from dqlab.cluster.transport.reports import StorageReport
 from dqlab.errors import DqlabError
-from dqlab.store.compaction import MOSTLY, compaction
-from dqlab.store.durable_shard import DurableShard
+from dqlab.store.durable_shard import MOSTLY, DurableShard, compaction
 from dqlab.store.values import Compacted
 
 logger = logging.getLogger("dqlab.queue")

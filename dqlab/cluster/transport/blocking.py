@@ -1,6 +1,6 @@
 """Reports to a run's shards why the run has to wait: its results cannot be kept.
 
-A shard forgets a report after a while (`shard.blocks`), so callers repeat it.
+A shard forgets a report after a while (`shard.recalls`), so callers repeat it.
 """
 
 from __future__ import annotations

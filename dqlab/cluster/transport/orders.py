@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dqlab.rules.book import CodeRecord
-from dqlab.rules.ids import shard_of
 from dqlab.rules.journal import Op
-from dqlab.rules.submitted import Submitted
+from dqlab.rules.puts import Submitted
+from dqlab.rules.ranges import shard_of
 
 TRANSIENT = "transient"
 """Promise of a queue without a store."""

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from dqlab.errors import Rehearsed, SubmissionIncomplete
 from dqlab.rules.book import CANCELLED, CUT_OFF, REHEARSED, CodeRecord
+from dqlab.rules.puts import Submitted
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import LaneReport, fields_of, plain
-from dqlab.rules.submitted import Submitted
 from dqlab.stats import Counts, StopReason, total_counts
 
 

@@ -40,7 +40,7 @@ from dqlab.cluster.transport.wire import Apart
 from dqlab.cluster.worker.shared_client import SharedClient
 from dqlab.cluster.worker.sigterm import on_sigterm
 from dqlab.cluster.worker.vitals import WorkerVitals
-from dqlab.store.transient import ClusterDirectory, delete_logs
+from dqlab.store.directories import ClusterDirectory, delete_logs
 
 logger = logging.getLogger("dqlab.worker")
 

@@ -21,8 +21,8 @@ from dqlab.documents.parts import Member
 from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window
 from dqlab.errors import DqlabWarning, UsageError, users_code
 from dqlab.numbers import many, size
+from dqlab.rules.puts import Submitted
 from dqlab.rules.ranges import ENDLESS, Ranges
-from dqlab.rules.submitted import Submitted
 from dqlab.texts import kept
 from dqlab.user_frames import level_of_user
 

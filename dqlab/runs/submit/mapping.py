@@ -32,8 +32,8 @@ from dqlab.errors import (
 from dqlab.log.errors import DiskFull
 from dqlab.numbers import many
 from dqlab.rules.book import ABANDONED, CANCELLED
+from dqlab.rules.puts import Submitted
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.elements import Digest, identity, length_of, watched
 from dqlab.runs.submit.sender import RunSender
 

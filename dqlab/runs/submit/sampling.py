@@ -19,8 +19,8 @@ from dqlab.documents.parts import Row
 from dqlab.documents.storage import naming
 from dqlab.numbers import many
 from dqlab.rules.book import REHEARSED
+from dqlab.rules.puts import Submitted
 from dqlab.rules.ranges import ENDLESS, Ranges
-from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.elements import Digest, repeats, unit_of, weigher
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sender import RunSender

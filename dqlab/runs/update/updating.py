@@ -8,8 +8,8 @@ from typing import Any
 
 from dqlab.cluster.transport import orders
 from dqlab.cluster.transport.progress import Progress
+from dqlab.rules.puts import Submitted
 from dqlab.rules.ranges import ENDLESS, Ranges
-from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sender import RunSender, UnsentFrame
 

@@ -17,7 +17,7 @@ from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.shard import durable
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.cluster.worker.vitals import WorkerVitals
-from dqlab.store.transient import delete_logs
+from dqlab.store.directories import delete_logs
 
 SOURCES = Path(dqlab.__file__).parent
 GIVEN_BY_CALLERS = {"call", "timeout", "limit", "scheduler", "address", "op"}

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from dqlab.cluster.shard import actor as shard_actor
-from dqlab.cluster.shard.blocks import LASTS, Blocks
+from dqlab.cluster.shard.recalls import LASTS, Blocks
 from dqlab.cluster.transport import blocking
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CallTimeout, RunNotFound
@@ -123,7 +123,7 @@ def test_the_hold_of_a_dead_consumer_ends_with_it() -> None:
 
 def test_a_hold_that_is_not_repeated_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that was retired in good order reports nothing any more, either."""
-    monkeypatch.setattr("dqlab.cluster.shard.blocks.LASTS", 0.05)
+    monkeypatch.setattr("dqlab.cluster.shard.recalls.LASTS", 0.05)
     monkeypatch.setattr(shard_actor, "LASTS", -0.9)
 
     async def scenario() -> None:

@@ -82,7 +82,7 @@ def test_log_that_fails_while_it_is_compacted_is_reported_though_nothing_is_put(
 ) -> None:
     """The thread that commits had nothing to do with it: the shard reported nothing, and its log stayed closed."""
 
-    monkeypatch.setattr("dqlab.log.group_commit._IDLE_S", 60.0)  # as after its last note
+    monkeypatch.setattr("dqlab.log.log._IDLE_S", 60.0)  # as after its last note
 
     async def scenario() -> None:
         actor = await opened(tmp_path)

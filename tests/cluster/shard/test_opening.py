@@ -14,7 +14,7 @@ from dqlab.cluster.shard.durable import LogStore, open_log_of
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log.log import Log
-from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.states import State
 from dqlab.store.directories import shard_directory
 from dqlab.store.durable_shard import DurableShard

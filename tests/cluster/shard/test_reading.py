@@ -17,13 +17,12 @@ from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log.errors import RecordCorrupt
 from dqlab.rules.batches import Batch
-from dqlab.rules.options import QueueOptions
+from dqlab.rules.deliveries import purge
 from dqlab.rules.result_index import ResultIndex, Stretch
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.states import State
-from dqlab.rules.sweeps import purge
-from dqlab.store.compaction import compaction
 from dqlab.store.directories import shard_directory
-from dqlab.store.durable_shard import DurableShard
+from dqlab.store.durable_shard import DurableShard, compaction
 from tests.cluster import desk
 from tests.kit.disks import FlakyFiles
 

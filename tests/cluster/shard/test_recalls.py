@@ -12,7 +12,7 @@ import pytest
 from dqlab.cluster.shard.recalls import LOOK_AGAIN_S, STILL_S, Recalls
 from dqlab.cluster.transport.parking import Credit, ParkedLease, ParkingLot
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import QueueOptions
 from dqlab.rules.shard import Shard
 from dqlab.testing import FakeClock
 from tests.rules.memory_journal import MemoryJournal

@@ -13,9 +13,8 @@ from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CallTimeout, RunCancelled
 from dqlab.frame import NO_ID
-from dqlab.rules.ids import first_id
-from dqlab.rules.ranges import Ranges
-from dqlab.rules.submitted import Submitted
+from dqlab.rules.puts import Submitted
+from dqlab.rules.ranges import Ranges, first_id
 
 RUN = b"r" * 16
 RECORD = {"name": "n", "codes": [{"hash": "1"}]}

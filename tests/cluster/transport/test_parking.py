@@ -13,8 +13,7 @@ from dqlab.cluster.transport.parking import Bell, Credit, Do, ParkedLease, Parki
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.rules.batches import Batch
-from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry
+from dqlab.rules.retry import QueueOptions, Retry
 from tests.cluster.desk import DeskActor
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
 from dqlab.log.records import Position
+from dqlab.log.writer import LogOptions
 from tests.log.crash.invariants import Outcome, reopen
 from tests.log.crash.ledger import Entry, Ledger
 from tests.log.crash.recording import read_tree

@@ -9,7 +9,7 @@ from random import Random
 from dqlab.errors import DqlabError
 from dqlab.log.files import Files
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
+from dqlab.log.writer import LogOptions
 from dqlab.testing import FakeClock
 from tests.log.crash.invariants import Outcome, Promise, check, check_same, reopen
 from tests.log.crash.ledger import History, Ledger

@@ -18,8 +18,8 @@ from dqlab.clock import Clock
 from dqlab.errors import DqlabError
 from dqlab.log.files import Files
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
 from dqlab.log.recovery import Recovery
+from dqlab.log.writer import LogOptions
 from tests.log.crash.ledger import History, Ledger, payload
 
 __all__ = ["Outcome", "Promise", "check", "check_counters", "check_same", "check_space", "reopen"]

@@ -13,8 +13,8 @@ from random import Random
 from dqlab.errors import DqlabError
 from dqlab.log.errors import Fenced
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
 from dqlab.log.records import RecordType
+from dqlab.log.writer import LogOptions
 from dqlab.testing import FakeClock
 from tests.log.crash.faults import FullDisk
 from tests.log.crash.ledger import RESULTS, History, Ledger

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from dqlab.log.files import Files
 from dqlab.log.log import Log
-from dqlab.log.options import LogOptions
+from dqlab.log.writer import LogOptions
 from tests.log.crash.invariants import Promise
 from tests.log.crash.ledger import RESULTS, History, Ledger
 

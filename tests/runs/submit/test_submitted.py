@@ -15,8 +15,8 @@ import pytest
 
 from dqlab.cluster.transport.orders import RecordSubmitted
 from dqlab.documents import Document
+from dqlab.rules.puts import Submitted
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.elements import Digest
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sender import RunSender

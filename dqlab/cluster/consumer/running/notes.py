@@ -21,7 +21,7 @@ from dqlab.failures.failure import Failure
 from dqlab.frame import Making, Outcome
 from dqlab.printed import Ring
 from dqlab.rules.budget import SPENT
-from dqlab.rules.lanes.trouble import ONCE
+from dqlab.rules.trouble import ONCE
 
 if TYPE_CHECKING:
     from dqlab.cluster.consumer.running.chunk import Chunk, Lease

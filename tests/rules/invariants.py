@@ -1,21 +1,19 @@
-"""Invariants of a shard; tests check them after every step."""
+"""Asserts that the counters, indexes and leases of a shard agree with its state bytes, after every step of a test."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from dqlab.failures.classes import fingerprint_of
-from dqlab.rules.ids import END
 from dqlab.rules.lane import MAX_SETTLED, Lane
 from dqlab.rules.leases import Leases
-from dqlab.rules.ranges import Ranges
+from dqlab.rules.ranges import END, Ranges
+from dqlab.rules.shard import Shard
 from dqlab.rules.states import State, stretches
 
 
-def check(lanes: Mapping[bytes, Lane], leases: Leases) -> None:
-    """Assert that the counters, indexes and leases of every lane of a shard agree with its state bytes."""
-    seen = Ranges()
-    for lane in lanes.values():
+def check_shard(shard: Shard) -> None:
+    """Assert what holds after each call."""
+    seen, leases = Ranges(), shard.leases
+    for lane in shard.lanes.values():
         by_state = {state: Ranges() for state in State}
         for batch in lane.batches:
             lo, hi = batch.first, batch.first + len(batch.states)
@@ -27,7 +25,8 @@ def check(lanes: Mapping[bytes, Lane], leases: Leases) -> None:
         _check_counts(lane, by_state)
         _check_indexes(lane, by_state)
         _check_leases(lane.run, by_state[State.LEASED], leases)
-    assert all(lease.run in lanes for lease in leases.values()), "a lease outlived its lane"
+    assert all(lease.run in shard.lanes for lease in leases.values()), "a lease outlived its lane"
+    assert not shard.draining or shard.paused or any(lane.alive for lane in shard.lanes.values()), "drained: paused"
 
 
 def _check_counts(lane: Lane, by_state: dict[State, Ranges]) -> None:

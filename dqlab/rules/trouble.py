@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from sortedcontainers import SortedList
 
 from dqlab.failures.classes import StoredRecord, fingerprint_of
-from dqlab.rules.ids import ID_BITS, ID_MASK
+from dqlab.rules.ranges import ID_BITS, ID_MASK
 
 _HISTORY = 8
 ONCE = "once"
