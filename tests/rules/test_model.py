@@ -408,7 +408,9 @@ class ShardMachine(RuleBasedStateMachine):
 class TestShardAgainstModel(ShardMachine.TestCase):
     """Any history of calls leaves the shard and the model in the same state."""
 
-    settings = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+    settings = settings(
+        max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    )
 
 
 @pytest.mark.slow

@@ -8,17 +8,11 @@ from typing import Any
 import pytest
 
 from dqlab.errors import BadOption, RunNotFound
-from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.ranges import first_id, next_sequence
-from dqlab.rules.states import State, Verdict
+from dqlab.rules.states import Verdict
 
 RUN = b"run-of-the-tests"
 PRODUCER = b"one-producer-id."
-
-
-def test_frames_get_consecutive_ids(desk: Any) -> None:
-    """An id is a place in line."""
-    assert [desk.put(3).first, desk.put(2).first, desk.put().first] == [0, 3, 5]
 
 
 def test_ids_name_their_shard_and_stay_below_2_to_the_53(make_desk: Callable[..., Any]) -> None:
@@ -41,15 +35,6 @@ def test_a_shard_outside_8_bits_is_refused(make_desk: Callable[..., Any]) -> Non
         make_desk(index=256)
 
 
-def test_a_frame_sent_twice_counts_once(desk: Any) -> None:
-    """A client that got no answer sends again."""
-    first = desk.put(5, producer=PRODUCER, sequence=0)
-    again = desk.put(5, producer=PRODUCER, sequence=0)
-
-    assert (again.verdict, again.first) == (Verdict.DUPLICATE, first.first)
-    assert desk.counts() == {State.READY: 5}
-
-
 def test_an_old_duplicate_is_recognised_but_its_id_forgotten(desk: Any) -> None:
     """Sixteen first ids per producer are enough for every put in flight."""
     for sequence in range(20):
@@ -57,14 +42,6 @@ def test_an_old_duplicate_is_recognised_but_its_id_forgotten(desk: Any) -> None:
 
     assert desk.put(producer=PRODUCER, sequence=3).first is None
     assert desk.put(producer=PRODUCER, sequence=4).first == 4
-
-
-def test_a_frame_ahead_of_its_turn_is_told_who_comes_first(desk: Any) -> None:
-    """FIFO per producer, although several puts are in flight."""
-    early = desk.put(producer=PRODUCER, sequence=2)
-
-    assert (early.verdict, early.expected) == (Verdict.EARLY, 0)
-    assert desk.counts() == {}
 
 
 def test_frames_without_a_producer_are_all_new(desk: Any) -> None:
@@ -99,24 +76,6 @@ def test_a_frame_that_would_never_fit_goes_into_an_empty_lane(
     assert desk.put().verdict is Verdict.FULL
 
 
-def test_leased_and_delayed_messages_count_against_the_limit(make_desk: Callable[..., Any]) -> None:
-    """Otherwise a prefetching consumer would lift the limit."""
-    desk = make_desk(maxsize=2)
-    desk.put(2)
-    desk.settle(desk.lease(1), Outcome.FAIL)
-    desk.lease(1)
-
-    assert desk.put().verdict is Verdict.FULL
-
-
-def test_one_full_lane_leaves_room_in_the_others(make_desk: Callable[..., Any]) -> None:
-    """A run of a million documents must not lock out a colleague's ten."""
-    desk = make_desk(maxsize=2)
-    desk.put(2)
-
-    assert desk.put(2, run=NO_ID).verdict is Verdict.ACCEPTED
-
-
 def test_a_lane_may_have_limits_of_its_own(desk: Any) -> None:
     """None means no limit, left out means the queue's."""
     small = desk.shard.open_lane(b"a" * 16, maxsize=1)
@@ -148,30 +107,3 @@ def test_a_put_into_a_run_that_was_never_opened_says_where_runs_are_listed(desk:
         desk.put(run=b"?" * 16)
 
     assert RUN.hex() not in str(caught.value)
-
-
-def test_a_dropped_run_may_number_its_frames_from_0_again(desk: Any) -> None:
-    """on_existing="new" reuses the run's name and sometimes its id."""
-    desk.put(producer=RUN, sequence=0)
-    desk.shard.drop_lane(RUN)
-    desk.shard.open_lane(RUN)
-
-    assert desk.put(producer=RUN, sequence=0).verdict is Verdict.ACCEPTED
-
-
-def test_clients_go_on_numbering_after_lane_0_was_reset(desk: Any) -> None:
-    """They outlive what they put; a client that had to start at 0 would wait for ever."""
-    desk.put(run=NO_ID, producer=PRODUCER, sequence=0)
-    desk.shard.drop_lane(NO_ID)
-
-    assert desk.counts(NO_ID) == {}
-    assert desk.put(run=NO_ID, producer=PRODUCER, sequence=1).verdict is Verdict.ACCEPTED
-
-
-def test_pages_are_counted_by_state(desk: Any) -> None:
-    """Progress in pages is what people with long documents watch."""
-    desk.put(3, weights=[1, 10, 100])
-    desk.settle(desk.lease(2), Outcome.ACK)
-
-    units = desk.shard.lanes[RUN].units
-    assert (units[State.READY], units[State.LEASED], units[State.ACKED]) == (100, 10, 1)

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from dqlab.frame import NO_ID, Outcome, Piece, Settlement
-from dqlab.rules.deliveries import Failed, Settled
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.states import State
 
 RUN = b"run-of-the-tests"
 ACK, FAIL, REJECT, NACK, RETURN, REFUSED = Outcome
-
-
-def test_an_ack_is_accepted_once(desk: Any) -> None:
-    """Recorded once: the second copy of a settlement is a success that changes nothing."""
-    desk.put(3, ordinal=50)
-    lease = desk.lease()
-
-    assert desk.ack(lease) == Settled(results=tuple((Piece(i, 50 + i, 1), i) for i in range(3)))
-    assert desk.ack(lease) == Settled(duplicates=3)
-    assert desk.counts() == {State.ACKED: 3}
 
 
 def test_neighbours_settled_alike_come_back_as_one_piece(desk: Any) -> None:
@@ -32,70 +21,6 @@ def test_neighbours_settled_alike_come_back_as_one_piece(desk: Any) -> None:
     blob = Settlement.encode([Piece(0, 7, 1000)], bytes(1000), [b""] * 1000, run=RUN, epoch=1, lease=lease.id)
 
     assert desk.shard.settle(Settlement.decode(blob)).results == ((Piece(0, 7, 1000), 0),)
-
-
-def test_mixed_outcomes_point_into_the_settlements_columns(desk: Any) -> None:
-    """The shell slices results and failure records out by position."""
-    desk.put(5, ordinal=10)
-
-    settled = desk.settle(desk.lease(), ACK, ACK, FAIL, REJECT, ACK)
-
-    assert [at for _, at in settled.results] == [0, 1, 4]
-    assert settled.failed == (Failed(2, 12, 2, dead=False), Failed(3, 13, 3, dead=True))
-    assert desk.counts() == {State.ACKED: 3, State.DELAYED: 1, State.DEAD: 1}
-
-
-def test_a_lease_may_be_settled_in_parts(desk: Any) -> None:
-    """Finished parts are sent every 100 ms."""
-    desk.put(4)
-    lease = desk.lease()
-    desk.settle(lease, ACK, ids=[2])
-
-    assert list(lease.remaining) == [(0, 2), (3, 4)]
-    assert len(desk.settle(lease, ACK, ACK, ACK, ids=[0, 1, 3]).results) == 3
-
-
-def test_an_ack_after_expiry_saves_the_second_run(desk: Any) -> None:
-    """The work is done; only the lease was too short."""
-    desk.put(2)
-    lease = desk.lease()
-    desk.clock.advance(61)
-
-    assert len(desk.ack(lease).results) == 2
-    assert desk.shard.lease("d", 9) is None
-
-
-def test_an_ack_of_a_message_leased_to_another_is_stale(desk: Any) -> None:
-    """Its result will come from the one who holds it now."""
-    desk.put()
-    lease = desk.lease()
-    desk.clock.advance(61)
-    other = desk.lease(1, "d")
-
-    assert desk.ack(lease) == Settled(stale=1)
-    assert len(desk.ack(other).results) == 1
-    assert desk.ack(lease) == Settled(duplicates=1)
-
-
-def test_an_ack_of_an_older_epoch_counts_while_no_consumer_holds_the_message(make_desk: Callable[..., Any]) -> None:
-    """The shard restarted while the function ran."""
-    desk = make_desk(epoch=2)
-    desk.put(2)
-    assert len(desk.settle(None, ACK, ids=[0], epoch=1).results) == 1
-    lease = desk.lease()
-
-    assert desk.settle(lease, ACK, ids=[1], epoch=1) == Settled(stale=1)
-    assert list(lease.remaining) == [(1, 2)]
-
-
-def test_an_ack_of_a_delayed_message_ends_its_wait(desk: Any) -> None:
-    """A message is finished by any consumer that finishes it."""
-    desk.put()
-    lease = desk.lease()
-    desk.settle(lease, FAIL)
-
-    assert len(desk.ack(lease).results) == 1
-    assert desk.shard.next_deadline() is None
 
 
 @pytest.mark.parametrize("outcome", [ACK, FAIL, NACK, RETURN, REFUSED, REJECT])
@@ -128,38 +53,6 @@ def test_a_settlement_that_arrives_twice_counts_once(desk: Any, outcome: Outcome
     assert all(record.deliveries == counted for record in desk.shard.lanes[RUN].trouble.values())
 
 
-def test_a_failure_after_the_lease_of_many_expired_is_counted(desk: Any) -> None:
-    """It did run and did raise; running it again at once would tell no more."""
-    desk.put(2)
-    lease = desk.lease()
-    desk.clock.advance(61)
-
-    assert [failed.id for failed in desk.settle(lease, FAIL, FAIL).failed] == [0, 1]
-    assert desk.counts() == {State.DELAYED: 2}
-
-
-def test_a_failure_of_a_delayed_message_under_another_receipt_moves_its_delay(desk: Any) -> None:
-    """Two consumers ran it, one of them after its lease; the message waits once, not twice."""
-    desk.put()
-    first = desk.lease()
-    desk.clock.advance(61)
-    desk.settle(desk.lease(1, "d"), FAIL)
-    desk.clock.advance(0.5)
-    desk.settle(first, FAIL, epoch=0)
-
-    assert desk.shard.next_deadline() == desk.clock.monotonic() + 2.0
-
-
-def test_an_early_ack_covers_the_leases_own_messages_only(desk: Any) -> None:
-    """A neighbour named by mistake keeps its retries."""
-    desk.put(3)
-    lease = desk.lease(2)
-    desk.shard.begin(lease.id)
-    desk.settle(lease, FAIL, ids=[2])
-
-    assert desk.counts() == {State.LEASED: 2, State.DELAYED: 1}
-
-
 def test_unknown_ids_are_stale_and_harmless(desk: Any) -> None:
     """A settlement is input from another process."""
     desk.put(2)
@@ -169,15 +62,6 @@ def test_unknown_ids_are_stale_and_harmless(desk: Any) -> None:
     assert desk.settle(lease, ACK, FAIL, NACK, ids=ids) == Settled(stale=3)
     assert desk.settle(None, ACK, ids=[0], run=b"?" * 16) == Settled(stale=1)
     assert list(lease.remaining) == [(0, 2)]
-
-
-def test_a_piece_longer_than_its_frame_is_accepted_as_far_as_it_is_known(desk: Any) -> None:
-    """The rest are ids that no message has."""
-    desk.put(2)
-    lease = desk.lease()
-    blob = Settlement.encode([Piece(0, 0, 5)], bytes(5), [b""] * 5, run=RUN, epoch=1, lease=lease.id)
-
-    assert desk.shard.settle(Settlement.decode(blob)) == Settled(results=((Piece(0, 0, 2), 0),), stale=3)
 
 
 def test_an_ack_that_frees_its_frame_is_not_counted_twice(desk: Any) -> None:
@@ -199,29 +83,6 @@ def test_a_settlement_under_another_run_is_stale(desk: Any) -> None:
     assert desk.counts() == {State.LEASED: 1}
 
 
-def test_a_wholly_acked_frame_is_freed_and_its_acks_remembered(desk: Any) -> None:
-    """Memory follows what is unfinished; a late copy of an ack still succeeds."""
-    desk.put(3)
-    desk.put(3)
-    lease = desk.lease()
-    desk.settle(lease, *[ACK] * 4)
-
-    assert desk.kept_frames() == [3]
-    assert desk.settle(lease, ACK, ids=[1]) == Settled(duplicates=1)
-    assert len(desk.shard.lanes[RUN].batches) == 1
-
-
-def test_a_frame_with_a_dead_message_is_kept_until_its_retry_succeeds(desk: Any) -> None:
-    """A dead letter can be retried only while its payload is there."""
-    desk.put(3)
-    desk.settle(desk.lease(), ACK, REJECT, ACK)
-    assert desk.kept_frames() == [0]
-    desk.shard.retry(RUN, [(0, 3)])
-    desk.ack(desk.lease())
-
-    assert desk.kept_frames() == []
-
-
 def test_a_run_is_done_when_it_is_sealed_and_every_message_has_an_end(desk: Any) -> None:
     """Dead and cancelled messages end a run as well; a retry opens it again."""
     lane = desk.shard.lanes[RUN]
@@ -234,3 +95,36 @@ def test_a_run_is_done_when_it_is_sealed_and_every_message_has_an_end(desk: Any)
     desk.shard.retry(RUN, [(0, 9)])
 
     assert not lane.done
+
+
+def test_an_ack_after_expiry_saves_the_second_run(desk: Any) -> None:
+    """The work is done; only the lease was too short."""
+    desk.put(2)
+    lease = desk.lease()
+    desk.clock.advance(61)
+
+    assert len(desk.ack(lease).results) == 2
+    assert desk.shard.lease("d", 9) is None
+
+
+def test_an_ack_of_a_message_leased_to_another_is_stale(desk: Any) -> None:
+    """Its result will come from the one who holds it now."""
+    desk.put()
+    lease = desk.lease()
+    desk.clock.advance(61)
+    other = desk.lease(1, "d")
+
+    assert desk.ack(lease) == Settled(stale=1)
+    assert len(desk.ack(other).results) == 1
+    assert desk.ack(lease) == Settled(duplicates=1)
+
+
+def test_an_ack_of_an_older_epoch_counts_while_no_consumer_holds_the_message(make_desk: Any) -> None:
+    """The shard restarted while the function ran."""
+    desk = make_desk(epoch=2)
+    desk.put(2)
+    assert len(desk.settle(None, ACK, ids=[0], epoch=1).results) == 1
+    lease = desk.lease()
+
+    assert desk.settle(lease, ACK, ids=[1], epoch=1) == Settled(stale=1)
+    assert list(lease.remaining) == [(1, 2)]
