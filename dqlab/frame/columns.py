@@ -110,7 +110,8 @@ def joined(parts: Sequence[bytes | memoryview]) -> bytes | memoryview:
     size, empty = sum(map(len, parts)), getattr(sys.modules.get("numpy"), "empty", None)
     if size < LARGE or empty is None:
         return b"".join(parts)
-    whole, at = empty(size, "u1").data, 0
+    whole: memoryview = empty(size, "u1").data
+    at = 0
     for part in parts:
         stop = at + len(part)
         whole[at:stop] = part
