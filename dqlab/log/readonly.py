@@ -100,7 +100,7 @@ class ReadOnlyLog:
         if found is None:
             raise self._corrupt(entry.name, offset, position, "its checksum is wrong")
         header, body = found
-        return Record(header.type, header.flags, header.count, header.base, header.aux, body, position)
+        return Record(header.type, header.flags, header.messages, header.base, header.aux, body, position)
 
     def check(self, entry: SegmentEntry) -> SegmentCheck:
         """Read a segment from its first byte to its last."""

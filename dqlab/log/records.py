@@ -60,7 +60,7 @@ class Record(NamedTuple):
 
     type: int
     flags: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
+    messages: int
     base: int
     aux: int
     body: bytes | memoryview
@@ -72,7 +72,7 @@ class Header(NamedTuple):
 
     type: int
     flags: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
+    messages: int
     length: int
     base: int
     aux: int

@@ -299,7 +299,7 @@ class LogReplay:
     def _report(self, entry: SegmentEntry, gap: Gap) -> None:
         found = Corruption(entry.name, gap.start, gap.stop - gap.start)
         if gap.header is not None:
-            found = replace(found, type=gap.header.type, count=gap.header.count, base=gap.header.base)
+            found = replace(found, type=gap.header.type, count=gap.header.messages, base=gap.header.base)
         self.corrupt.append(found)
 
 

@@ -297,12 +297,12 @@ class Ledger:
         self.next_serial = max(self.next_serial, record.aux + 1)
         ids: tuple[int, ...] = ()
         if record.type == RecordType.PUT:
-            ids = tuple(range(record.base, record.base + record.count))
-            self.next_id = max(self.next_id, record.base + record.count)
+            ids = tuple(range(record.base, record.base + record.messages))
+            self.next_id = max(self.next_id, record.base + record.messages)
         elif record.type == RecordType.SPARSE:
             ids = sparse_ids(record.body)
         elif record.type == RecordType.SETTLE:
-            self._end(range(record.base, record.base + record.count))
+            self._end(range(record.base, record.base + record.messages))
             ids = (RESULTS + record.aux,) if len(record.body) else ()
         elif record.type == RecordType.RUN:
             self._end([record.base])
