@@ -114,7 +114,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, drawn: Drawn) -> Iterator[Drawn]:
     monkeypatch.setattr(waits, "_can_be_seen", lambda: True)
     monkeypatch.setattr(waits, "AFTER", 0.0)
     monkeypatch.setattr(waits, "PERIOD", 0.01)
-    monkeypatch.setattr("dqlab.live.outputs.waits.picture_of", lambda _: drawn)
+    monkeypatch.setattr("dqlab.live.waits.picture_of", lambda _: drawn)
     yield drawn
     assert threads() == []
     assert waits._current is None
@@ -151,7 +151,7 @@ def test_a_picture_that_raises_ends_no_wait(seen: Drawn, monkeypatch: pytest.Mon
         seen.seen.set()
         raise RuntimeError("a view is broken")
 
-    monkeypatch.setattr("dqlab.live.outputs.waits.picture_of", broken)
+    monkeypatch.setattr("dqlab.live.waits.picture_of", broken)
     with shown("x"):
         assert seen.seen.wait(30)
 

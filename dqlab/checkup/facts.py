@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar, cast
 
-from dqlab.live.checkups import checkup_parts
-from dqlab.live.text import render_text
+from dqlab.live.layout import checkup_parts
+from dqlab.live.render import render_text
 from dqlab.stats import Attention, AttentionKind, Severity, Snapshot
 from dqlab.store.probe import Probe
 

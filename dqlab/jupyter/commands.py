@@ -39,8 +39,8 @@ from dqlab.jupyter.messages import (
 from dqlab.jupyter.rehearsal_prompt import asked, hint, sample_for
 from dqlab.jupyter.rerun_prompt import Choice, offer
 from dqlab.lab import Lab, describe_workers
-from dqlab.live.compared import first_differences
 from dqlab.live.display import conclude, ended_in_view, is_watched
+from dqlab.live.layout import first_differences
 from dqlab.numbers import many
 from dqlab.printed import Logs
 from dqlab.rules.retry import Retry

@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from dqlab.errors import UsageError, in_words
 from dqlab.jupyter.wrapping import fitted
 from dqlab.live.display import Mode, mode
-from dqlab.live.html import render_html
-from dqlab.live.palette import Ink
 from dqlab.live.parts import Code, Title, line
+from dqlab.live.render import render_html
+from dqlab.live.style import Ink
 from dqlab.notebook import with_cells
 from dqlab.numbers import many
 from dqlab.runs.failures import DeadLetter, Failures, letter_named

@@ -7,8 +7,8 @@ from typing import Any
 
 from dqlab.documents import Documents
 from dqlab.jupyter.rerun_prompt import can_ask
+from dqlab.live.canvases import has_a_reader
 from dqlab.live.display import Mode, mode, sends_widgets
-from dqlab.live.outputs.frontend import has_a_reader
 from dqlab.notebook import in_jupyter, shell
 from dqlab.runs.run import Run
 from dqlab.stats import Snapshot

@@ -14,8 +14,8 @@ from dqlab.clock import SystemClock
 from dqlab.errors import DqlabError
 from dqlab.jupyter.messages import is_fresh, warned
 from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, text_of, watch, watch_in
-from dqlab.live.html import render_html
 from dqlab.live.parts import line
+from dqlab.live.render import render_html
 from dqlab.live.run_picture import code_of_retry
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many, minute

@@ -4,11 +4,11 @@ Views draw statistics and compute no number. Importing this package loads no dis
 it runs when something is shown. The modules here run in the client's process, a kernel or a script, except those of
 `panels`, which the scheduler loads. By task:
 
-    display, and `outputs`                                               where and when a view is drawn
-    follow, feeds, offers, next_lines                                    what a view polls, obeys and offers
-    run_picture, lab_picture, details, views, run_rows                   words, figures and rows of a view
-    layout, tables, timelines, listings, checkups                        what a picture is built of: `parts`
-    text, html, style, palette                                           how parts look
+    display, waits, canvases, widget, ticker           where and when a view is drawn
+    follow, next_lines                                 what a view polls, obeys and offers
+    run_picture, lab_picture, details, views, run_rows words, figures and rows of a view
+    layout, tables                                     what a picture is built of: `parts`
+    render, style                                      how parts look
 
 """
 
@@ -21,7 +21,7 @@ class _Views:
     """Draws for lower rooms, and imports what draws when it is asked for the first time."""
 
     def picture_of(self, what: Any) -> Any:
-        from dqlab.live.outputs.waits import picture_of
+        from dqlab.live.waits import picture_of
 
         return picture_of(what)
 

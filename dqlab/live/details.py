@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dqlab import numbers
-from dqlab.live.next_lines import next_line
-from dqlab.live.offers import CANARY, first
+from dqlab.live.next_lines import CANARY, first, next_line
 from dqlab.live.run_rows import LAST_MINUTE
 from dqlab.live.views import (
     Chart,

@@ -26,33 +26,43 @@ from weakref import WeakKeyDictionary, ref
 from dqlab import numbers
 from dqlab.errors import BadOption, DqlabError, DqlabWarning
 from dqlab.live import details
-from dqlab.live.checkups import checkup_parts
-from dqlab.live.compared import compared_parts
-from dqlab.live.feeds import LabSource, is_embedded, is_lab, is_queue
+from dqlab.live.canvases import (
+    HtmlCanvas,
+    LooseCanvas,
+    View,
+    WidgetCanvas,
+    bundle,
+    draws_widgets,
+    follow_here,
+    has_a_reader,
+    missing,
+    not_built,
+    screen,
+)
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following, is_gone
-from dqlab.live.html import render_html
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
-from dqlab.live.layout import ended_line, needs_table
-from dqlab.live.listings import listing_table
-from dqlab.live.offers import names_here
-from dqlab.live.outputs.frontend import draws_widgets, has_a_reader, missing, not_built
-from dqlab.live.outputs.notebook import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
-from dqlab.live.outputs.terminal import follow_here
-from dqlab.live.outputs.ticker import shared
-from dqlab.live.palette import Ink
+from dqlab.live.layout import checkup_parts, compared_parts, ended_line, needs_table, timeline_parts
+from dqlab.live.next_lines import is_embedded, is_lab, is_queue, names_here
 from dqlab.live.parts import GAP, Part, line
+from dqlab.live.render import render_html, render_text
 from dqlab.live.run_picture import Focus, absent_view, connecting_view, run_view
-from dqlab.live.style import PLAIN, TextStyle
-from dqlab.live.tables import failures_table, leases_table, results_table, rows_table, runs_table, status_table
-from dqlab.live.text import render_text
-from dqlab.live.timelines import timeline_parts
+from dqlab.live.style import PLAIN, Ink, TextStyle
+from dqlab.live.tables import (
+    failures_table,
+    leases_table,
+    listing_table,
+    results_table,
+    rows_table,
+    runs_table,
+    status_table,
+)
+from dqlab.live.ticker import shared
 from dqlab.live.views import Press, RunView
 from dqlab.notebook import in_jupyter, running_cell, shell
 from dqlab.stats import RunStats
 from dqlab.stats.snapshot import MAX_ATTENTION
 
 if TYPE_CHECKING:
-    from dqlab.runs.pool import QueuePool
     from dqlab.runs.run import Run
 
 _ends_on_view: WeakKeyDictionary[Run, float | None] = WeakKeyDictionary()
@@ -114,7 +124,7 @@ def _checked(value: str, name: str) -> Mode:
         raise BadOption(option=name, value=value, problem="write 'live', 'static' or 'text'.") from None
 
 
-def watch(source: Run | LabSource | QueuePool, *, stream: TextIO | None = None) -> None:
+def watch(source: Any, *, stream: TextIO | None = None) -> None:
     """Show a run while it runs, or a lab or a queue while it is open."""
     # In Jupyter this returns at once, and the output stays live. In a terminal it blocks until the run rests, and
     # Ctrl-C stops watching. Neither changes the run.
@@ -142,9 +152,7 @@ def watch_in(handle: Any, source: Run, said: str = "") -> None:
     _watch_in_notebook(source, show, said)
 
 
-def _watch_in_notebook(
-    source: Run | LabSource | QueuePool, show: Callable[[dict[str, Any]], Any] | None = None, said: str = ""
-) -> None:
+def _watch_in_notebook(source: Any, show: Callable[[dict[str, Any]], Any] | None = None, said: str = "") -> None:
     show = show or publish
     commands, press = _presses()
     canvas: Canvas[Any] = HtmlCanvas(show)
@@ -188,7 +196,7 @@ def _warn_not_built(file: Path) -> None:
     warnings.warn(not_built(file), DqlabWarning, stacklevel=2)
 
 
-def widget_of(source: Run | LabSource | QueuePool) -> Any:
+def widget_of(source: Any) -> Any:
     """Return the live widget of a run, a lab or a queue for a layout of ipywidgets, the same each time."""
     placed, widget = _composed.get(source, (None, None))
     # A view that has ended, or a widget that was closed, is replaced by a new one.
@@ -292,7 +300,7 @@ def _style() -> TextStyle:
     return PLAIN if in_jupyter() else TextStyle.detect(sys.stdout, os.environ)
 
 
-def _shown(source: Run | LabSource | QueuePool) -> dict[str, str]:
+def _shown(source: Any) -> dict[str, str]:
     data = bundle(_picture(source), _style())
     return data if mode() is not Mode.TEXT else {"text/plain": data["text/plain"]}
 

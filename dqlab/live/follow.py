@@ -28,15 +28,16 @@ from dqlab import numbers
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, RunNotFound, SchedulerGone
 from dqlab.live import details
-from dqlab.live.feeds import (
-    LabSource,
+from dqlab.live.lab_picture import Site, absent_queues, lab_view, moved_queues, queue_view
+from dqlab.live.next_lines import (
+    NO_NAMES,
     cluster_of,
     is_embedded,
     is_lab,
     is_queue,
+    names_here,
+    run_here,
 )
-from dqlab.live.lab_picture import Site, absent_queues, lab_view, moved_queues, queue_view
-from dqlab.live.offers import NO_NAMES, names_here, run_here
 from dqlab.live.run_picture import (
     Focus,
     Silence,
@@ -544,14 +545,14 @@ class LiveQueues(Live[QueuesView]):
 
     def __init__(
         self,
-        source: LabSource | QueuePool,
+        source: Any,
         canvas: Canvas[QueuesView],
         *,
         commands: SimpleQueue[Press] | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(canvas, commands, clock, FOCUS_PERIOD / 2)
-        self.source: LabSource | QueuePool = source
+        self.source: Any = source
         self._lab = source if is_lab(source) else None
         self._place = Site(source.name)
         self._snapshot: Snapshot | None = None
@@ -626,7 +627,7 @@ class LiveQueues(Live[QueuesView]):
 
 
 def following(
-    source: Run | LabSource | QueuePool,
+    source: Any,
     canvas: Canvas[Any],
     *,
     commands: SimpleQueue[Press] | None = None,

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.details import failure_row
-from dqlab.live.palette import Ink
+from dqlab.live.parts import NO_TABLE, Table
 from dqlab.live.run_picture import LONGEST, Silence, silence_notice
 from dqlab.live.run_rows import LAST_MINUTE, RunRow, left_in_words, runs_in_order, without_live
-from dqlab.live.tables import NO_TABLE, Table, lag_of, runs_table, status_table
+from dqlab.live.style import Ink
+from dqlab.live.tables import lag_of, runs_table, status_table
 from dqlab.live.views import (
     NO_NOTICE,
     Button,

@@ -1,19 +1,25 @@
-"""Lay out views as parts, which text and HTML draw: a run, a lab or a queue, and what needs the user."""
+"""Lay out as parts what text and HTML draw: views, what needs the user, timelines, checkups and comparisons."""
 
 from __future__ import annotations
 
 import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from dqlab import numbers
 from dqlab.live.next_lines import lines_of, more_needs
-from dqlab.live.palette import STATES, Ink
-from dqlab.live.parts import Box, Gauge, Line, Part, Steps, Title, line
+from dqlab.live.parts import GAP, Box, Cell, Chart, Column, Gauge, Line, Part, Series, Steps, Table, Title, line
 from dqlab.live.run_picture import NEAR_END
-from dqlab.live.run_rows import AT_WORK, WHOLE_RUN
-from dqlab.live.style import PLAIN, Span, TextStyle, paint
-from dqlab.live.tables import Cell, Column, Table
+from dqlab.live.run_rows import AT_WORK, LAST_MINUTE, WHOLE_RUN
+from dqlab.live.style import PLAIN, STATES, Ink, Span, TextStyle, paint
+from dqlab.live.tables import ROWS
 from dqlab.live.views import Face, Figure, Need, Notice, QueuesView, RunView, Tone
 from dqlab.numbers import UNKNOWN, many
+from dqlab.runs.compare.comparison import Became, Compared, Comparison, difference
+from dqlab.stats import History, Mark, Severity
 from dqlab.texts import as_word, one_line
 
 _TONES = {Tone.PLAIN: Ink.PLAIN, Tone.QUIET: Ink.QUIET, Tone.WARN: Ink.WARN, Tone.BAD: Ink.BAD}
@@ -171,3 +177,228 @@ def _failures(view: RunView) -> Table:
     classes = many(hidden, "class").replace(" ", " more ")
     more = f"and {classes}, listed by %dq failed {as_word(view.name)}" if hidden > 0 else ""
     return Table(columns, tuple(rows), notes=tuple(note for note in (more, view.more) if note))
+
+
+_MARKS = 8
+"""Most marks that are shown, the newest."""
+
+
+def timeline_parts(history: History) -> tuple[Part, ...]:
+    """Return depth, unacked messages, throughput and failures over time."""
+    history = history.since_known()
+    marks = tuple((_place(history, mark), _mark(mark)) for mark in history.marks[-_MARKS:])
+    chart = Chart(_series(history), numbers.minute(history.t0), numbers.minute(history.end), marks)
+    return Title(_title(history)), GAP, chart
+
+
+def _title(history: History) -> str:
+    of = f"queue {one_line(history.queue, 60)}" if history.queue else "all queues"
+    return f"{of}, last {numbers.span(history.end - history.t0)}"
+
+
+def _series(history: History) -> tuple[Series, ...]:
+    depth = [
+        None if ready is None or delayed is None else ready + delayed
+        for ready, delayed in zip(history.ready, history.delayed, strict=True)
+    ]
+    failures = [None if rate is None else 60 * rate for rate in history.failure_rate]
+    now, most = history.now, history.most
+    failed = _spelled(now.failure_rate, most.failure_rate, _by_minute, "per minute", LAST_MINUTE)
+    return (
+        Series("waiting", depth, _spelled(now.waiting, most.waiting, _count, "messages")),
+        Series("unacked", history.leased, _spelled(now.unacked, most.unacked, _count, "messages")),
+        Series("in", history.in_rate, _spelled(now.in_rate, most.in_rate, numbers.rate, "messages/s", LAST_MINUTE)),
+        Series("out", history.out_rate, _spelled(now.out_rate, most.out_rate, numbers.rate, "messages/s", LAST_MINUTE)),
+        Series("failures", failures, failed),
+    )
+
+
+def _count(value: float) -> str:
+    return numbers.count(round(value))
+
+
+def _by_minute(value: float) -> str:
+    """Return a number per minute."""
+    # A count of whole failures, except for a mean of a longer time that is below one.
+    return _count(60 * value) if value <= 0 or 60 * value >= 0.5 else numbers.rate(60 * value)
+
+
+def _spelled(now: float | None, most: float | None, spell: Callable[[float], str], unit: str, word: str = "now") -> str:
+    """Return the present and the largest figure of a series."""
+    if now is None or most is None:
+        return numbers.UNKNOWN
+    # Over a span shorter than that of the mean, the mean may be above every value in it.
+    return f"{word} {spell(now)}, most {spell(max(now, most))} {unit}"
+
+
+def _place(history: History, mark: Mark) -> float:
+    """Return the place of a mark in the span, 0 to 1."""
+    span = history.end - history.t0
+    return max(0.0, min(1.0, (mark.at - history.t0) / span)) if span > 0 else 0.0
+
+
+def _mark(mark: Mark) -> str:
+    cell = f"[{mark.cell}] " if mark.cell is not None else ""
+    return f"{cell}{one_line(mark.text, 40)}, {numbers.minute(mark.at)}"
+
+
+_LOOKS = {
+    Severity.PROBLEM: ("✕", "problem", Ink.BAD),
+    Severity.WARNING: ("◐", "warning", Ink.WARN),
+    Severity.NOTE: ("○", "note", Ink.READY),
+}
+"""Glyph, word and ink by severity."""
+_COMPARED = ("host", "python", "dqlab", "protocol", "dask", "distributed", "cloudpickle", "msgpack", "fsspec")
+_FIGURES = frozenset({"memory", "late", "files", "clock", "leaves in", "pid"})
+_REACHED = {"directly": "", "through the scheduler": "indirectly"}
+_CLOCK = 1.0
+"""Seconds by which clocks may differ."""
+_LONGEST = 600
+
+
+def checkup_parts(checkup: Any) -> tuple[Part, ...]:
+    """Return the parts of a checkup."""
+    verdict, ink = _verdict(checkup)
+    when = f"{numbers.clock(checkup.at)}, took {numbers.duration(checkup.took)}"
+    parts: list[Part] = [Title(_line(checkup.of), verdict, ink=ink), line(when, Ink.QUIET)]
+    for finding in checkup.findings:
+        if finding.severity in _LOOKS:
+            parts += [GAP, _finding(finding)]
+    fine = [finding for finding in checkup.findings if finding.severity is Severity.OK]
+    parts += [GAP] if fine else []
+    parts += [Box(_line(each.what), Ink.GOOD, each.check, "●", quiet=True) for each in fine]
+    return (*parts, GAP, _processes(checkup.processes))
+
+
+def _finding(finding: Any) -> Box:
+    glyph, word, ink = _LOOKS[finding.severity]
+    end = ":" if finding.command else "."
+    advice = f"{_line(finding.advice)}{end}" if finding.advice else ""
+    mark, command = f"{glyph} {word}", _line(finding.command)
+    return Box(f"{_line(finding.what)}.", ink, finding.check, mark, advice, command)
+
+
+def _processes(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the facts of all processes, with columns for those hosts and versions alone that differ."""
+    known = [row for row in rows if row["python"]]
+    differing = [name for name in _COMPARED if len({row.get(name) for row in known}) > 1]
+    shown = {
+        "memory": [_memory(row["memory"], row["memory_limit"]) for row in rows],
+        "late": [f"{row['lag'] * 1000:.0f} ms" if row["python"] else UNKNOWN for row in rows],
+        "files": [numbers.count(row["descriptors"]) for row in rows],
+        "clock": [f"{row['clock_ahead']:+.0f} s" if abs(row["clock_ahead"]) > _CLOCK else "" for row in rows],
+        **{name: [str(row.get(name) or UNKNOWN) for row in rows] for name in differing},
+        "job": [row["job"] for row in rows],
+        "leaves in": ["" if row["leaves_in"] is None else numbers.duration(row["leaves_in"]) for row in rows],
+        "reached": [_REACHED.get(row["answers"], "no") for row in rows],
+        "pid": [str(row["pid"] or "") for row in rows],
+        "holds": [", ".join(row["shards"]) for row in rows],
+        "serves": [", ".join(row["consumers"]) for row in rows],
+    }
+    shown = {title: cells for title, cells in shown.items() if any(cells)}
+    columns = (Column("process", whole=True), *(Column(title, right=title in _FIGURES) for title in shown))
+    body = tuple(
+        (
+            Cell(one_line(row["process"], _LONGEST).removeprefix("the ")),
+            *(Cell(one_line(text, _LONGEST)) for text in cells),
+        )
+        for row, cells in zip(rows, zip(*shown.values(), strict=True), strict=True)
+    )
+    same = [f"{name} {known[0][name]}" for name in _COMPARED if name not in differing and known[0].get(name)]
+    return Table(columns, body, notes=tuple(textwrap.wrap(f"everywhere: {', '.join(same)}", 78)) if same else ())
+
+
+def _memory(used: int, limit: int | None) -> str:
+    shown = numbers.size(used or None)
+    return f"{shown} of {numbers.size(limit)}" if used and limit else shown
+
+
+def _verdict(checkup: Any) -> tuple[str, Ink]:
+    counts = [
+        (sum(finding.severity is severity for finding in checkup.findings), word, ink)
+        for severity, (_, word, ink) in _LOOKS.items()
+    ]
+    amounts = [many(count, word) for count, word, _ in counts if count]
+    worst = next((ink for count, _, ink in counts[:2] if count), Ink.GOOD)
+    word = "not healthy" if not checkup else "works, not as it should" if counts[1][0] else "healthy"
+    return word + (f": {', '.join(amounts)}" if amounts else ""), worst
+
+
+def _line(text: str) -> str:
+    return one_line(text, _LONGEST)
+
+
+WIDTH = 76
+"""Columns of a line of what was found."""
+_DIFFERENCES = (
+    Column("document", mono=True, whole=True),
+    Column("became"),
+    Column("before", mono=True),
+    Column("after", mono=True),
+)
+_STEPS = (
+    "run.accept(found)    # take this code; redo='changed' runs again what differs",
+    "found.to_frame()    # every document of the sample",
+)
+
+
+def compared_parts(found: Comparison) -> list[Part]:
+    """Return what was found, the first documents that differ, and the next steps."""
+    parts: list[Part] = [*_found(found)]
+    if found.changed:
+        parts.append(_differences(found.changed))
+    return [*parts, *([Steps(_STEPS, "")] if found.changed else [])]
+
+
+def first_differences(found: Comparison, known: int, most: int = 3) -> list[str]:
+    """Return in a line each the next documents that differ, after the first `known`, up to `most` in all."""
+    new = found.changed[known:most] if known < most else ()
+    return [f"{one_line(each.key, 40)} {each.became}: {' → '.join(_texts(each))}" for each in new]
+
+
+def _found(found: Comparison) -> list[Line]:
+    lines: list[str] = []
+    for sentence in found.summary.split("\n"):
+        head, *parts = sentence.split(" · ")
+        for part in parts:  # broken only between figures
+            if len(head) + len(part) + 3 > WIDTH:
+                lines.append(head)
+                head = part
+            else:
+                head = f"{head} · {part}"
+        lines.append(head)
+    return [line(each) for each in lines]
+
+
+def _differences(changed: tuple[Compared, ...]) -> Table:
+    rows = tuple(_difference(each) for each in changed[:ROWS])
+    kinds = Counter(str(each.became) for each in changed)
+    named = ", ".join(f"{numbers.count(n)} {kind}" for kind, n in kinds.most_common())
+    first = f"the first {ROWS} of {many(len(changed), 'document')}: " if len(changed) > ROWS else ""
+    return Table(_DIFFERENCES, rows, notes=(first + named,))
+
+
+def _difference(each: Compared) -> tuple[Cell, ...]:
+    before, after = _texts(each)
+    fails = each.became is Became.NEWLY_FAILS
+    return (
+        Cell(one_line(each.key, 60)),
+        Cell(str(each.became), Ink.BAD if fails else Ink.PLAIN),
+        Cell(before, Ink.WARN if not each.failed else Ink.QUIET),
+        Cell(after, Ink.BAD if fails else Ink.GOOD),
+    )
+
+
+def _texts(each: Compared) -> tuple[str, str]:
+    """Return the two results, or the failure in place of one, as they differ."""
+    if each.became is Became.CHANGED:
+        before, after = difference(each.before, each.after)
+    else:
+        error = one_line(each.error, 60)
+        (before, _), (_, after) = difference(each.before, ""), difference("", each.after)
+        before, after = (error, after) if each.failed else (before, error)
+    return one_line(_quoted(each.before, before), 90), one_line(_quoted(each.after, after), 90)
+
+
+def _quoted(value: Any, text: str) -> str:
+    return "(empty)" if isinstance(value, str) and not text else text

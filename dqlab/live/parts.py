@@ -7,12 +7,50 @@ alone), and both renderers walk the same one. Texts of users are cut and escaped
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from dqlab.live.palette import Ink
-from dqlab.live.style import Span
-from dqlab.live.tables import Table
-from dqlab.live.views import Bar
+from dqlab.live.style import Ink, Span
+
+
+class Column(NamedTuple):
+    """One column."""
+
+    title: str
+    right: bool = False
+    """For figures."""
+    mono: bool = False
+    """A fixed-width face, for code and documents."""
+    whole: bool = False
+    """Cut only after the words of other columns, because people type it."""
+    spare: bool = False
+    """Left out of text at the end of a row where there is no room for all."""
+
+
+class Cell(NamedTuple):
+    """The text of one cell, and its meaning."""
+
+    text: str
+    ink: Ink = Ink.PLAIN
+    filled: float = 0.0
+    """How far a bar is filled, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and rows of finished strings."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    total: tuple[Cell, ...] = ()
+    """A last row."""
+    notes: tuple[str, ...] = ()
+    """Sentences below."""
+    lines: tuple[str, ...] = ()
+    """What can be typed next: they stand last, and are never cut."""
+
+
+NO_TABLE = Table((), ())
 
 
 class Title(NamedTuple):
@@ -49,6 +87,15 @@ class Box(NamedTuple):
     command: str = ""
     quiet: bool = False
     """It needs no attention."""
+
+
+class Bar(NamedTuple):
+    """One piece of the bar."""
+
+    state: str
+    """Name of the field in `Counts`."""
+    fraction: float
+    """The state's share, 0 to 1; 0 still shows."""
 
 
 class Gauge(NamedTuple):

@@ -13,15 +13,15 @@ from typing import NamedTuple
 from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.details import FIX_AND_RETRY, Again, failure_row
-from dqlab.live.offers import NO_NAMES, NotebookNames, first, offers
-from dqlab.live.palette import StateLook
+from dqlab.live.next_lines import NO_NAMES, NotebookNames, first, offers
+from dqlab.live.parts import Bar
 from dqlab.live.run_rows import AT_WORK, WHOLE_RUN, left_in_words, put_off_words
+from dqlab.live.style import StateLook
 from dqlab.live.views import (
     NO_DETAILS,
     NO_NOTICE,
     NO_OFFERS,
     Ask,
-    Bar,
     Button,
     Command,
     Counter,

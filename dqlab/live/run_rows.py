@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dqlab import numbers
-from dqlab.live.palette import Ink
+from dqlab.live.style import Ink
 from dqlab.stats import Attention, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 

@@ -1,24 +1,28 @@
-"""Make tables of queues, runs, failures and results, before they become text or HTML.
+"""Make tables of queues, runs, failures, results and listings, which text and HTML draw.
 
-A `Table` is columns, cells and sentences; `text`, `html` and the panels draw it. Owns which columns a table
-of text or HTML has (panels and widgets have their own), and how it reports what it leaves out.
+Owns which columns a table of text or HTML has (panels and widgets have their own), and how it reports what it leaves
+out.
 
 """
 
 from __future__ import annotations
 
 import reprlib
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from dqlab import numbers
 from dqlab.datasets.lineage import ROW_LINEAGE
+from dqlab.documents import Document, Documents
+from dqlab.documents.summary import Summary, format_of, lacking, summarize
 from dqlab.errors import DqlabError, in_words
 from dqlab.failures.failure import NO_ERROR
-from dqlab.live.palette import Ink
+from dqlab.live.parts import Cell, Column, Table
 from dqlab.live.run_rows import LAST_MINUTE, RunRow, put_off_words, runs_in_order, speeds_over
+from dqlab.live.style import Ink
+from dqlab.notebook import shell
 from dqlab.numbers import count, many
 from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
 from dqlab.stats.runs import setup_words
@@ -32,44 +36,6 @@ _PUT_OFF = 3
 """Most runs below a table that are named because their functions put documents off."""
 
 
-class Column(NamedTuple):
-    """One column."""
-
-    title: str
-    right: bool = False
-    """For figures."""
-    mono: bool = False
-    """A fixed-width face, for code and documents."""
-    whole: bool = False
-    """Cut only after the words of other columns, because people type it."""
-    spare: bool = False
-    """Left out of text at the end of a row where there is no room for all."""
-
-
-class Cell(NamedTuple):
-    """The text of one cell, and its meaning."""
-
-    text: str
-    ink: Ink = Ink.PLAIN
-    filled: float = 0.0
-    """How far a bar is filled, 0 to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Columns and rows of finished strings."""
-
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    total: tuple[Cell, ...] = ()
-    """A last row."""
-    notes: tuple[str, ...] = ()
-    """Sentences below."""
-    lines: tuple[str, ...] = ()
-    """What can be typed next: they stand last, and are never cut."""
-
-
-NO_TABLE = Table((), ())
 _STATUS = (
     Column("queue"),
     Column("state"),
@@ -414,3 +380,82 @@ def _cell(value: Any) -> Cell:
     if value is None:
         return Cell("")
     return Cell(one_line(value if isinstance(value, str) else reprlib.repr(value), 40))
+
+
+_FORMATS = 5
+_WIDTH = 78
+"""Characters of a line of notes: tables cut longer lines, and these say why a listing ends."""
+_LONGEST = 300
+
+
+def listing_table(documents: Documents) -> Table:
+    """Look at a listing for two seconds at most, and return what was found."""
+    return table_of(summarize(documents), _variable_of(documents))
+
+
+def _variable_of(documents: Documents) -> str:
+    """Return the name of the variable that holds a listing, and "" for none."""
+    names: dict[str, Any] = getattr(shell(), "user_ns", {})
+    return next((name for name, value in names.items() if value is documents and not name.startswith("_")), "")
+
+
+def table_of(summary: Summary, name: str) -> Table:
+    """Return a summary as a table, where `name` is the variable that holds the listing, if any."""
+    paged = summary.paged > 0
+    columns: tuple[Column, ...] = (Column("document", mono=True), Column("format"), Column("size", right=True))
+    columns += (Column("pages", right=True),) if paged else ()
+    rows = tuple(_document_cells(document, paged=paged) for document in summary.first)
+    total: tuple[Cell, ...] = ()
+    if summary.count > len(summary.first):
+        size = _known(numbers.size(summary.size), summary.sized, summary.count)
+        pages = _known(numbers.count(summary.pages), summary.paged, summary.count)
+        total = (Cell(many(summary.count, "document"), Ink.STRONG), Cell(""), Cell(size))
+        total += (Cell(pages),) if paged else ()
+    # A listing known to be empty has nothing to submit.
+    empty = summary.whole and not summary.count
+    lines = () if empty or not name else (f"%%dq submit --over {name} --watch -o run",)
+    notes = tuple(
+        line for note in _listing_notes(summary) for line in textwrap.wrap(note, _WIDTH, break_on_hyphens=False)
+    )
+    return Table(columns, rows, total, notes, lines)
+
+
+def _document_cells(document: Document, *, paged: bool) -> tuple[Cell, ...]:
+    pages = (Cell(numbers.count(document.page_count)),) if paged else ()
+    return (
+        Cell(one_line(document.key, _LONGEST)),
+        Cell(format_of(document), Ink.QUIET),
+        Cell(numbers.size(document.size)),
+        *pages,
+    )
+
+
+def _known(text: str, known: int, count: int) -> str:
+    """Return a sum, marked as a lower bound where not every document has a value."""
+    return text if known == count else (f">{text}" if known else numbers.UNKNOWN)
+
+
+def _listing_notes(summary: Summary) -> list[str]:
+    notes = [one_line(summary.label, _LONGEST)]
+    if not summary.repeats:
+        return [*notes, "from an iterator, which counting would consume: documents are counted when they are submitted"]
+    if not summary.count:
+        nothing = one_line(summary.none, 600) or "no documents: check the path or pattern"
+        notes.append(nothing if summary.whole else "none listed so far")
+    elif len(summary.formats) > 1:
+        common = summary.formats.most_common()
+        formats = [f"{numbers.count(amount)} {name or 'without ending'}" for name, amount in common[:_FORMATS]]
+        rest = sum(amount for _, amount in common[_FORMATS:])
+        notes.append(" · ".join([*formats, *([f"{numbers.count(rest)} of other formats"] if rest else [])]))
+    for kind, amount in summary.formats.most_common():
+        if (missing := lacking(kind)) is not None:
+            notes.append(f"{numbers.count(amount)} {kind}: need the extra {missing.extra}: {missing.install}")
+    if summary.unreadable:
+        named = ", ".join(one_line(key, 80) for key in summary.named)
+        more = ", …" if summary.unreadable > len(summary.named) else ""
+        notes.append(f"{many(summary.unreadable, 'document')} cannot be read from here: {named}{more}")
+    if summary.error:
+        notes.append(f"the listing ends there: {one_line(summary.error, 600)}")
+    elif not summary.whole:
+        notes.append("so far: counting was stopped after 2 s, and a run lists all of them")
+    return notes

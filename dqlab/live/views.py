@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
-from dqlab.live.tables import NO_TABLE, Table
+from dqlab.live.parts import NO_TABLE, Bar, Table
 
 
 class Need(NamedTuple):
@@ -270,15 +270,6 @@ class Press(NamedTuple):
     """A failure class, a consumer or a document."""
     n: int = 0
     """A number of consumers, or the most documents; 0 for all."""
-
-
-class Bar(NamedTuple):
-    """One piece of the bar."""
-
-    state: str
-    """Name of the field in `Counts`."""
-    fraction: float
-    """The state's share, 0 to 1; 0 still shows."""
 
 
 class Counter(NamedTuple):

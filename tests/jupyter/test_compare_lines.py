@@ -8,8 +8,8 @@ import pytest
 from IPython.core.error import UsageError
 
 import dqlab as dq
-from dqlab.live.compared import compared_parts
 from dqlab.live.display import drawn
+from dqlab.live.layout import compared_parts
 from dqlab.runs.compare.comparison import Comparison
 
 CELL = "%%dq compare {name} --sample 100 {more}\ndef half(x): return {{'half': x // 2, 'odd': x % 2 + (x % 10 == 0)}}"

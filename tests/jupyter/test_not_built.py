@@ -14,7 +14,7 @@ import dqlab as dq
 from dqlab.errors import DqlabWarning
 from dqlab.live import display
 from dqlab.live.display import set_mode
-from dqlab.live.outputs.ticker import Ticker
+from dqlab.live.ticker import Ticker
 from tests.kit.waiting import until
 
 CELL = "%%dq submit --over [1, 0] --name edited --retries 0 {more} -o run\ndef invert(x): return {body}"
@@ -31,7 +31,7 @@ def outputs(connected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return SimpleNamespace(update=lambda new, *, raw: outputs.__setitem__(place, new))
 
     ticker = Ticker()
-    monkeypatch.setattr("dqlab.live.outputs.frontend.STATIC", tmp_path / "static")
+    monkeypatch.setattr("dqlab.live.canvases.STATIC", tmp_path / "static")
     monkeypatch.setattr("dqlab.jupyter.rerun_prompt.in_jupyter", lambda: True)
     monkeypatch.setattr(display, "in_jupyter", lambda: True)
     monkeypatch.setattr(display, "publish", publish)

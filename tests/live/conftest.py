@@ -329,7 +329,7 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
 @pytest.fixture
 def show(browser: Any) -> Iterator[Show]:
     """Open a page with the widget drawing a view; fails on any error in the page."""
-    from dqlab.live.outputs.frontend import script, styles
+    from dqlab.live.canvases import script, styles
 
     pages, errors = [], []
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dqlab.live.html import render_html
 from dqlab.live.layout import parts_of
 from dqlab.live.parts import Part
+from dqlab.live.render import render_html, render_text
 from dqlab.live.style import PLAIN, TextStyle
-from dqlab.live.text import render_text
 from dqlab.live.views import QueuesView, RunView
 
 __all__ = ["html_of", "screen_of", "table_html", "table_text"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dqlab.live.details import examples
-from dqlab.live.offers import NotebookNames, run_here
+from dqlab.live.next_lines import NotebookNames, run_here
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.views import RunView
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot, StopReason

@@ -6,10 +6,9 @@ import re
 from dataclasses import replace
 
 from dqlab.checkup.facts import Checkup, Finding
-from dqlab.live.checkups import checkup_parts
-from dqlab.live.html import render_html
+from dqlab.live.layout import checkup_parts
+from dqlab.live.render import render_html, render_text
 from dqlab.live.style import PLAIN, TextStyle
-from dqlab.live.text import render_text
 from dqlab.stats import Severity
 from tests.checkup.planted import with_worker
 from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader

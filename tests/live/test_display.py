@@ -19,9 +19,8 @@ from IPython.core.formatters import DisplayFormatter
 
 from dqlab.errors import BadOption, DqlabWarning, LabClosed, SchedulerGone
 from dqlab.live import display
+from dqlab.live.canvases import AWAITED, follow_here
 from dqlab.live.display import Mode, conclude, is_watched, mode, register_formatters, set_mode, watch
-from dqlab.live.outputs.notebook import AWAITED
-from dqlab.live.outputs.terminal import follow_here
 from dqlab.live.style import TextStyle
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import Counts, RunStats
@@ -229,7 +228,7 @@ def test_finished_run_with_failures_has_buttons_for_who_reads_it(
     kernel: Kernel, run: Any, done: RunStats, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a restart of the kernel it was a table: the retry that it called for had to be typed."""
-    monkeypatch.setattr("dqlab.live.outputs.notebook.SystemClock", lambda: clock)
+    monkeypatch.setattr("dqlab.live.canvases.SystemClock", lambda: clock)
     run.answer = done
 
     watch(run)
@@ -250,7 +249,7 @@ def test_finished_run_is_a_table_where_no_front_end_keeps_its_buttons(
     kernel: Kernel, run: Any, done: RunStats, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is saved there needs no kernel."""
-    monkeypatch.setattr("dqlab.live.outputs.notebook.SystemClock", lambda: clock)
+    monkeypatch.setattr("dqlab.live.canvases.SystemClock", lambda: clock)
     run.answer = done
     watch(run)
 
@@ -290,7 +289,7 @@ def test_without_the_built_widget_html_is_refreshed_after_one_warning(
     kernel: Kernel, run: Any, done: RunStats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The view raised instead, below a line that had already acted."""
-    monkeypatch.setattr("dqlab.live.outputs.frontend.STATIC", tmp_path)
+    monkeypatch.setattr("dqlab.live.canvases.STATIC", tmp_path)
     with pytest.warns(DqlabWarning, match="the live widget has not been built.*make extension"):
         watch(run)
     watch(run)  # a second warning would be an error
@@ -306,7 +305,7 @@ def test_front_end_without_widgets_is_not_told_of_the_build(
     kernel: Kernel, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The built widget would change nothing there."""
-    monkeypatch.setattr("dqlab.live.outputs.frontend.STATIC", tmp_path)
+    monkeypatch.setattr("dqlab.live.canvases.STATIC", tmp_path)
     monkeypatch.setattr(display, "draws_widgets", lambda shell: False)
     watch(run)
     assert set(kernel.outputs[0]) == {"text/plain", "text/html"}
@@ -383,7 +382,7 @@ def test_static_mode_in_jupyter_shows_one_picture(kernel: Kernel, run: Any) -> N
 def test_importing_views_loads_no_display_library() -> None:
     """A worker, a script and the command line do not pay for Jupyter."""
     code = (
-        "import sys, dqlab.live.display, dqlab.live.follow, dqlab.live.outputs.ticker\n"
+        "import sys, dqlab.live.display, dqlab.live.follow, dqlab.live.ticker\n"
         "assert not {'IPython', 'ipywidgets', 'anywidget', 'traitlets', 'bokeh', 'pandas'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

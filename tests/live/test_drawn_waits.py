@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dqlab.errors import CallTimeout
+from dqlab.live import waits
 from dqlab.live.display import ended_in_view, set_mode
-from dqlab.live.outputs import waits
-from dqlab.live.outputs.waits import SentencePicture, ViewPicture, picture_of
+from dqlab.live.waits import SentencePicture, ViewPicture, picture_of
 from dqlab.stats import RunStats
 from tests.live.conftest import HandSource
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 import dqlab as dq
-from dqlab.live.feeds import cluster_of
+from dqlab.live.next_lines import cluster_of
 
 
 def test_labs_queues_and_runs_name_their_cluster(lab: dq.Lab, queue_name: str) -> None:

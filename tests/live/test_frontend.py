@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from dqlab.live.outputs.frontend import draws_widgets, in_vscode
+from dqlab.live.canvases import draws_widgets, in_vscode
 
 LAB = SimpleNamespace(user_ns={})
 VSCODE = SimpleNamespace(user_ns={"__vsc_ipynb_file__": "/home/ana/papers.ipynb"})

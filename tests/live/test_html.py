@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.live.offers import NotebookNames
+from dqlab.live.next_lines import NotebookNames
 from dqlab.live.run_picture import Focus, Silence, run_view
 from dqlab.live.tables import documents_table, status_table
 from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot

@@ -130,7 +130,7 @@ def test_a_kernel_that_ends_with_work_to_do_writes_nothing_into_its_last_cell(fr
 
 def test_kernel_knows_whether_its_outputs_are_read(front: Front) -> None:
     """A program that plays a notebook offers no answer to `input()`; ipykernel keeps that to itself."""
-    line = "from dqlab.live.outputs.frontend import has_a_reader; print(has_a_reader(get_ipython()))"
+    line = "from dqlab.live.canvases import has_a_reader; print(has_a_reader(get_ipython()))"
     for reads in (True, False):
         front.client.execute(line, allow_stdin=reads)
         assert front.until("stream")["text"] == f"{reads}\n"

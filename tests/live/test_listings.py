@@ -16,7 +16,7 @@ import pytest
 from dqlab.documents import Document, Documents, summary
 from dqlab.documents.summary import summarize
 from dqlab.live.display import text_of
-from dqlab.live.listings import listing_table, table_of
+from dqlab.live.tables import listing_table, table_of
 from tests.documents.test_archives import pack
 from tests.kit.compressed import ZSTD
 from tests.kit.pdfs import make_pdf
@@ -143,7 +143,7 @@ def test_listing_that_a_condition_leaves_empty_names_the_condition(tmp_path: Pat
 def test_listing_shows_itself_with_the_name_of_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = corpus(tmp_path)
     notebook = SimpleNamespace(user_ns={"_": documents, "papers": documents}, kernel=None)
-    monkeypatch.setattr("dqlab.live.listings.shell", lambda: notebook)
+    monkeypatch.setattr("dqlab.live.tables.shell", lambda: notebook)
     assert "%%dq submit --over papers --watch -o run" in text_of(documents)
     began = time.monotonic()
     assert repr(documents) == f"Documents.from_glob('{tmp_path}/*')"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.live.offers import NotebookNames, names_here, offers, run_here
+from dqlab.live.next_lines import NotebookNames, names_here, offers, run_here
 from dqlab.stats import CodeStats, RunStats
 from tests.live.conftest import CODE
 

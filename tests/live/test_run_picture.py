@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dqlab.live import details
+from dqlab.live.canvases import bundle
 from dqlab.live.layout import log_line
-from dqlab.live.outputs.notebook import bundle
 from dqlab.live.run_picture import Focus, Silence, absent_view, run_view
 from dqlab.live.run_rows import run_rows, run_word
 from dqlab.live.views import Command, Face, Tone

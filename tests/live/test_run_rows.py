@@ -9,10 +9,9 @@ import pytest
 from dqlab import numbers
 from dqlab.live.display import text_of
 from dqlab.live.lab_picture import Site, queue_view
-from dqlab.live.palette import Ink
 from dqlab.live.run_picture import run_view
 from dqlab.live.run_rows import run_rows, run_word
-from dqlab.live.style import TextStyle, columns
+from dqlab.live.style import Ink, TextStyle, columns
 from dqlab.live.tables import runs_table
 from dqlab.stats import Attention, Counts, RunState, RunStats, Severity, Snapshot
 from dqlab.stats.attention import failures_of

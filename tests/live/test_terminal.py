@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from dqlab.live.outputs.terminal import ScreenCanvas, follow_here
+from dqlab.live.canvases import ScreenCanvas, follow_here
 from dqlab.live.run_picture import run_view
 from dqlab.live.style import TextStyle
 from dqlab.stats import RunStats

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dqlab.live.outputs.ticker import NAME, Ticker, shared
+from dqlab.live.ticker import NAME, Ticker, shared
 from tests.kit.logs import lines_of
 
 

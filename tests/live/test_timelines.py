@@ -8,10 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab.live.html import render_html
+from dqlab.live.layout import timeline_parts
+from dqlab.live.render import render_html, render_text
 from dqlab.live.style import TextStyle, columns
-from dqlab.live.text import render_text
-from dqlab.live.timelines import timeline_parts
 from dqlab.stats import History, Mark
 from dqlab.stats.snapshot import Figures
 from tests.live.conftest import HISTORY

@@ -14,10 +14,8 @@ import pytest
 pytest.importorskip("anywidget", reason="the extra `lab` is not installed")
 
 from dqlab.errors import UsageError
+from dqlab.live.canvases import TWIN_PERIOD, HtmlCanvas, LooseCanvas, WidgetCanvas, script, styles
 from dqlab.live.lab_picture import Site, lab_view, queue_view
-from dqlab.live.outputs.frontend import script, styles
-from dqlab.live.outputs.notebook import TWIN_PERIOD, HtmlCanvas, LooseCanvas, WidgetCanvas
-from dqlab.live.outputs.widget import LiveWidget
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.views import (
     Ask,
@@ -40,6 +38,7 @@ from dqlab.live.views import (
     RunLine,
     RunView,
 )
+from dqlab.live.widget import LiveWidget
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
 from tests.live.scenes import lab_history, many_queues
 
@@ -381,7 +380,7 @@ def test_script_is_one_module_without_imports() -> None:
 
 def test_widget_that_was_not_built_names_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkout that was installed without the build has Python alone, and an empty output helps nobody."""
-    monkeypatch.setattr("dqlab.live.outputs.frontend.STATIC", tmp_path)
+    monkeypatch.setattr("dqlab.live.canvases.STATIC", tmp_path)
 
     with pytest.raises(UsageError, match="make extension") as missing:
         styles()

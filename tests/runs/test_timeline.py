@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import dqlab as dq
+from dqlab.live.layout import timeline_parts
+from dqlab.live.render import blocks, render_text
 from dqlab.live.style import TextStyle
-from dqlab.live.text import blocks, render_text
-from dqlab.live.timelines import timeline_parts
 from dqlab.numbers import UNKNOWN
 from dqlab.runs.queue_rows import Timeline
 from dqlab.stats import History

@@ -4,11 +4,9 @@ They draw the scheduler's feed and compute nothing. Importing this package loads
 
 ::
 
-    serving    adds pages to a scheduler, and makes the document of an opened page
-    page       one open page: controls, needs, figures, panels, and when they are drawn
+    page       adds pages to a scheduler, and runs an open one: controls, needs, figures, panels, and when they are drawn
     scene      the chosen queue, run and span at one instant, and readings shared by the sessions of a scheduler
-    parts      words, tables, charts and their time axis        look       colours, style sheets, template
-    depth, unacked, throughput, failures, runs, storage: the panels
+    figures    the panels        parts       their words, tables and charts, colours, style sheets, template
     metrics    the same numbers for Prometheus, a view of its own beside the panels
 
 """
@@ -19,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from dqlab.live.feeds import Feed
+from dqlab.live.panels.scene import Feed
 
 __all__ = ["install", "preregister"]
 
@@ -31,7 +29,7 @@ def preregister() -> None:
     try:
         from distributed.dashboard.scheduler import applications
 
-        from dqlab.live.panels.serving import APPLICATIONS
+        from dqlab.live.panels.page import APPLICATIONS
     except ImportError:
         return
     applications.update(APPLICATIONS)
@@ -45,7 +43,7 @@ def install(scheduler: Any, feed: Feed) -> Undo:
 
 
 def _install(scheduler: Any, feed: Feed) -> Undo:
-    from dqlab.live.panels.serving import APPLICATIONS, PAGE, draw_from, forget, serve
+    from dqlab.live.panels.page import APPLICATIONS, PAGE, draw_from, forget, serve
 
     serve(scheduler, APPLICATIONS, PAGE)
     draw_from(scheduler, feed)

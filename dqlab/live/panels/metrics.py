@@ -15,7 +15,7 @@ import prometheus_client
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from dqlab.live.feeds import Feed
+from dqlab.live.panels.scene import Feed
 from dqlab.stats import Counts, QueueStats, RunStats, Snapshot
 
 Labels = tuple[str, ...]

@@ -11,12 +11,35 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.live.feeds import Feed
 from dqlab.numbers import span as spell_span
 from dqlab.stats import History, QueueStats, RunStats, Snapshot
+
+
+class Feed(Protocol):
+    """A source of statistics in the same process, as the scheduler's plugin is one."""
+
+    @property
+    def seq(self) -> int:
+        """Number of the newest change, which stays the same while only time passes."""
+        ...
+
+    def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
+        """Return everything now, with the details of one queue or run, if one is named."""
+        ...
+
+    def history(self, span: float, queue: str = "", run: str = "") -> History:
+        """Return the statistics of the last `span` seconds."""
+        ...
+
+
+def feed_of(scheduler: Any) -> Feed | None:
+    """Return the feed of a scheduler, or None when no dqlab is installed on it yet."""
+    plugin = scheduler.plugins.get("dqlab")
+    return None if plugin is None else getattr(plugin, "collector", None)
+
 
 SPANS = (("5 min", 300.0), ("30 min", 1800.0), ("2 h", 7200.0))
 WHOLE = 0.0

@@ -23,7 +23,7 @@ export interface Entry {
   asksNumber?: boolean;
 }
 
-/** Documents of a first, small retry; above `MANY` it is the one that is offered first. dqlab/live/offers.py has the same number. */
+/** Documents of a first, small retry; above `MANY` it is the one that is offered first. dqlab/live/next_lines.py has the same number. */
 export const CANARY = 100;
 export const MANY = 1_000;
 

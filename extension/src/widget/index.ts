@@ -22,7 +22,7 @@ const KINDS: Record<string, (context: Context<any>) => WidgetView> = { run: runW
 const BEATS = 'beats';
 const LOOK_MS = 500;
 const FIRST_TRIES = 20;
-/** How often the kernel learns that the widget is kept: KEPT_FOR in dqlab/live/outputs/widget.py is five minutes. */
+/** How often the kernel learns that the widget is kept: KEPT_FOR in dqlab/live/widget.py is five minutes. */
 const KEEP_MS = 60_000;
 /** How long the effect of a press is shown; then the present state again. */
 const TOLD_MS = 60_000;
@@ -132,7 +132,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   };
   const keeping = setInterval(keep, KEEP_MS / 4);
   // A run that has ended may never change again, so ask as soon as the widget is in the page (AWAITED in
-  // dqlab/live/outputs/notebook.py).
+  // dqlab/live/canvases.py).
   let tries = FIRST_TRIES;
   const looking = setInterval(() => {
     look();

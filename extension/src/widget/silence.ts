@@ -5,7 +5,7 @@ import { instant, UNKNOWN } from '../shared/format';
 import { FIELDS, type AnyPart, type Chart, type Figure, type Head, type Numbers, type QueueRow, type Rows, type Runs } from './parts';
 
 export const SILENT_MS = 4_000;
-/** For a view at rest, whose signs of life are three seconds apart (BEAT in dqlab/live/outputs/widget.py). */
+/** For a view at rest, whose signs of life are three seconds apart (BEAT in dqlab/live/widget.py). */
 export const RESTING_MS = 10_000;
 
 /** Milliseconds without a message that are normal: without limit for a final view, which needs no kernel. */

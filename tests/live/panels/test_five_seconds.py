@@ -19,12 +19,12 @@ import pytest
 pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 from dqlab.checkup.examine import judge
-from dqlab.live.checkups import checkup_parts
 from dqlab.live.display import text_of
 from dqlab.live.lab_picture import Site, lab_view, queue_view
+from dqlab.live.layout import checkup_parts
+from dqlab.live.render import render_text
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.tables import failures_table
-from dqlab.live.text import render_text
 from dqlab.live.views import QueuesView, RunView
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import Attention, ClassStats, History, RunStats, Severity, Snapshot

@@ -17,9 +17,8 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 from bokeh.document import Document
 from bokeh.models import DataTable
 
-from dqlab.live.panels.page import PANELS
+from dqlab.live.panels.page import APPLICATIONS, PANELS
 from dqlab.live.panels.scene import WHOLE, Request, request
-from dqlab.live.panels.serving import APPLICATIONS
 from dqlab.stats import Attention, ClassStats, Counts, Held, History, Mark, RunState, Severity, Snapshot
 from tests.kit.logs import lines_of
 from tests.live.panels.conftest import cells, titles, words

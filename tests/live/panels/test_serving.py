@@ -25,8 +25,7 @@ from tornado.httpclient import AsyncHTTPClient
 
 import dqlab.live.panels as panels
 import dqlab.live.panels.metrics as metrics
-from dqlab.live.panels.page import PANELS, PERIOD
-from dqlab.live.panels.serving import APPLICATIONS
+from dqlab.live.panels.page import APPLICATIONS, PANELS, PERIOD
 from dqlab.preload import _starts_a_scheduler, dask_setup
 from dqlab.stats.runs import Spend
 

@@ -15,7 +15,7 @@ import anywidget
 import traitlets
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.live.outputs.frontend import script, styles
+from dqlab.live.canvases import script, styles
 from dqlab.live.views import Command, Press, QueuesView, RunView
 
 _SLACK = 0.05

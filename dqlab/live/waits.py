@@ -13,13 +13,12 @@ from typing import Any, TextIO
 
 from dqlab import numbers
 from dqlab.errors import DqlabError
+from dqlab.live.canvases import HtmlCanvas, ScreenCanvas
 from dqlab.live.display import Mode, ended_in_view, is_on_view, mode, publish
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, following
-from dqlab.live.html import render_html
 from dqlab.live.layout import ended_line
-from dqlab.live.outputs.notebook import HtmlCanvas
-from dqlab.live.outputs.terminal import ScreenCanvas
 from dqlab.live.parts import line
+from dqlab.live.render import render_html
 from dqlab.live.run_picture import run_view
 from dqlab.live.style import PLAIN, TextStyle, cut
 from dqlab.notebook import in_jupyter
