@@ -4,7 +4,7 @@ They draw the scheduler's feed and compute nothing. Importing this package loads
 
 ::
 
-    page       adds pages to a scheduler, and runs an open one: controls, needs, figures, panels, and when they are drawn
+    page       adds pages to a scheduler, and runs an open one: controls, needs, figures, panels
     scene      the chosen queue, run and span at one instant, and readings shared by the sessions of a scheduler
     figures    the panels        parts       their words, tables and charts, colours, style sheets, template
     metrics    the same numbers for Prometheus, a view of its own beside the panels
