@@ -87,7 +87,7 @@ def function_of(word: str) -> Callable[[Any], Any]:
     except Exception as error:  # its own code may raise anything
         problem = f"cannot be imported: {type(error).__name__}: {error}. Nothing ran."
         raise BadOption(option="FUNCTION", value=word, problem=problem) from error
-    function = getattr(module, name, None)
+    function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         raise BadOption(option="FUNCTION", value=word, problem=f"has no function {name!r}. Nothing ran.")
-    return function  # type: ignore[no-any-return]
+    return function
