@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dqlab.datasets.lineage_columns import Lineage
+from dqlab.datasets.lineage import Lineage
 from dqlab.errors import FrameCorrupt
 from dqlab.frame import NO_ID, Frame, Kind, Made, Making, Numbered, Outcome, Piece, Settlement
 from tests.kit.sampled import examples

@@ -104,7 +104,7 @@ def test_libraries_of_formats_are_loaded_with_the_first_document_that_needs_them
     """A run over numbers pays for no PDF; one over text files for nothing but the standard library."""
     script = f"""
 import sys, tempfile, pathlib
-import dqlab, dqlab.documents, dqlab.documents.summary
+import dqlab, dqlab.documents, dqlab.documents.listing
 folder = pathlib.Path(tempfile.mkdtemp())
 (folder / "a.txt").write_text("text")
 docs = dqlab.Documents.from_glob(folder / "*").where("size > 0").sample(5, by="pages").longest_first().split(pages=3)

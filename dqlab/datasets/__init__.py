@@ -1,8 +1,8 @@
 """Results of runs as tables: Arrow, pandas, SQL and Parquet, made from pages of results.
 
 Owns how values become columns, and how columns are written. Knows no run and no cluster: a `table.Source` provides
-pages of rows. `columns`, `files`, `kinds`, `publishing`, `rows`, `sql` and `table` import pyarrow, so import them only
-when a table is requested, after `needs_pyarrow`.
+pages of rows. `columns`, `files`, `rows` and `table` import pyarrow, so import them only for a table, after
+`needs_pyarrow`.
 """
 
 from __future__ import annotations

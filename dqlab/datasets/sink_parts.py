@@ -23,8 +23,7 @@ import msgpack
 
 from dqlab.datasets.lineage import CODE, KEY, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import row_of
-from dqlab.datasets.sink_targets import NameRefused
-from dqlab.datasets.sinks import CLAIM, Files, Own, Parquet, Sink, check_owner, owner_of, was_dropped
+from dqlab.datasets.sinks import CLAIM, Files, NameRefused, Own, Parquet, Sink, check_owner, owner_of, was_dropped
 from dqlab.datasets.yielded import PART, Yielded, exploded, row_without, spread
 from dqlab.documents.kept_open import KeptOpen
 from dqlab.errors import ResultRefused, RunError, in_words

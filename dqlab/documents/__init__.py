@@ -6,17 +6,17 @@ fsspec is imported only for URLs.
 ::
 
     where functions run                          in the client
-    document   a reference, how it is read       listing    what users iterate; `summary` counts it
-    parts      where in its file it lies         choosing   fewer documents, another order, counted pages
-    storage    opening a path or a URL           sources    what is listed: patterns, elements, members of archives
-    archives, decoding, pdf      of files        row_files  rows of Parquet, JSON lines and CSV
-    parquet, lines               of rows         frames     rows of frames in memory
-    kept_open  what a process keeps open         folders    patterns, and the files that match them
-    servers    what errors of servers mean       labelled   elements of a Series
-                                                 keys       keys of rows, names of columns
+    document   a reference, how it is read       listing    what users iterate, and what is in it after a moment
+    parts      where in its file it lies         sources    what is listed, and choosing from that
+    storage    opening a path or a URL           row_files  rows of Parquet, JSON lines and CSV
+    archives, formats            of files        frames     rows of frames in memory
+    parquet, lines               of rows         folders    patterns, and the files that match them
+    kept_open  what a process keeps open         labelled   elements of a Series
+    servers    what errors of servers mean       keys       keys and versions of rows, names of columns
                                                  spans      neighbours that one message stands for
 
-Logs of queues contain names of `document`, `parts`, `storage` and `labelled`, so these must not be renamed or moved.
+Logs of queues contain names of `document`, `parts`, `storage`, `labelled` and `named_rows`, so these must not be
+renamed or moved.
 """
 
 from dqlab.documents.document import Document

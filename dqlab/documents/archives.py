@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
-from dqlab.documents.decoding import head_of, kind_of
+from dqlab.documents.formats import head_of, kind_of
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.parts import Member, Reference, file_name
 from dqlab.documents.storage import (

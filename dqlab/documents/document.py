@@ -21,15 +21,16 @@ from operator import index
 from typing import Any, BinaryIO, Literal, NamedTuple, TextIO, cast, overload
 
 from dqlab.config import nbytes, option
-from dqlab.documents import lines, parquet, pdf
+from dqlab.documents import lines, parquet
 from dqlab.documents.ahead import ReadAhead, taken
 from dqlab.documents.archives import find_member, open_member, read_member, unpacked, unpacked_data
-from dqlab.documents.decoding import (
+from dqlab.documents.formats import (
     binary_kind,
     decode_html,
     decoded,
     head_of,
     kind_of,
+    pages_of_pdf,
     shown,
     text_of_html,
 )
@@ -245,7 +246,7 @@ class Document(SuggestsAttributes):
         _check_encoding(encoding)
         data = None if is_pdf(self) else self.bytes(decompress=True)
         if data is None or (kind := kind_of(data)) == "pdf":
-            return "\f".join(page.text() for page in pdf.pages(self, data))
+            return "\f".join(page.text() for page in pages_of_pdf(self, data))
         if encoding is not None or errors != "strict":
             return self._as_text(io.BytesIO(data), encoding, errors, "doc.text()").read()
         if kind is not None:
@@ -327,7 +328,7 @@ class Document(SuggestsAttributes):
         if not isinstance(lines, int) or lines < 1:
             raise BadOption(option="lines", value=lines, problem="a page has at least one line.")
         _check_encoding(encoding)
-        return pdf.pages(self) if is_pdf(self) else self._cut(lines, encoding, errors)
+        return pages_of_pdf(self) if is_pdf(self) else self._cut(lines, encoding, errors)
 
     def bytes(self, *, decompress: bool = False) -> builtins.bytes:
         """Return the contents.
@@ -457,7 +458,7 @@ class Document(SuggestsAttributes):
     def _cut(self, lines: int, encoding: str | None, errors: str) -> Iterator[Any]:
         with self._stream("doc.pages()") as stored, unpacked(self, stored) as stream:
             if kind_of(head_of(stream)) == "pdf":
-                yield from pdf.pages(self, stream.read())
+                yield from pages_of_pdf(self, stream.read())
                 return
             text = self._as_text(stream, encoding, errors, "doc.pages()")
             yield "".join(islice(text, lines))

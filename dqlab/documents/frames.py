@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, cast
 
-from dqlab.documents.contents import content_of
 from dqlab.documents.document import Document, largest_row, made
-from dqlab.documents.keys import KEYS_OF_FRAME, Keys, check_columns, chosen, key_of_row
+from dqlab.documents.keys import KEYS_OF_FRAME, Keys, check_columns, chosen, content_of, key_of_row
 from dqlab.documents.parquet import OTHER_REASONS, plain_values
 from dqlab.documents.parts import Inline
 from dqlab.errors import BadOption, RecordInvalid, in_words

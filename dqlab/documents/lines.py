@@ -23,7 +23,7 @@ from hashlib import blake2b
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from dqlab.documents.archives import compression_in, decompressor, is_damage
-from dqlab.documents.decoding import binary_kind, head_of, marked
+from dqlab.documents.formats import binary_kind, head_of, marked
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Line

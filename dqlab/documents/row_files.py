@@ -15,10 +15,9 @@ from itertools import chain, islice, takewhile
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
-from dqlab.documents.contents import versions_of
 from dqlab.documents.document import Document, made
 from dqlab.documents.folders import Files, ListedFile
-from dqlab.documents.keys import KEYS_OF_FILES, Keys, check_column, check_columns, chosen, key_of_row
+from dqlab.documents.keys import KEYS_OF_FILES, Keys, check_column, check_columns, chosen, key_of_row, versions_of
 from dqlab.documents.lines import (
     Header,
     Record,

@@ -16,7 +16,7 @@ from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.facts import Checkup
 from dqlab.datasets.sinks import sink_named
 from dqlab.documents import Documents
-from dqlab.documents.summary import summarize
+from dqlab.documents.listing import summarize
 from dqlab.errors import DqlabError, RunExists, UsageError
 from dqlab.errors.rendering import StoppedWaiting
 from dqlab.hpc.job_waits import give_up

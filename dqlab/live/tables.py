@@ -16,7 +16,7 @@ from typing import Any
 from dqlab import numbers
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.documents import Document, Documents
-from dqlab.documents.summary import Summary, format_of, lacking, summarize
+from dqlab.documents.listing import Summary, format_of, lacking, summarize
 from dqlab.errors import DqlabError, in_words
 from dqlab.failures.failure import NO_ERROR
 from dqlab.live.parts import Cell, Column, Table

@@ -81,7 +81,7 @@ from dqlab.waits import shown
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dqlab.datasets.publishing import Published
+    from dqlab.datasets.files import Published
     from dqlab.datasets.table import RunTable
 
 MIN_PAST = 60.0

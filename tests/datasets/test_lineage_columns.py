@@ -9,8 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dqlab.datasets.lineage import ROW_LINEAGE
-from dqlab.datasets.lineage_columns import Gathered, Lineage
+from dqlab.datasets.lineage import ROW_LINEAGE, Gathered, Lineage
 from dqlab.datasets.rows import Shape
 from dqlab.frame import Made, Making, Piece, Settlement
 from dqlab.runs.reading.results import OpenedStretch, chosen_columns, frame_of_pages, open_settlements

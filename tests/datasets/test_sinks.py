@@ -37,8 +37,7 @@ from dqlab.datasets.sink_parts import (
     open_parts,
     writer_of,
 )
-from dqlab.datasets.sink_targets import Target
-from dqlab.datasets.sinks import CLAIM, SinkTaken, SinkUnreachable, as_sink, claim, let_go, owner_of, sink_of
+from dqlab.datasets.sinks import CLAIM, SinkTaken, SinkUnreachable, Target, as_sink, claim, let_go, owner_of, sink_of
 from dqlab.datasets.yielded import Yielded
 from dqlab.errors import BadOption, ResultRefused, UsageError
 from tests.datasets.pages import in_json, same

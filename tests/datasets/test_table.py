@@ -13,8 +13,7 @@ import pytest
 
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.rows import SAMPLE
-from dqlab.datasets.sql import QueryError, query
-from dqlab.datasets.table import RunTable
+from dqlab.datasets.table import QueryError, RunTable, query
 from dqlab.errors import BadOption, ColumnNotFound, DqlabWarning, ExtraMissing, UsageError
 from tests.datasets.pages import Pages
 

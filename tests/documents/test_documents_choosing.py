@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.documents import Document, Documents, listing, parsed_natively
+from dqlab.documents.listing import summarize
 from dqlab.documents.parts import PageRange
-from dqlab.documents.summary import summarize
 from dqlab.errors import BadOption, DocumentChanged, DocumentEncrypted, LengthUnknown, UsageError
 from dqlab.runs.submit.elements import why_empty
 from tests.documents.test_archives import pack

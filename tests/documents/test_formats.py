@@ -27,8 +27,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dqlab.documents import Document, Documents
-from dqlab.documents.decoding import HEAD, binary_kind
 from dqlab.documents.document import _read_early
+from dqlab.documents.formats import HEAD, binary_kind
 from dqlab.documents.kept_open import let_go
 from dqlab.documents.storage import open_binary
 from dqlab.errors import (

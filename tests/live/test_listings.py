@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from dqlab.documents import Document, Documents, summary
-from dqlab.documents.summary import summarize
+from dqlab.documents import Document, Documents, listing
+from dqlab.documents.listing import summarize
 from dqlab.live.display import text_of
 from dqlab.live.tables import listing_table, table_of
 from tests.documents.test_archives import pack
@@ -105,7 +105,7 @@ def test_counting_stops_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None
 
     assert (found.count, found.whole) == (3, False)
     assert "so far: counting was stopped after 2 s" in text
-    assert summary.PATIENCE == 2.0
+    assert listing.PATIENCE == 2.0
 
 
 def test_iterator_is_not_used_up_by_showing_it() -> None:

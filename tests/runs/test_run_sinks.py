@@ -21,8 +21,7 @@ import dqlab as dq
 from dqlab.datasets import sink_parts
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.sink_parts import PartMissing, Reader, open_parts
-from dqlab.datasets.sink_targets import Target
-from dqlab.datasets.sinks import CLAIM, SinkTaken
+from dqlab.datasets.sinks import CLAIM, SinkTaken, Target
 from dqlab.errors import ExtraMissing, RunError, RunExists
 from dqlab.live.tables import rows_table
 from dqlab.numbers import size

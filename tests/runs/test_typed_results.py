@@ -19,7 +19,7 @@ import dqlab as dq
 from dqlab.cluster.transport.orders import Code
 from dqlab.cluster.transport.sealed import opened_plan
 from dqlab.cluster.transport.wire import unpack
-from dqlab.datasets.lineage_columns import Lineage
+from dqlab.datasets.lineage import Lineage
 from dqlab.errors import BadOption
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.versions import code_version

@@ -19,8 +19,7 @@ from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
-from dqlab.datasets.lineage import CODE, ERROR, KEY, ORDINAL, ROW_LINEAGE, check_columns
-from dqlab.datasets.lineage_columns import Gathered, Lineage
+from dqlab.datasets.lineage import CODE, ERROR, KEY, ORDINAL, ROW_LINEAGE, Gathered, Lineage, check_columns
 from dqlab.datasets.sink_parts import PartError, Reader, each_row
 from dqlab.datasets.yielded import exploded, spread
 from dqlab.documents import labels_of

@@ -33,7 +33,7 @@ from dqlab.user_frames import level_of_user
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dqlab.datasets.publishing import Published
+    from dqlab.datasets.files import Published
     from dqlab.datasets.rows import Rows
     from dqlab.datasets.table import RunTable
 
@@ -99,7 +99,7 @@ class RunTables:
         if not isinstance(sql, str):  # before a wait that may take hours
             raise BadOption(option="sql", value=sql, problem="is not a query. Write one: 'select * from results'.")
         table = self._waited(errors, timeout)
-        from dqlab.datasets.sql import query
+        from dqlab.datasets.table import query
 
         with self._reading():
             found: pd.DataFrame = query(table, sql, self._input())
@@ -133,8 +133,7 @@ class RunTables:
     def publish(self, path: str | os.PathLike[str], timeout: float | str | None = None) -> Published:
         """Wait for the run, then write everything that others need into a folder."""
         needs_pyarrow()
-        from dqlab.datasets.files import local_target
-        from dqlab.datasets.publishing import publish
+        from dqlab.datasets.files import local_target, publish
 
         local_target(path)
         table = self._waited("skip", timeout)

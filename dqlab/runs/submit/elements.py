@@ -13,12 +13,11 @@ from enum import Enum
 from typing import Any
 
 from dqlab.cluster.transport.sealed import SealError, seal_value
-from dqlab.documents.choosing import LongestFirst, Sample, Where
 from dqlab.documents.document import Document
 from dqlab.documents.labelled import Labelled
 from dqlab.documents.listing import Documents
 from dqlab.documents.parts import Member
-from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window
+from dqlab.documents.sources import Given, Glob, LongestFirst, Sample, Source, Unpacked, Where, Window
 from dqlab.errors import DqlabWarning, UsageError, users_code
 from dqlab.numbers import many, size
 from dqlab.rules.puts import Submitted

@@ -26,8 +26,7 @@ from dqlab.cluster.consumer.running.notes import FAR_APART
 from dqlab.cluster.consumer.sink_writing import opened_rows, settled_rows
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.datasets.lineage import ROW_LINEAGE
-from dqlab.datasets.lineage_columns import Gathered
+from dqlab.datasets.lineage import ROW_LINEAGE, Gathered
 from dqlab.datasets.sink_parts import Reader, Writer, open_parts, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.failures.failure import Failure

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import dqlab as dq
-from dqlab.datasets.sql import QueryError
+from dqlab.datasets.table import QueryError
 from dqlab.errors import BadOption, RunError, RunExists
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*failed. run.failures:dqlab.errors.DqlabWarning")

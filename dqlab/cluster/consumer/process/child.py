@@ -28,7 +28,7 @@ from dqlab.cluster.consumer.running.here import Queued, end_if_forked
 from dqlab.cluster.consumer.running.one_batch import OneBatch, one_by_one, opened_parcel
 from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.transport.wire import unpack
-from dqlab.documents import Document, pdf
+from dqlab.documents import Document, formats
 from dqlab.documents.ahead import ReadAhead
 from dqlab.documents.document import reading_ahead
 from dqlab.frame import Kind, Outcome
@@ -251,7 +251,7 @@ class Turns(Queued):
         if self.kind is not Kind.ELEMENT:
             return work
         call, note = work.call, self._words.note
-        pdf.note_page = self._words.note_page
+        formats.note_page = self._words.note_page
 
         def noted(value: Any) -> Any:
             if type(value) is Document and self.running is not None:

@@ -15,7 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from dqlab.cluster.consumer.running.here import Queued, message_here, message_near
 from dqlab.cluster.transport.sealed import SealError, open_value, seal_value
 from dqlab.config import nbytes
-from dqlab.documents.pdf import Page
+from dqlab.documents.formats import Page
 from dqlab.documents.servers import asked_wait
 from dqlab.errors import BadOption, Reject
 from dqlab.rules.retry import Later
