@@ -143,15 +143,6 @@ def _are_arrays(values: Sequence[Any]) -> bool:
     return not others and dimensions == 1 and numeric
 
 
-def _list_array(arrays: Sequence[Any]) -> Any:
-    """Return numpy arrays as an array of lists, whose numbers are copied once and all together."""
-    numpy = loaded("numpy")
-    if numpy is None or _NONE in set(map(type, arrays)):
-        return pa.array(arrays)
-    ends = pa.array(numpy.cumsum([0, *map(len, arrays)]), pa.int32())
-    return pa.ListArray.from_arrays(ends, pa.array(numpy.concatenate(arrays)))
-
-
 def _is_safe(values: Sequence[Any]) -> bool:
     """Return whether values have familiar types at all levels, and not too many of these: Arrow crashes on circles."""
     for _ in range(_DEEPEST + 1):
@@ -177,7 +168,7 @@ def _at_once(values: Sequence[Any], kind: Kind | None) -> Any:
             made = pa.array(values, kind)
             return made if kinds <= _EXACT.get(made.type.id, {_NONE}) else None
         if _are_arrays(values):
-            made = _list_array(values)
+            made = pa.array(values)
             if kind is None or made.type.equals(kind):
                 return made
             values = _deepened(values)

@@ -17,11 +17,11 @@ from functools import reduce
 from hashlib import blake2b
 from itertools import accumulate, chain, groupby, islice, repeat
 from operator import mul
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgpack
 
-from dqlab.datasets.lineage import CODE, KEY, ORDINAL, REST, ROW_LINEAGE
+from dqlab.datasets.lineage import KEY, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import row_of
 from dqlab.datasets.sinks import CLAIM, Files, NameRefused, Own, Parquet, Sink, check_owner, owner_of, was_dropped
 from dqlab.datasets.yielded import PART, Yielded, exploded, row_without, spread
@@ -44,10 +44,6 @@ _OPEN = 8
 _PORTION = 64 << 20
 """Bytes of rows, roughly, that are read at once; a page may refer to more than fits into memory or an Arrow array."""
 _NAME_BYTES = 200
-_HEAD_ROWS = 100
-"""Rows of a part that decide which columns get a dictionary."""
-_REPEATING, _DIFFERENT = (CODE, "_attempts", "_consumer", REST), (KEY, ORDINAL, "_seconds", "_at")
-"""Columns whose values are usually equal, and columns whose values usually differ."""
 _EMPTY = "{}"
 """The rest of a row that has nothing in any column, where one without a rest stands for a result that is None."""
 _KEYS = (str, int, bool, type(None))
@@ -201,20 +197,11 @@ def _file_in(reference: bytes | memoryview) -> list[Any]:
 # --- writing -------------------------------------------------------------------------------------
 
 
-class Writer(Protocol):
-    """Writes the parts of one run on one consumer, one after another, in a separate thread."""
-
-    def write(self, part: str, rows: SinkRows, *, hurried: bool = False) -> list[bytes | Exception]:
-        """Write a part, and return for each row a reference, or the error of a row that the format cannot hold."""
-        # If it raises, nothing of the part counts, and the caller tries again. `hurried`: rows arrive as fast as they
-        # can be written, so it may use more bytes to write faster.
-        ...
-
-
 def writer_of(sink: Sink, run: str, id: str, here: str, *, durable: bool = True) -> Writer:
     """Return the writer for a sink."""
     # `here` names this process in errors. `durable`: settlements outlive a power failure, so rows must be on the disk
-    # before them.
+    # before them. If `write` raises, nothing of the part counts, and the caller tries again; `hurried`: rows arrive as
+    # fast as they can be written, so it may use more bytes to write faster.
     if isinstance(sink, Own):
         return _OwnWriter(sink)
     target = _Claimed(sink, id, here, flushed=durable)
@@ -260,6 +247,7 @@ class _PartWriter:
         self._target, self._most, self._run, self._id = target, most, run, id
 
     def write(self, part: str, rows: SinkRows, *, hurried: bool = False) -> list[bytes | Exception]:
+        """Write a part, and return for each row a reference, or the error of a row that the format cannot hold."""
         made = list[bytes | Exception]()
         for at in range(0, len(rows), self._most):
             name = f"{part}-{at}.parquet" if len(rows) > self._most else f"{part}.parquet"
@@ -301,7 +289,7 @@ class _PartWriter:
         unnamed = labels.count(None)
         keys = None if unnamed == len(rows) else [_key_of(row) for row in rows] if unnamed else labels
         batch = shape.record_batch(Rows(ordinals, keys, values, lineage=lineage))
-        texts = {name for raw, name in shape.names.items() if type(raw) not in _KEYS}
+        spelled = {name for raw, name in shape.names.items() if type(raw) not in _KEYS}
         about = {
             "format": _FORMAT,
             "run": self._run,
@@ -310,14 +298,17 @@ class _PartWriter:
             "keys": {
                 name: raw
                 for raw, name in shape.names.items()
-                if raw != name and type(raw) in _KEYS and raw not in texts
+                if raw != name and type(raw) in _KEYS and raw not in spelled
             },
         }
         table = _with_empty(pa.Table.from_batches([batch]), shape, values)
         table = table.replace_schema_metadata({_METADATA: json.dumps(about)})
         file = pa.BufferOutputStream()  # a Python file would take the GIL for each page, and slow the running function
+        # Numbers usually differ: a dictionary of an embedding's costs as much as the model, and makes the file larger.
+        texts = [field.name for field in batch.schema if pa.types.is_string(field.type)]
+        repeating = ["_attempts", *(name for name in texts if name not in (KEY, "_version"))]
         compression = "snappy" if hurried else "zstd"  # snappy is faster, and takes more bytes
-        pq.write_table(table, file, compression=compression, use_dictionary=_repeating(batch), write_page_checksum=True)
+        pq.write_table(table, file, compression=compression, use_dictionary=repeating, write_page_checksum=True)
         refused: dict[int, Exception] = {at: _not_storable(column, kind) for at, (column, kind) in shape.opaque.items()}
         return memoryview(file.getvalue()), refused
 
@@ -455,36 +446,11 @@ def _known(texts: Sequence[str | None]) -> Sequence[str | None]:
     return [text or None for text in texts]
 
 
-def _repeating(batch: Any) -> list[str]:
-    """Return the columns that a dictionary makes smaller, as Parquet names them."""
-    head = batch.slice(0, _HEAD_ROWS)
-    unsure = (name for name in head.schema.names if name not in _REPEATING and name not in _DIFFERENT)
-    leaves = (leaf for name in unsure for leaf in _leaves(name, head.column(name)))
-    return [*_REPEATING, *(name for name, column in leaves if 2 * len(column.unique()) <= len(column))]
-
-
-def _leaves(name: str, column: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the columns without parts of a column, by Parquet's names for them."""
-    if not column.type.num_fields:
-        yield name, column
-    elif hasattr(column, "field"):  # of structs
-        for field, part in zip(column.type, column.flatten(), strict=True):
-            yield from _leaves(f"{name}.{field.name}", part)
-    else:
-        yield from _leaves(f"{name}.list.element", column.flatten().slice(0, _HEAD_ROWS))
+Writer: TypeAlias = _PartWriter | _FileWriter | _OwnWriter
+"""Writes the parts of one run on one consumer, one after another, in a separate thread."""
 
 
 # --- reading -------------------------------------------------------------------------------------
-
-
-class _Opened(Protocol):
-    def share(self) -> float:
-        """Return the bytes of a row."""
-        ...
-
-    def values(self, at: Sequence[int], ordinals: Sequence[int]) -> list[Any]:
-        """Return values by row, or raise `IndexError` for a missing one, `ValueError` for another document's."""
-        ...
 
 
 def _check_there(at: Sequence[int], rows: int) -> None:
@@ -519,7 +485,10 @@ class _Table:
         return float(self._table.nbytes / max(1, self._table.num_rows))
 
     def columns(self, at: Sequence[int], ordinals: Sequence[int]) -> tuple[dict[Any, Any], Any]:
-        """Return the columns of some rows by key, and their rest, as arrays."""
+        """Return the columns of some rows by key, and their rest, as arrays.
+
+        Raises `IndexError` for a missing row, and `ValueError` for that of another document.
+        """
         _check_there(at, self._table.num_rows)
         near = range(at[0], at[0] + len(at))
         taken = self._table.slice(at[0], len(at)) if list(at) == list(near) else self._table.take(list(at))
@@ -530,7 +499,7 @@ class _Table:
         return {raw: _flat(taken.column(name)) for raw, name in self._names.items()}, _flat(taken.column(REST))
 
     def values(self, at: Sequence[int], ordinals: Sequence[int]) -> list[Any]:
-        """Return some rows as values: dicts, or what is in the column of other values."""
+        """Return some rows as values, with the errors of `columns`: dicts, or what is in the column of other values."""
         from dqlab.datasets.rows import VALUE
 
         columns, rest = self.columns(at, ordinals)
@@ -575,6 +544,7 @@ class _Values:
         return [self._values[each] for each in at]
 
 
+_Opened: TypeAlias = _Table | _Values
 open_parts: KeptOpen[_Opened] = KeptOpen(_OPEN)
 """The open parts of this process; never outdated, because parts do not change."""
 

@@ -49,7 +49,7 @@ class Target:
     def __init__(self, where: str) -> None:
         self.where = where  # an absolute path or a URL; a `StoredAt` carries the options to open it
         self._local = None if storage_of(where) else local_path(where)
-        self._remote: tuple[Any, str] | None = None
+        self._opened: tuple[Any, str] | None = None
 
     def __repr__(self) -> str:
         return f"<Target {str(self.where)!r}>"
@@ -65,11 +65,8 @@ class Target:
 
     def make(self) -> None:
         """Create the folder, if its storage has folders."""
-        if self._local is not None:
-            Path(self._local).mkdir(parents=True, exist_ok=True)
-        else:
-            with self._system() as (system, root):
-                system.makedirs(root, exist_ok=True)
+        with self._system() as (system, root):
+            system.makedirs(root, exist_ok=True)
 
     def write(self, name: str, data: bytes | memoryview, *, lasting: bool = True, flushed: bool = True) -> None:
         """Write a file whole, in place of an existing one, or raise `NameRefused` if only its name is the problem."""
@@ -119,49 +116,36 @@ class Target:
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file, or raise `FileNotFoundError`."""
-        if self._local is not None:
-            return (Path(self._local) / name).read_bytes()
         with self._system() as (system, root):
             data: bytes = system.cat_file(f"{root}/{name}")
             return data
 
     def delete(self, name: str) -> None:
         """Delete a file if it exists."""
-        if self._local is not None:
-            (Path(self._local) / name).unlink(missing_ok=True)
-            return
         with self._system() as (system, root), suppress(FileNotFoundError):
             system.rm_file(f"{root}/{name}")
 
     def names(self) -> list[str]:
         """Return the names in the folder, sorted, or nothing if there is no folder."""
-        if self._local is not None:
-            with suppress(FileNotFoundError):
-                return sorted(each.name for each in Path(self._local).iterdir())
-            return []
-        return sorted(_named(self._listed(detail=False)))
+        return sorted(self.sizes())
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of each file in the folder, by name."""
-        if self._local is not None:
-            sizes = {}
-            with suppress(FileNotFoundError):
+        sizes = dict[str, int]()
+        with suppress(FileNotFoundError):  # there is no folder
+            if self._local is not None:
                 for each in os.scandir(self._local):
-                    with suppress(FileNotFoundError):  # it was merged meanwhile
+                    with suppress(FileNotFoundError):  # it got its final name meanwhile
                         sizes[each.name] = each.stat().st_size
-            return sizes
-        listed = self._listed(detail=True)
-        return dict(zip(_named(each["name"] for each in listed), (each["size"] or 0 for each in listed), strict=True))
-
-    def _listed(self, *, detail: bool) -> list[Any]:
-        """Return the folder's entries as its file system lists them."""
-        with self._system() as (system, root):
-            system.invalidate_cache()
-            try:
-                found: list[Any] = system.ls(root, detail=detail)
-            except FileNotFoundError:
-                return []
-            return [each for each in found if str(each["name"] if detail else each).rstrip("/").rpartition("/")[2]]
+                return sizes
+            with self._system() as (system, root):
+                system.invalidate_cache()
+                sizes = {
+                    str(each["name"]).rstrip("/").rpartition("/")[2]: each["size"] or 0
+                    for each in system.ls(root, detail=True)
+                }
+                sizes.pop("", None)
+        return sizes
 
     def remove(self) -> None:
         """Remove the folder itself if it is local and empty."""
@@ -199,14 +183,12 @@ class Target:
     @contextmanager
     def _system(self) -> Iterator[tuple[Any, str]]:
         with redacted():
-            if self._remote is None:
-                system, root = remote(self.where)
-                self._remote = system, root.rstrip("/")
-            yield self._remote
+            if self._opened is None:
+                import fsspec
 
-
-def _named(paths: Iterable[object]) -> list[str]:
-    return [str(path).rstrip("/").rpartition("/")[2] for path in paths]
+                system, root = remote(self.where) if self._local is None else (fsspec.filesystem("file"), self._local)
+                self._opened = system, root.rstrip("/")
+            yield self._opened
 
 
 CLAIM = "_dqlab.json"
@@ -607,7 +589,6 @@ def extent(sink: Sink, id: str) -> str:
     target = target_of(sink)
     if target is None:
         return ""
-    # Includes files that were merged into others, and are not deleted yet.
     sizes = [size for name, size in target.sizes().items() if _belongs(sink, id, name)]
     return f"{many(len(sizes), 'file')}, {size_of(sum(sizes))}, in {target.where}"
 

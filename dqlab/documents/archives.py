@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 from dqlab.documents.formats import head_of, kind_of
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
@@ -175,18 +175,6 @@ class FoundMember(NamedTuple):
     size: int
     """Bytes."""
     member: Member
-
-
-class _Archive(Protocol):
-    stamp: Stamp
-
-    def members(self) -> Iterator[FoundMember]:
-        """Yield members in the order of the archive."""
-        ...
-
-    def open(self, reference: Reference, member: Member) -> BinaryIO:
-        """Open a member."""
-        ...
 
 
 class _Zip:
@@ -388,6 +376,7 @@ def _warn_of(where: str, left_out: list[str]) -> None:
 # --- archives that this process keeps open ---
 
 
+_Archive: TypeAlias = _Zip | _Tar
 _kept: KeptOpen[_Archive] = KeptOpen(KEPT)
 
 

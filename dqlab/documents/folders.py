@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 from dqlab.documents.servers import is_cut_off
 from dqlab.documents.storage import (
@@ -52,37 +52,6 @@ class FolderEntry:
     """Examines the file; raises OSError when it is gone."""
 
 
-class Folder(Protocol):
-    """A folder to list, and the folders below it."""
-
-    @property
-    def where(self) -> str:
-        """Absolute path or URL."""
-        ...
-
-    @property
-    def sized(self) -> bool:
-        """Whether each of its files is listed with its size."""
-        ...
-
-    def exists(self) -> bool:
-        """Return whether it exists and is a folder."""
-        ...
-
-    def entries(self) -> Iterator[FolderEntry]:
-        """Return the files and folders in it, sorted by the paths below them, with links as their targets."""
-        # Must raise what reading the folder raises when it is called, not while it is iterated: see `Pattern._walk`.
-        ...
-
-    def below(self, name: str) -> Folder | None:
-        """Return the folder of that name, or None if entering it would form a cycle."""
-        ...
-
-    def at(self, path: str) -> str:
-        """Return the path or URL of the file with this relative path, whose parts are separated by "/"."""
-        ...
-
-
 class LocalFolder:
     """A folder of this machine, whose links are followed unless they lead to a folder that is being listed."""
 
@@ -97,8 +66,9 @@ class LocalFolder:
         return Path(self.where).is_dir()
 
     def entries(self) -> Iterator[FolderEntry]:
-        """Return files and folders, without sockets, pipes, devices and dangling links."""
-        # Sort folders with a trailing slash, like the paths below them: "a.txt" sorts before "a/b", though after "a".
+        """Return files and folders, sorted by paths below them, without sockets, pipes, devices and dangling links."""
+        # Must raise here what reading the folder raises, not while it is iterated: see `Pattern._walk`. Folders are
+        # sorted with a trailing slash, like the paths below them: "a.txt" sorts before "a/b", though after "a".
         with os.scandir(self.where) as scan:
             names = sorted(
                 f"{entry.name}/" if is_folder else entry.name
@@ -216,6 +186,9 @@ class RemoteFile(RemoteFolder):
             except FileNotFoundError:
                 return iter(())
         return iter((FolderEntry(self._name, info["type"] == "directory", partial(remote_stamp, info)),))
+
+
+Folder: TypeAlias = LocalFolder | RemoteFolder
 
 
 def _join(url: str, path: str) -> str:

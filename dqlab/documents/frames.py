@@ -35,8 +35,8 @@ class Table:
     """Names the frame in errors."""
     names: list[Any]
     """Labels of its columns."""
-    read: Callable[[int, int, Sequence[int]], list[list[Any]]]
-    """Takes (start, stop) and positions of columns; returns a list of values for each of these."""
+    read: Callable[[int, int, Sequence[int]], Iterator[list[Any]]]
+    """Takes (start, stop) and positions of columns; yields a list of values for each of these."""
     index: Callable[[int, int], list[Any]] | None
     """Takes (start, stop); returns the labels of these rows. None if rows have no labels."""
     count: int
@@ -81,52 +81,39 @@ class FrameRows:
 
     def documents(self) -> Iterator[Document]:
         """List the rows, turning a thousand at a time into Python objects."""
-        keys = Keys(self._keys, KEYS_OF_FRAME)
-        for block in self._blocks(keys):
-            rows = block.rows()
-            for key, row in zip(self._keys_of(block), rows, strict=True):
-                if block.named:
-                    keys.add(key)
-                yield block.layout.document(key, row)
+        # Rows are numbered across frames while each has the default index, or continues that of the one before. After
+        # the first frame with labels of its own, such as a filtered partition, the labels of all frames are the keys,
+        # and could equal positions that were keys before.
+        before, labelled, keys = 0, self._by_index, Keys(KEYS_OF_FRAME)
+        for table in self._tables():
+            if not labelled and table.index is not None and table.first not in (0, before) and table.count:
+                labelled = True
+                keys.seen.update(range(before))
+            yield from self._rows_of(table, before, keys, labelled=labelled and table.index is not None)
+            before += table.count
 
     def count(self) -> int:
         """Return the number of rows."""
         return sum(table.count for table in self._tables())
 
-    def _blocks(self, keys: Keys | None = None) -> Iterator[_Block]:
-        """Yield all rows in blocks, and note positions in `keys` once labels may repeat them."""
-        # Rows are numbered across frames while each has the default index, or continues that of the one before. After
-        # the first frame with labels of its own, such as a filtered partition, the labels of all frames are the keys,
-        # and could equal positions that were keys before.
-        before, labelled = 0, self._by_index
-        for table in self._tables():
-            goes_on = table.index is None or table.first in (0, before) or not table.count
-            if not labelled and not goes_on:
-                labelled = True
-                for position in range(before if keys is not None else 0):
-                    cast(Keys, keys).add(position)
-            yield from self._blocks_of(table, before, labelled=labelled)
-            before += table.count
-
-    def _blocks_of(self, table: Table, before: int, *, labelled: bool) -> Iterator[_Block]:
+    def _rows_of(self, table: Table, before: int, keys: Keys, *, labelled: bool) -> Iterator[Document]:
         names, positions = self._check(table)
         layout = _Layout(names)
         step = max(1, min(ROWS_AT_ONCE, VALUES_AT_ONCE // max(1, len(names))))
-        named = self._key is not None or (labelled and table.index is not None)
         for start in range(0, table.count, step):
-            stop = min(start + step, table.count)
-            yield _Block(table, start, stop, before + start, positions, self._key, layout, named)
-
-    def _keys_of(self, block: _Block) -> Iterator[str | int]:
-        """Yield the keys of a block, and raise for an invalid one."""
-        column = "index" if self._key is None else self._key
-        for position, key in enumerate(block.keys(), block.first):
-            yield key_of_row(key, column, self._where, position, KEYS_OF_FRAME) if block.named else position
-
-    def _keys(self) -> Iterator[tuple[str | int, str]]:
-        for block in self._blocks():
-            for position, key in enumerate(self._keys_of(block), block.first):
-                yield key, f"row {position}"
+            stop, first = min(start + step, table.count), before + start
+            numbers: Sequence[Any] = range(first, before + stop)
+            rows = list(zip(*_columns(table, start, stop, positions, first), strict=True)) or [()] * len(numbers)
+            named = numbers
+            if self._key is not None:
+                (named,) = _columns(table, start, stop, (table.names.index(self._key),), first)
+            elif labelled:
+                named = cast(Any, table.index)(start, stop)
+            for position, key, row in zip(numbers, named, rows, strict=True):
+                if named is not numbers:
+                    column = "index" if self._key is None else self._key
+                    keys.add(key_of_row(key, column, self._where, position, KEYS_OF_FRAME), f"row {position}")
+                yield layout.document(key, row)
 
     def _check(self, table: Table) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """Return the names of the chosen columns, and their positions in the frame."""
@@ -152,56 +139,23 @@ class _Layout:
         return made(key, "", hashed.hexdigest(), None, _tuple(Inline, (self._names, sent)))
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Some rows of a table."""
-
-    table: Table
-    start: int
-    stop: int
-    first: int
-    """The position of its first row among those of all tables."""
-    positions: Sequence[int]
-    """The columns that are read."""
-    key: Any
-    layout: _Layout
-    named: bool
-    """Whether keys come from a column or an index, and so may repeat."""
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        """Return the values of all rows, or raise `RecordInvalid` if Python cannot hold one of them."""
+def _columns(table: Table, start: int, stop: int, positions: Sequence[int], first: int) -> list[list[Any]]:
+    """Return the values of some columns, or raise `RecordInvalid` if Python cannot hold one of them."""
+    reading, columns = table.read(start, stop, positions), list[list[Any]]()
+    for position in positions:
         try:
-            columns = self.table.read(self.start, self.stop, self.positions)
-        except OTHER_REASONS:
-            raise
-        except Exception:
-            for position in self.positions:
-                self._column(position)  # raises for the column that has it, with its name
-            raise
-        return list(zip(*columns, strict=True)) if columns else [()] * (self.stop - self.start)
-
-    def _column(self, position: int) -> list[Any]:
-        """Return the values of one column."""
-        try:
-            return self.table.read(self.start, self.stop, (position,))[0]
+            columns.append(next(reading))
         except OTHER_REASONS:
             raise
         except Exception as error:
-            name, last = self.table.names[position], self.first + self.stop - self.start - 1
+            name, last = table.names[position], first + stop - start - 1
             raise RecordInvalid(
-                reason=f"a value of column {name!r}, in rows {self.first:,} to {last:,}, is one that Python cannot "
+                reason=f"a value of column {name!r}, in rows {first:,} to {last:,}, is one that Python cannot "
                 f"hold: {in_words(error)}. The rows before them were listed, and those that were submitted go on. "
                 "Correct the value, or choose other columns with columns=[...], and map the rows again.",
                 column=name,
             ) from error
-
-    def keys(self) -> Sequence[Any]:
-        """Return the keys of all rows, before they are checked."""
-        if self.named and self.key is not None:
-            return self._column(self.table.names.index(self.key))
-        if self.named and self.table.index is not None:
-            return self.table.index(self.start, self.stop)
-        return range(self.first, self.first + self.stop - self.start)
+    return columns
 
 
 # --- frames ---------------------------------------------------------------------------------
@@ -245,12 +199,12 @@ def rows_of_hf(dataset: Any, key: Any, columns: Any) -> FrameRows:
         )
         raise BadOption(option="dataset", value=kind, problem=problem)
 
-    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
+    def read(start: int, stop: int, columns: Sequence[int]) -> Iterator[list[Any]]:
         wanted = [names[at] for at in columns]
         # Select first: slicing all columns would decode pictures and sounds that nobody reads.
         narrow = dataset.select_columns(wanted) if hasattr(dataset, "select_columns") else dataset
         part = narrow[start:stop]
-        return [list(part[name]) for name in wanted]
+        return (list(part[name]) for name in wanted)
 
     return FrameRows.of(Table(kind, list(names), read, None, len(dataset)), key, columns, kind, "from_hf")
 
@@ -266,8 +220,8 @@ def _of_records(records: list[Any]) -> Table:
             raise BadOption(option="elements of the bag", value=record, problem=problem)
     names = list(dict.fromkeys(name for record in records for name in record))
 
-    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
-        return [[record.get(names[at]) for record in records[start:stop]] for at in columns]
+    def read(start: int, stop: int, columns: Sequence[int]) -> Iterator[list[Any]]:
+        return ([record.get(names[at]) for record in records[start:stop]] for at in columns)
 
     return Table("bag", names, read, None, len(records))
 
@@ -290,17 +244,18 @@ def table_of(frame: Any) -> Table:
 
 
 def _of_arrow(frame: Any) -> Table:
-    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
-        return [plain_values(frame.column(at).slice(start, stop - start)) for at in columns]
+    def read(start: int, stop: int, columns: Sequence[int]) -> Iterator[list[Any]]:
+        return (plain_values(frame.column(at).slice(start, stop - start)) for at in columns)
 
     return Table(type(frame).__name__, list(frame.schema.names), read, None, frame.num_rows)
 
 
 def _of_polars(polars: Any, frame: Any) -> Table:
-    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
+    def read(start: int, stop: int, columns: Sequence[int]) -> Iterator[list[Any]]:
         part = frame.slice(start, stop - start)
         try:
-            return [part.to_series(at).to_list() for at in columns]
+            for at in columns:
+                yield part.to_series(at).to_list()
         except polars.exceptions.PanicException as error:  # a BaseException that polars raises for distant times
             raise ValueError(str(error)) from error
 
@@ -313,9 +268,9 @@ def _of_pandas(pandas: Any, frame: Any) -> Table:
     first = index.start if isinstance(index, pandas.RangeIndex) and index.step == 1 else None
     clean = _Cleaner(pandas)
 
-    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
+    def read(start: int, stop: int, columns: Sequence[int]) -> Iterator[list[Any]]:
         part = frame.iloc[start:stop]
-        return [clean.values(part.iloc[:, at]) for at in columns]
+        return (clean.values(part.iloc[:, at]) for at in columns)
 
     def labels(start: int, stop: int) -> list[Any]:
         return clean.values(index[start:stop].to_series())

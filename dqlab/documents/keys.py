@@ -8,11 +8,10 @@ from __future__ import annotations
 import marshal
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from hashlib import blake2b
-from itertools import islice
 from typing import Any
 
 from dqlab.errors import BadOption, ColumnNotFound, DocumentError, KeysUnusable, in_words
@@ -45,39 +44,32 @@ def key_of_row(value: Any, column: Any, where: str, position: int, way: str = KE
 class Keys:
     """The keys that were listed so far."""
 
-    def __init__(self, again: Callable[[], Iterable[tuple[str | int, str]]], way: str = KEYS_OF_FILES) -> None:
-        # `again` lists (key, place) of all rows from the first, to name both places of a repeated key. `way` says in
-        # the error what to do about repeated keys.
-        self._again, self._way = again, way
-        self._seen: set[str | int] = set()
+    def __init__(self, way: str = KEYS_OF_FILES) -> None:
+        # `way` says in the error what to do about repeated keys.
+        self._way = way
+        self.seen: set[str | int] = set()
 
-    def add(self, key: str | int) -> None:
+    def add(self, key: str | int, place: str) -> None:
         """Note a key, and raise `KeysUnusable` if it was noted before."""
-        if key in self._seen:
-            there = list(islice((place for each, place in self._again() if each == key), 2))
-            if len(there) == 2:  # otherwise its file was written again meanwhile, which reading it reports
-                places = " and ".join(there)
-                raise KeysUnusable(
-                    reason=f"keys repeat, so results could not be joined with their rows: {key!r} in {places}. What "
-                    f"was submitted before them goes on. {self._way}",
-                    keys=[key],
-                )
-        self._seen.add(key)
+        if key in self.seen:
+            raise KeysUnusable(
+                reason=f"keys repeat, so results could not be joined with their rows: {key!r} comes again in {place}. "
+                f"What was submitted before it goes on. {self._way}",
+                keys=[key],
+            )
+        self.seen.add(key)
 
-    def noted(self, keys: Sequence[str | int]) -> Iterator[Sequence[str | int]]:
+    def noted(self, keys: Sequence[str | int], name: str, first: int) -> Iterator[Sequence[str | int]]:
         """Note keys and yield them together, or those before one that `add` refuses, whose error comes then."""
-        new, good = set(keys), list[str | int]()
-        if len(new) == len(keys) and self._seen.isdisjoint(new):
-            self._seen |= new
+        new = set(keys)
+        if len(new) == len(keys) and self.seen.isdisjoint(new):
+            self.seen |= new
             yield keys
             return
-        try:
-            for key in keys:
-                self.add(key)
-                good.append(key)
-        finally:
-            if good:
-                yield good
+        for at, key in enumerate(keys):
+            if at and key in self.seen:
+                yield keys[:at]
+            self.add(key, f"{name}:{first + at}")
 
 
 # --- names of columns ------------------------------------------------------------------------

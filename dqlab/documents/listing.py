@@ -675,10 +675,15 @@ class Documents(SuggestsAttributes):
 
     def _innermost(self) -> Any:
         """Return the source that the other sources are made from."""
+        *_, innermost = self._sources()
+        return innermost
+
+    def _sources(self) -> Iterator[Any]:
+        """Yield the source, and those that it is made from, the innermost last."""
         source: Any = self._source
-        while (inner := getattr(source, "source", None)) is not None:
-            source = inner
-        return source
+        while source is not None:
+            yield source
+            source = getattr(source, "source", None)
 
     @property
     def filtered(self) -> bool:
@@ -686,11 +691,7 @@ class Documents(SuggestsAttributes):
         return next(self._conditions(), None) is not None
 
     def _conditions(self) -> Iterator[Where]:
-        source: Any = self._source
-        while source is not None:
-            if isinstance(source, Where):
-                yield source
-            source = getattr(source, "source", None)
+        return (source for source in self._sources() if isinstance(source, Where))
 
     @property
     def source_label(self) -> str:

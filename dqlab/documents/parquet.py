@@ -342,15 +342,27 @@ def plain_values(array: Any) -> list[Any]:
             return values
         except (ImportError, NotImplementedError, pa.ArrowException):  # numpy is missing, or a text is not UTF-8
             pass
-    coarse = _to_microseconds(pa, kind)
-    if coarse is not kind:
-        # pyarrow turns nanoseconds into objects of pandas if that is installed, and raises otherwise.
-        if types.is_timestamp(kind):  # a cast rounds towards 1970, which is up for earlier times
-            import pyarrow.compute
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        # pyarrow turns nanoseconds into objects of pandas if that is installed, and raises otherwise; a cast rounds
+        # towards 1970, which is up for earlier times.
+        import pyarrow.compute
 
-            array = pyarrow.compute.floor_temporal(array, unit="microsecond")
-        array = array.cast(coarse, safe=False)
-    return list(array.to_pylist())
+        array = pyarrow.compute.floor_temporal(array, unit="microsecond").cast(pa.timestamp("us", kind.tz), safe=False)
+    elif types.is_duration(kind) and kind.unit == "ns":
+        array = array.cast(pa.duration("us"), safe=False)
+    values = array.to_pylist()
+    return list(map(_coarse, values)) if types.is_nested(kind) and "[ns" in str(kind) else values
+
+
+def _coarse(value: Any) -> Any:
+    """Return a nested value with times of Python in place of those that pyarrow makes of nanoseconds for pandas."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_coarse, value))
+    if isinstance(value, dict):
+        return {name: _coarse(each) for name, each in value.items()}
+    if hasattr(value, "nanosecond"):
+        return value.to_pydatetime(warn=False)
+    return value.to_pytimedelta() if hasattr(value, "nanoseconds") else value
 
 
 def _quick(types: Any, kind: Any, array: Any) -> bool:
@@ -360,36 +372,3 @@ def _quick(types: Any, kind: Any, array: Any) -> bool:
     # Not with nulls: numpy has none for numbers, and would turn whole numbers into floats.
     numeric: bool = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
     return numeric and not array.null_count
-
-
-def _to_microseconds(pa: Any, kind: Any) -> Any:
-    """Return the type with microseconds in place of nanoseconds, or the same object if it has no nanoseconds."""
-    types = pa.types
-    if types.is_timestamp(kind) and kind.unit == "ns":
-        return pa.timestamp("us", kind.tz)
-    if types.is_duration(kind) and kind.unit == "ns":
-        return pa.duration("us")
-    if types.is_time64(kind) and kind.unit == "ns":
-        return pa.time64("us")
-    if types.is_list(kind) or types.is_large_list(kind):
-        inner = _to_microseconds(pa, kind.value_type)
-        if inner is kind.value_type:
-            return kind
-        field = kind.value_field.with_type(inner)
-        return pa.large_list(field) if types.is_large_list(kind) else pa.list_(field)
-    if types.is_fixed_size_list(kind):
-        inner = _to_microseconds(pa, kind.value_type)
-        return kind if inner is kind.value_type else pa.list_(kind.value_field.with_type(inner), kind.list_size)
-    if types.is_dictionary(kind):  # in a list or a struct; `plain_values` decodes a column of them
-        inner = _to_microseconds(pa, kind.value_type)
-        return kind if inner is kind.value_type else inner
-    if types.is_struct(kind):
-        fields = [kind.field(at) for at in range(kind.num_fields)]
-        inner = [_to_microseconds(pa, field.type) for field in fields]
-        if all(new is field.type for new, field in zip(inner, fields, strict=True)):
-            return kind
-        return pa.struct([field.with_type(new) for field, new in zip(fields, inner, strict=True)])
-    if types.is_map(kind):
-        key, item = _to_microseconds(pa, kind.key_type), _to_microseconds(pa, kind.item_type)
-        return kind if key is kind.key_type and item is kind.item_type else pa.map_(key, item)
-    return kind

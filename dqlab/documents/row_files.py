@@ -100,7 +100,7 @@ class ParquetRows:
 
     def spans(self) -> Iterator[Rows]:
         """List neighbours."""
-        known = Keys(self._keys)
+        known = Keys()
         for file, table, rows in self._opened():
             if self._key is not None:
                 yield from self._keyed(file, table, rows, known)
@@ -119,7 +119,7 @@ class ParquetRows:
                 if self._version == ALL:
                     values |= {name: [value] * batch.num_rows for name, value in rows.added}
                 versions = versions_of(values)
-            for keys in known.noted(found):
+            for keys in known.noted(found, file.name, rows.before + at):
                 its = versions and versions[at - first : at - first + len(keys)]
                 yield replace(rows, count=len(keys), keys=keys, at=at, versions=its)
                 at += len(keys)
@@ -165,17 +165,6 @@ class ParquetRows:
         numbers = {name for name, value in values.items() if self._numbers.get(name) and _is_whole(value)}
         lacks = [name for name in self._columns or self._names if name not in there]
         return tuple((name, int(values[name] or 0) if name in numbers else values.get(name)) for name in lacks)
-
-    def _keys(self) -> Iterator[tuple[str | int, str]]:
-        for file in self._files:
-            table = self._open(file)
-            before = 0
-            for group, rows in enumerate(table.group_rows):
-                keys = chain.from_iterable(keys for keys, _ in self._keys_of_group(file, table, group, before))
-                for at, key in enumerate(keys, before):
-                    yield key, f"{file.name}:{at}"
-                before += rows
-            table.close()
 
     def _keys_of_group(
         self, file: ListedFile, table: ParquetTable, group: int, at: int, more: Sequence[str] = ()
@@ -280,12 +269,12 @@ class Records:
 
     def documents(self) -> Iterator[Document]:
         """List the records, with one file open at a time."""
-        keys = Keys(self._keys) if self._key is not None else None
+        keys = Keys()
         for file in self._files:
             for header, position, record in self._of_file(file):
                 key = self._key_of(file, header, position, record)
-                if keys is not None:
-                    keys.add(key)
+                if self._key is not None:
+                    keys.add(key, f"{file.name}:{position}")
                 size = len(record.raw)
                 part = Line(record.offset, size, header.form)
                 yield made(key, file.where, version_of_record(record.raw, header), size, part)
@@ -320,11 +309,6 @@ class Records:
         if type(values) is not dict:
             return place
         return key_of_row(values.get(self._key), self._key, file.where, position)
-
-    def _keys(self) -> Iterator[tuple[str | int, str]]:
-        for file in self._files:
-            for header, position, record in self._of_file(file):
-                yield self._key_of(file, header, position, record), f"{file.name}:{position}"
 
 
 def csv_form(delimiter: Any, encoding: Any) -> str:

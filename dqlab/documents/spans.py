@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import repeat
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from dqlab.documents.document import (
     Document,
@@ -35,24 +35,6 @@ _AT_ONCE, _MADE_AT_ONCE = 1 << 16, 1 << 10
 """Numbers of a span, and rows that are made at once."""
 _LISTED, _SOON_S = 1000, 0.05
 """Documents of a listing that share a span, at most, and seconds in which they were found."""
-
-
-class Span(Protocol):
-    """Some neighbours of an input."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the elements."""
-
-    def messages(self, seal: Callable[[object], bytes]) -> Numbered:
-        """Return their messages."""
-
-    def digested(self, lo: int, hi: int, seal: Callable[[object], bytes]) -> list[bytes]:
-        """Return what the digest of the input has for elements `lo` to `hi`."""
-
-    def heavy(self, lo: int, hi: int) -> Iterable[Any]:
-        """Return an element for each from `lo` to `hi` that weighs as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +152,8 @@ class Numbers:
         return self.numbers[lo:hi]
 
 
-SPANS = Rows, Listed, Numbers
+Span: TypeAlias = Rows | Listed | Numbers
+"""Some neighbours of an input."""
 
 
 def grouped(documents: Iterable[Document]) -> Iterator[Document | Listed]:

@@ -224,18 +224,15 @@ def test_what_fitted_no_column_is_no_row_of_its_own(tmp_path: Path) -> None:
     assert (kept["c"], rest.get("c")) in (([b"abc"], {"x": 1}), ([{"x": 1}], {"base64": "YWJj"}))
 
 
-def test_columns_of_a_part_have_a_dictionary_where_values_repeat_at_any_depth(tmp_path: Path) -> None:
+def test_columns_of_a_part_have_a_dictionary_for_texts_alone(tmp_path: Path) -> None:
     """A dictionary of an embedding's numbers costs as much as the model, and makes the file larger."""
     dice = random.Random(0)
-    values = [
-        {"vector": np.array([dice.random() for _ in range(16)]), "in": {"words": ["a", "b"], "n": dice.random()}}
-        for _ in range(300)
-    ]
+    values = [{"vector": np.array([dice.random() for _ in range(16)]), "word": "a"} for _ in range(300)]
     sink = dq.Parquet(tmp_path)
     claim(sink, RUN, ID)
     writer_of(sink, RUN, ID, "here").write("p", rows_of(dict(enumerate(values))))
 
     columns = pq.ParquetFile(tmp_path / "p.parquet").metadata.row_group(0).to_dict()["columns"]
     has = {column["path_in_schema"]: "RLE_DICTIONARY" in column["encodings"] for column in columns}
-    assert (has["vector.list.element"], has["in.n"], has["in.words.list.element"]) == (False, False, True)
+    assert (has["vector.list.element"], has["word"]) == (False, True)
     assert (has["_code"], has["_seconds"]) == (True, False)

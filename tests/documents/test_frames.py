@@ -304,9 +304,9 @@ def test_what_cannot_be_listed_is_refused_at_once(
             pd.DataFrame({"id": ["b", "a", "a", "b", "a"]}),
             "id",
             KeysUnusable,
-            "'a' in row 1 and row 2",
+            "'a' comes again in row 2",
         ),
-        (pd.concat([FRAME, FRAME]), None, KeysUnusable, "0 in row 0 and row 3"),
+        (pd.concat([FRAME, FRAME]), None, KeysUnusable, "0 comes again in row 3"),
     ],
 )
 def test_keys_that_name_no_row_are_refused(frame: Any, key: Any, error: type[Exception], said: str) -> None:
@@ -448,7 +448,7 @@ def test_a_label_that_is_the_key_of_a_row_of_another_partition_is_refused(
     for each in (documents, documents[0:]):
         rows = iter(each)
         assert [next(rows).key for _ in before] == before
-        with pytest.raises(KeysUnusable, match=r"in row . and row .*key="):
+        with pytest.raises(KeysUnusable, match=r"again in row .*key="):
             next(rows)
 
 

@@ -442,14 +442,14 @@ def test_files_behind_fsspec_are_read(tmp_path: Path) -> None:
 # --- refused --------------------------------------------------------------------------------
 
 
-def test_keys_that_repeat_are_named_with_both_places_across_files(tmp_path: Path) -> None:
+def test_keys_that_repeat_are_named_with_their_place_across_files(tmp_path: Path) -> None:
     papers(tmp_path / "a.parquet")
     papers(tmp_path / "b.parquet", n=30, first=5)
     papers(tmp_path / "c.parquet", n=30, first=5)
     documents = dq.Documents.from_parquet(tmp_path / "*.parquet", key="id")
     listed = []
 
-    with pytest.raises(KeysUnusable, match=r"'p5' in a.parquet:5 and b.parquet:0\.") as raised:
+    with pytest.raises(KeysUnusable, match=r"'p5' comes again in b.parquet:0\.") as raised:
         listed.extend(document.key for document in documents)
     assert listed == [f"p{at}" for at in range(10)]
     assert raised.value.keys == ["p5"]

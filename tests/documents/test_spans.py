@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dqlab.documents.document import Document, place_within, sealed_document, sealed_key
 from dqlab.documents.parts import Line, Member, Row
-from dqlab.documents.spans import SPANS, Listed, Numbers, Rows, Span, grouped, opened, spans_of
+from dqlab.documents.spans import Listed, Numbers, Rows, Span, grouped, opened, spans_of
 from dqlab.runs.submit.elements import Digest
 
 seal = pickle.dumps
@@ -151,8 +151,8 @@ def test_a_listing_is_grouped_in_its_order_and_what_came_before_an_error_comes_f
 
     def read() -> None:
         for each in grouped(listing()):
-            found.extend(each if isinstance(each, SPANS) else [each])
-            sizes.append(len(each) if isinstance(each, SPANS) else 1)
+            found.extend(each if isinstance(each, Span) else [each])
+            sizes.append(len(each) if isinstance(each, Span) else 1)
 
     with pytest.raises(OSError, match="gone"):
         read()

@@ -17,7 +17,7 @@ from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, s
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
 from dqlab.documents.named_rows import is_homeless, sealer_for
-from dqlab.documents.spans import SPANS, Span, spans_of
+from dqlab.documents.spans import Span, spans_of
 from dqlab.documents.storage import naming
 from dqlab.errors import (
     CallTimeout,
@@ -235,7 +235,7 @@ class Submitter:
                 if time.monotonic() > self._looked + NOTE_EVERY:
                     self._look_up()
                 if type(element) is not kind:  # inline rather than a function: it runs for each element
-                    if isinstance(element, SPANS):
+                    if isinstance(element, Span):
                         self._submit_span(element, plain)
                         continue
                     if type(element) is _Slice:
@@ -313,7 +313,7 @@ class Submitter:
     def _apart(self, spans: Iterable[Any]) -> Iterator[Any]:
         """Yield spans where all their elements are new, else their elements."""
         for span in spans:
-            if isinstance(span, SPANS) and not self._takes_spans:
+            if isinstance(span, Span) and not self._takes_spans:
                 yield from span
             else:
                 yield span
