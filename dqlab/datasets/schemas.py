@@ -360,8 +360,8 @@ def _made(kind: Any, value: Any) -> Any:
 def _tried(make: Callable[[Any], Any], value: Any, what: str) -> Any:
     try:
         return make(value)
-    except Exception:  # noqa: BLE001 - a user's class may raise anything
-        raise _unfit(value, what) from None
+    except Exception as error:  # a user's class may raise anything
+        raise _unfit(value, what) from error
 
 
 def _unfit(value: Any, what: str) -> _Unfit:
@@ -437,13 +437,13 @@ def _validated(validate: Callable[[Any], Any], answer: Any) -> Any:
     """Return what Pydantic makes of an answer, or raise `_Unfit` with the first field that does not fit."""
     try:
         return validate(answer)
-    except Exception as error:  # noqa: BLE001 - a user's validator may raise anything
+    except Exception as error:  # a user's validator may raise anything
         listed = error.errors(include_url=False) if hasattr(error, "errors") else []
         if not listed:
-            raise _Unfit(f"{type(error).__name__}: {error}") from None
+            raise _Unfit(f"{type(error).__name__}: {error}") from error
         first, *more = listed
         also = f" (and {len(more)} more)" if more else ""
-        raise _Unfit(f"{first['msg']}{also}", *map(str, reversed(first["loc"]))) from None
+        raise _Unfit(f"{first['msg']}{also}", *map(str, reversed(first["loc"]))) from error
 
 
 class _Record:

@@ -154,15 +154,15 @@ def _refer_several(references: Sequence[bytes | Exception], values: Sequence[Any
     """Return a reference for each document, or the first error of its rows, given references to all rows in order."""
     made, first = list[bytes | Exception](), 0
     for value, count in zip(values, counts, strict=True):
-        its = references[first : first + count]
+        its: Sequence[Any] = references[first : first + count]
         error = next((each for each in its if isinstance(each, Exception)), None)
         if type(value) is not Yielded:
             made += its
         elif error is not None:
             made.append(error)
         else:
-            _, row = _HEAD.unpack_from(its[0]) if its else (0, 0)  # type: ignore[arg-type]
-            name = its[0][_HEAD.size :] if its else b""  # type: ignore[index]
+            _, row = _HEAD.unpack_from(its[0]) if its else (0, 0)
+            name = its[0][_HEAD.size :] if its else b""
             made.append(_SEVERAL.pack(_VALUES if value.bare else _ROWS, row, count) + name)
         first += count
     return made

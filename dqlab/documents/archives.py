@@ -11,12 +11,10 @@ import bz2
 import gzip
 import io
 import lzma
-import shutil
 import stat
 import struct
 import sys
 import tarfile
-import tempfile
 import threading
 import warnings
 import weakref
@@ -33,6 +31,7 @@ from dqlab.documents.parts import Member, Reference, file_name
 from dqlab.documents.storage import (
     Guarded,
     Stamp,
+    copied,
     local_path,
     open_binary,
     place_of,
@@ -268,10 +267,7 @@ class _Tar:
             stream = cast(BinaryIO, self._tar.extractfile(info))
             if self.packed is not None:
                 # Read to the end under the lock: two readers of one decompressor would make each other restart it.
-                kept = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - for its reader
-                shutil.copyfileobj(stream, kept, 1 << 20)
-                kept.seek(0)
-                return cast(BinaryIO, kept)
+                return copied(stream, IN_MEMORY)
         # Each stream has a position of its own in the file that slots share.
         return cast(BinaryIO, Guarded(stream, lambda: cast(Any, self._lock)))
 
@@ -316,8 +312,11 @@ def _pieces(stream: BinaryIO) -> Iterator[Piece[bytes]]:
 
 def _headers(where: str) -> Iterator[tarfile.TarInfo]:
     """Yield the headers of a tar, raise if it is truncated, and warn if it has no end, or two."""
-    with open_binary(where) as below, _decompressed(below, compression_in(below)) as stream:
-        tar = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115 - it owns nothing but the stream
+    with (
+        open_binary(where) as below,
+        _decompressed(below, compression_in(below)) as stream,
+        tarfile.open(fileobj=stream, mode="r:") as tar,
+    ):
         while (info := tar.next()) is not None:
             # tarfile would keep every header, a kilobyte each.
             cast(Any, tar).members.clear()

@@ -29,6 +29,7 @@ from dqlab.errors import (
     PageFailed,
     in_words,
 )
+from dqlab.imports import import_whole
 from dqlab.numbers import many
 
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
@@ -389,7 +390,7 @@ class Page:
         if not dpi > 0:
             raise BadOption(option="dpi", value=dpi, problem="a picture has more than 0 pixels an inch.")
         with ExtraMissing.without("pillow", what="pictures of pages", extra="documents"):
-            import PIL.Image  # noqa: F401 - PDFium's pictures become Pillow's
+            import_whole("PIL.Image")  # PDFium's pictures become Pillow's
         return self._pdf.on_page(self.number, lambda page: page.render(scale=dpi / POINTS).to_pil().convert("RGB"))
 
 

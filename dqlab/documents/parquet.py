@@ -117,9 +117,9 @@ class ParquetTable:
         except (FileNotFoundError, PermissionError, IsADirectoryError, ServerBusy):
             self.close()
             raise
-        except Exception as error:  # noqa: BLE001 - ArrowInvalid, and other errors that damaged footers cause
+        except Exception as error:  # ArrowInvalid, and other errors that damaged footers cause
             self.close()
-            raise _unreadable(where, error) from None  # its text already contains pyarrow's reason
+            raise _unreadable(where, error) from error
         self.schema: Any = self._file.schema_arrow
         self.names: list[str] = self.schema.names
         self.group_rows: list[int] = [
@@ -203,13 +203,13 @@ def _batches(table: ParquetTable, version: str, part: Row, asked: tuple[str, ...
     # Decode all columns that the user chose. Without a choice, decode those that functions have requested so far: after
     # a few rows these are all that the function reads.
     names = tuple(table.chosen(part.columns)) if part.columns else asked
-    batches = _GROUPS.get(place, lambda: _Batches(table, version, part, names))
+    batches = _GROUPS.get(place, partial(_Batches, table, version, part, names))
     # Ask for the columns so far and the new ones together. In a loop, because another slot may put its own batches
     # there meanwhile.
     while not batches.names.issuperset(asked):
         _GROUPS.forget(place)
         names = tuple(dict.fromkeys((*batches.order, *asked)))
-        batches = _GROUPS.get(place, lambda names=names: _Batches(table, version, part, names))  # type: ignore[misc]
+        batches = _GROUPS.get(place, partial(_Batches, table, version, part, names))
     return batches
 
 

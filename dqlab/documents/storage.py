@@ -416,17 +416,16 @@ def local_path(place: str) -> str | None:
     return None
 
 
-def _downloaded(stream: BinaryIO) -> BinaryIO:
-    """Return a copy of a file whose server states no length, since archives and Parquet files seek in it."""
-    copy = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - for its reader
+def copied(stream: BinaryIO, in_memory: int) -> BinaryIO:
+    """Return a copy of a stream, in memory or, if it has more bytes, in an unnamed temporary file."""
+    copy = tempfile.SpooledTemporaryFile(in_memory)  # noqa: SIM115 - for its reader
     try:
-        with stream:
-            shutil.copyfileobj(stream, copy, _PIECE)
+        shutil.copyfileobj(stream, copy, _PIECE)
         copy.seek(0)
     except BaseException:
         copy.close()
         raise
-    return cast(BinaryIO, io.BufferedReader(cast(Any, copy)))  # closes the copy with its last reference
+    return cast(BinaryIO, copy)
 
 
 def open_binary(where: str) -> BinaryIO:
@@ -442,7 +441,10 @@ def open_binary(where: str) -> BinaryIO:
         stream = cast(BinaryIO, Guarded(system.open(path, "rb"), partial(asked, where), partial(note_read, where)))
     details = getattr(stream, "details", None)
     if isinstance(details, Mapping) and details.get("size", 0) is None:
-        return _downloaded(stream)
+        # Of a file whose server states no length, since archives and Parquet files seek in it. The buffer closes the
+        # copy with its last reference.
+        with stream:
+            return cast(BinaryIO, io.BufferedReader(cast(Any, copied(stream, IN_MEMORY))))
     if not system.cachable:
         # An archive closes itself and its members when it is no longer referenced, so the stream's finalizer refers to
         # it.
