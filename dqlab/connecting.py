@@ -23,13 +23,13 @@ from dqlab.checkup.checks import unusable
 from dqlab.checkup.facts import from_answer
 from dqlab.cluster.transport.internals import (
     OwnClient,
+    Undisturbed,
     dask_version_through,
     scheduler_rpc,
     with_event_loop,
 )
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
-from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
 from dqlab.config import check_directory, seconds
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, UsageError
@@ -426,7 +426,7 @@ def _with_store_checked(lab: Lab, store: Path | None, *, seen_here: bool = False
 
 def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path | None) -> Lab:
     """Wait for the first worker and return a lab whose workers see the same store."""
-    from dqlab.hpc.job_waits import arrived, await_worker, waited_for
+    from dqlab.hpc.clusters import arrived, await_worker, waited_for
 
     step(f"waiting for the first worker of the batch system, {timeout:g} s at most")
     if isinstance(target, Recipe):

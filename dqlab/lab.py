@@ -21,9 +21,9 @@ from weakref import WeakSet
 from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.state import NoWorkers
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.internals import undisturbed
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.cluster.transport.reports import FRESH
-from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw
 from dqlab.config import check_name, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, LabClosed, QueueNotFound, RunNotFound

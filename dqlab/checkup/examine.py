@@ -18,7 +18,7 @@ from dqlab.checkup.facts import Actor, Checkup, Facts, Process, Registered, from
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import daemon_thread, scheduler_rpc
 from dqlab.cluster.transport.link import Link
-from dqlab.cluster.transport.process_vitals import PACKAGES, process_vitals
+from dqlab.cluster.transport.protocol import PACKAGES, process_vitals
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.config import seconds
 from dqlab.errors import BadOption, DqlabError, LabClosed, UsageError

@@ -10,8 +10,7 @@ from dqlab.errors import (
     JobsPending,
     SubmitFailed,
 )
-from dqlab.hpc.clusters import pbs, slurm
-from dqlab.hpc.job_waits import give_up
+from dqlab.hpc.clusters import give_up, pbs, slurm
 from dqlab.hpc.recipes import Recipe, recipe
 
 __all__ = [

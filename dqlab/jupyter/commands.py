@@ -19,7 +19,7 @@ from dqlab.documents import Documents
 from dqlab.documents.listing import summarize
 from dqlab.errors import DqlabError, RunExists, UsageError
 from dqlab.errors.rendering import StoppedWaiting
-from dqlab.hpc.job_waits import give_up
+from dqlab.hpc.clusters import give_up
 from dqlab.hpc.recipes import Recipe, spoken
 from dqlab.hpc.systems import KINDS
 from dqlab.jupyter.dead_letters import find_letter

@@ -10,8 +10,7 @@ from operator import index as as_index
 from typing import TYPE_CHECKING, Any, overload
 
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.dead_pages import described
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.queue_calls import Handle, described
 from dqlab.cluster.transport.sealed import open_here
 from dqlab.documents import sealed_label
 from dqlab.documents.document import sealed_document

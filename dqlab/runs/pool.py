@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dqlab.clock import SystemClock
 from dqlab.cluster.consumer.actor import Message
 from dqlab.cluster.transport import calls, queue_calls
-from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import Executor, is_coroutine, isolation, needs_of
-from dqlab.cluster.transport.orders import Forget
+from dqlab.cluster.transport.orders import ORDERS, Forget, purged_state
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import seal_or_explain
-from dqlab.cluster.transport.verbs import ORDERS, purged_state
 from dqlab.config import check_count, check_directory, check_name, option, seconds, seconds_or_none
 from dqlab.datasets.schemas import declared
 from dqlab.datasets.sinks import Files, OwnSink, Parquet, as_sink

@@ -15,11 +15,11 @@ from typing import Any, Literal, TypeAlias
 
 from dqlab.cluster.consumer.actor import Message
 from dqlab.cluster.transport import calls, queue_calls
-from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import event_loop
-from dqlab.cluster.transport.limits import limited
 from dqlab.cluster.transport.orders import Forget
 from dqlab.cluster.transport.protocol import PARK
+from dqlab.cluster.transport.queue_calls import Handle
+from dqlab.cluster.transport.ref import limited
 from dqlab.cluster.transport.sealed import SealError, blob_hash, make_sealer, pack_function, seal_or_explain
 from dqlab.config import nbytes, option, seconds_or_none
 from dqlab.errors import (

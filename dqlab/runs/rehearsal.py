@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dqlab import numbers
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.orders import Judge
-from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.reports import Progress
 from dqlab.cluster.transport.sealed import SealError, make_sealer
 from dqlab.config import check_count
 from dqlab.errors import BadOption

@@ -14,13 +14,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dqlab.cluster.transport import calls, queue_calls
-from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import Executor, isolation
-from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pace, RetryDead
-from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.orders import ORDERS, Adopt, Code, Drop, Pace, RetryDead
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.cluster.transport.ref import NEWS_EVERY, RPC_TIMEOUT
+from dqlab.cluster.transport.reports import Progress
 from dqlab.cluster.transport.sealed import open_here, opened_blob, opened_plan
-from dqlab.cluster.transport.verbs import ORDERS
 from dqlab.config import check_count, seconds_or_none
 from dqlab.datasets.sink_parts import Reader, file_of
 from dqlab.datasets.sinks import Files, Sink, let_go, sink_of

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from dqlab.cluster.transport import calls, queue_calls
-from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Code, Drop, Open, Reopen
-from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.queue_calls import Handle
+from dqlab.cluster.transport.reports import Progress
 from dqlab.cluster.transport.sealed import blob_hash, with_options
 from dqlab.config import check_name
 from dqlab.datasets.sinks import Sink, check_free, claim, let_go, same_sink, sink_of, target_of

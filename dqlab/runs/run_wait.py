@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager
 from copy import copy
 from typing import Any, Protocol
 
-from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
+from dqlab.cluster.transport.queue_calls import Handle
+from dqlab.cluster.transport.reports import Progress
 from dqlab.datasets.sink_parts import Reader
 from dqlab.errors import (
     AllFailed,

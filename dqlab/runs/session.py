@@ -18,11 +18,11 @@ from distributed import Client
 from dqlab.cluster.scheduler.actors import OPEN_TIMEOUT
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.shard.actor import QueueActor
-from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import dask_version_of, install_plugin
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import TRANSIENT
 from dqlab.cluster.transport.protocol import check_dask, check_protocol
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.config import nbytes, nbytes_or_none, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning

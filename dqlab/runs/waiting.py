@@ -13,8 +13,8 @@ from dqlab.notebook import in_script
 from dqlab.user_frames import level_of_user
 
 if TYPE_CHECKING:
-    from dqlab.cluster.transport.handle import Handle
     from dqlab.cluster.transport.link import Link
+    from dqlab.cluster.transport.queue_calls import Handle
 
 GRACE = 0.5
 """Seconds that the last answer may take beyond the caller's time limit."""

@@ -10,7 +10,7 @@ import dask
 import pytest
 
 import dqlab as dq
-from dqlab.hpc import clusters, job_waits, recipes
+from dqlab.hpc import clusters, recipes
 from tests.hpc.single_node import MISSING, TOLD, Slurm, single_node
 
 QSUB = """\
@@ -75,7 +75,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(recipes, "INTERVAL", 0.5)
     monkeypatch.setattr(clusters, "LOOK_EVERY", 0.5)
     monkeypatch.setattr(clusters, "FIRST_WAIT", 0.5)
-    monkeypatch.setattr(job_waits, "ASK_EVERY", 0.5)
+    monkeypatch.setattr(clusters, "ASK_EVERY", 0.5)
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}):
         yield
         dq.hpc.give_up()

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import dqlab as dq
-from dqlab.hpc import job_waits
+from dqlab.hpc import clusters
 from tests.hpc.single_node import Slurm, wait_until
 from tests.kit.waiting import is_alive
 
@@ -59,7 +59,7 @@ def run(cluster: Any, pbs_jobs: Path) -> bool:
 def test_wait_in_another_thread_can_be_given_up(idle_cluster: dq.hpc.Recipe, pbs_jobs: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         mine = threads.submit(dq.connect, idle_cluster, timeout="60s")
-        wait_until(lambda: run(job_waits._clusters.get(idle_cluster), pbs_jobs), 20, "jobs to run")
+        wait_until(lambda: run(clusters._clusters.get(idle_cluster), pbs_jobs), 20, "jobs to run")
         jobs = [psutil.Process(int(path.read_text())) for path in pbs_jobs.glob("*.pid")]
         assert dq.hpc.give_up() == 2
         assert isinstance(mine.exception(timeout=20), dq.errors.UsageError)
@@ -93,7 +93,7 @@ def test_jobs_that_were_cancelled_while_they_waited_stay_cancelled(slurm: Slurm,
     with pytest.raises(dq.hpc.JobsPending):
         dq.connect(made_of, timeout=1)
     slurm.cancel_all()
-    cluster = job_waits._clusters[made_of]
+    cluster = clusters._clusters[made_of]
     while not cluster._adaptive._dead:
         cluster.sync(cluster._adaptive.adapt)
     cluster._adaptive._backoff._until = 0.0

@@ -40,7 +40,6 @@ ROOT = Path(__file__).parents[2]
 WORKERS = (
     "dqlab.checkup.examine",
     "dqlab.cluster.consumer.actor",
-    "dqlab.cluster.embedded.worker",
     "dqlab.cluster.shard.actor",
     "dqlab.cluster.worker.plugin",
     "dqlab.preload",

@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.errors import ActorGone, QueueLost, RunFailed, SubmissionIncomplete, WaitTimeout
 from dqlab.runs.session import Session
 from dqlab.store.directories import private_directory

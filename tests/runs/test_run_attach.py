@@ -15,7 +15,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.errors import (
     BadOption,
     CallTimeout,

@@ -11,8 +11,8 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.errors import (
     BadOption,
     CallTimeout,

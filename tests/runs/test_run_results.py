@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.errors import DqlabWarning, RunFailed, WaitTimeout
 from dqlab.frame import Settlement
 from dqlab.runs.reading.results import OpenedStretch, Results

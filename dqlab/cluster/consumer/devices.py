@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 
 from dqlab.cluster.transport.isolation import GPUS
-from dqlab.cluster.transport.walltime import job_of
+from dqlab.cluster.transport.protocol import job_of
 
 MASK = "CUDA_VISIBLE_DEVICES"
 """Environment variable with the devices that a process sees, by index or uuid; CUDA reads it once."""

@@ -13,7 +13,7 @@ import pickle
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -23,12 +23,12 @@ from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin, failed
 from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.consumer.running.threads import SlotThread
-from dqlab.cluster.transport.alike import open_alike
-from dqlab.cluster.transport.blocking import hold
-from dqlab.cluster.transport.calls import FindSinkCall
+from dqlab.cluster.transport.calls import FindSinkCall, HoldCall
+from dqlab.cluster.transport.sealed import open_alike
+from dqlab.cluster.transport.wire import Packed
 from dqlab.datasets.sink_parts import SinkRows, Writer, writer_of
 from dqlab.datasets.sinks import Sink, prefix_of, sink_of
-from dqlab.errors import in_words
+from dqlab.errors import RunNotFound, in_words
 from dqlab.frame import Outcome
 from dqlab.texts import one_line
 
@@ -51,6 +51,22 @@ AGAIN_S = 1.0, 5.0
 """Shortest and longest pause before a part is tried again; each try reports to the run's shards that it is held up."""
 KEEP = 32
 """Runs whose gatherings are kept."""
+
+
+async def hold(calls: Iterable[Callable[[str, bytes], Awaitable[Packed]]], run: bytes, reporter: str, why: str) -> bool:
+    """Report to a run's shards why results cannot be kept, "" once they can; return whether some are still to come."""
+    # A shard that does not answer may still want results. It forgets a report after a while, so callers repeat it.
+    asked = HoldCall(run, reporter, why)
+    answers = await asyncio.gather(*(asked.ask(call) for call in calls), return_exceptions=True)
+    wanted = False
+    for answer in answers:
+        if not isinstance(answer, BaseException):
+            known, _ = answer
+            wanted |= known.wanted
+        elif not isinstance(answer, RunNotFound):  # the shard is on the move: the next report reaches it
+            logger.warning("event=hold_unknown reporter=%s %s", reporter, answer)
+            wanted = True
+    return wanted
 
 
 class Calls(Protocol):

@@ -32,12 +32,9 @@ from distributed.utils import silence_logging_cmgr
 
 from dqlab.cluster.embedded import sockets
 from dqlab.cluster.embedded.dashboard import LateDashboard
-from dqlab.cluster.embedded.nursery import CLOSE, EXIT, FAILED, START, STARTED, packed, taken_from
-from dqlab.cluster.embedded.quiet import quieted
-from dqlab.cluster.embedded.worker import Worker
+from dqlab.cluster.embedded.nursery import CLOSE, EXIT, FAILED, START, STARTED, packed, quieted, taken_from
 from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.transport.internals import EXITS, replace_lost_workers, tend
-from dqlab.cluster.transport.undisturbed import ClusterClosesUndisturbed
+from dqlab.cluster.transport.internals import EXITS, ClusterClosesUndisturbed, replace_lost_workers, tend
 
 if TYPE_CHECKING:
     from distributed import SpecCluster
@@ -362,7 +359,7 @@ class ForkedNanny(Nanny):
     """A nanny whose worker is forked from a nursery."""
 
     def __init__(self, *args: Any, nursery: Nursery, **given: Any) -> None:
-        super().__init__(*args, **{"worker_class": Worker, **given})
+        super().__init__(*args, **given)
         self._nursery = nursery
 
     def _on_worker_exit_sync(self, exitcode: int) -> None:
@@ -421,7 +418,7 @@ class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
         directory = sockets.make_directory() if port is None else None
         quiet = _Quiet()
         try:
-            self._nursery.start(directory, [*preload, *modules, Worker.__module__])
+            self._nursery.start(directory, [*preload, *modules])
             host = {"host": "127.0.0.1", "scheduler_port": port}
             if directory is not None:
                 host = {"host": f"{sockets.PREFIX}{directory}", "protocol": sockets.PREFIX}

@@ -32,6 +32,9 @@ from dqlab.cluster.embedded import sockets
 if TYPE_CHECKING:
     from distributed import Worker
 
+from dqlab.cluster.transport.internals import NoSuchActor, WorkerLost
+from dqlab.cluster.transport.link import silence_own_lines
+
 logger = logging.getLogger("dqlab.nursery")
 
 START, CLOSE = "start", "close"
@@ -201,8 +204,6 @@ def _be_worker(connection: socket.socket) -> None:
     from distributed.compatibility import asyncio_run
     from distributed.config import get_loop_factory
 
-    from dqlab.cluster.embedded.quiet import quieted
-
     dask.config.refresh()  # after the environment is set, which may hold options of Dask
     dask.config.set(given["config"])
     if given["silence_logs"]:
@@ -273,6 +274,58 @@ def spawned(parent: int, descriptor: int) -> None:
     platforms.die_with(parent)
     sockets.register()
     _be_worker(socket.socket(fileno=descriptor))
+
+
+# --- log lines of no use to a user ------------------------------------------------------------
+
+# Their events are reported elsewhere: a message of a consumer that dies returns to its queue, a failure has its reason,
+# and an embedded cluster replaces lost processes by itself.
+
+
+def _of_nannies(record: logging.LogRecord) -> bool:
+    """Return whether to write a line of a nanny."""
+    # The restart of a worker is noted at level INFO instead.
+    if not str(record.msg).startswith("Restarting worker"):
+        return True
+    logging.getLogger("dqlab.registry").info("event=worker_restarted")
+    return False
+
+
+def _of_workers(record: logging.LogRecord) -> bool:
+    """Return whether to write a line of a worker."""
+    # One that closes ends the connection of its own heartbeat, and logs with a traceback that it failed.
+    return "during heartbeat" not in str(record.msg)
+
+
+def _of_directories(record: logging.LogRecord) -> bool:
+    """Return whether to write a line about directories of workers."""
+    # Several processes remove the directory of a dead worker at once, and all but one find it missing.
+    return not (str(record.msg).startswith("Failed to remove") and "[Errno 2]" in record.getMessage())
+
+
+def _of_consumers(record: logging.LogRecord) -> bool:
+    """Return whether to write a line about an actor."""
+    # An actor whose worker has just died or leaves is made again elsewhere.
+    text, error = record.getMessage(), record.args[-1] if isinstance(record.args, tuple) and record.args else None
+    if text.startswith("event=spawn_failed"):
+        return not (isinstance(error, WorkerLost) and error.leaving)
+    return not (text.startswith("event=close_failed") and isinstance(error, NoSuchActor))
+
+
+_FILTERS = {
+    "distributed.nanny": _of_nannies,
+    "distributed.worker": _of_workers,
+    "distributed.diskutils": _of_directories,
+    "dqlab.registry": _of_consumers,
+}
+
+
+def quieted(*, quiet: bool = True) -> None:
+    """Filter these lines in this process from now on, or with `quiet=False` no longer."""
+    silence_own_lines()
+    for name, chosen in _FILTERS.items():
+        change = logging.getLogger(name).addFilter if quiet else logging.getLogger(name).removeFilter
+        change(chosen)
 
 
 if __name__ == "__main__" and sys.argv[1] == SPAWNED:

@@ -18,8 +18,16 @@ from typing import Any
 from dqlab.cluster.consumer.actor import ConsumerActor
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.transport.calls import A, Call, CloseCall, HandOverCall, ReleaseCall
-from dqlab.cluster.transport.errands import WorkerLost, ask_worker
-from dqlab.cluster.transport.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
+from dqlab.cluster.transport.internals import (
+    ActorFailed,
+    NoSuchActor,
+    Unreachable,
+    WorkerLost,
+    ask_worker,
+    call_actor,
+    pin,
+    unpin,
+)
 from dqlab.cluster.transport.parking import Bell
 from dqlab.cluster.transport.ref import RESOLVE_WAIT
 from dqlab.cluster.transport.sealed import open_value, seal_value

@@ -15,7 +15,7 @@ from typing import Any
 
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry, NoWorkers, Plan
-from dqlab.cluster.transport.errands import WorkerLost
+from dqlab.cluster.transport.internals import WorkerLost
 from dqlab.errors import CallTimeout, QueueClosed
 
 logger = logging.getLogger("dqlab.registry")

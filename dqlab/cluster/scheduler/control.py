@@ -28,7 +28,6 @@ from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.calls import A, Call, LetGoCall, RunningNowCall
-from dqlab.cluster.transport.dead_pages import dead_page
 from dqlab.cluster.transport.internals import (
     ActorFailed,
     NoSuchActor,
@@ -37,11 +36,10 @@ from dqlab.cluster.transport.internals import (
     call_actor,
     opened_bytes,
 )
-from dqlab.cluster.transport.orders import TRANSIENT
-from dqlab.cluster.transport.queue_calls import QueueCalls
+from dqlab.cluster.transport.orders import ORDERS, TRANSIENT, VERBS, purged_state
+from dqlab.cluster.transport.queue_calls import QueueCalls, dead_page
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.reports import FRESH
-from dqlab.cluster.transport.verbs import ORDERS, VERBS, purged_state
 from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound, UsageError
 from dqlab.keywords import meant

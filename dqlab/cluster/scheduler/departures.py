@@ -2,7 +2,7 @@
 
 A worker leaves when it is retired, when its job ends (`Deadlines`), or when it hangs and is killed (`Beat`).
 
-Workers report the end of their jobs: see `dqlab.cluster.transport.walltime`. Only workers that host queues and run no
+Workers report the end of their jobs: see `dqlab.cluster.transport.protocol`. Only workers that host queues and run no
 functions are watched for hanging: native code in users' functions may hold the GIL for seconds, and silence a worker
 that is well. Others are given up when their connection closes or their leases expire.
 
@@ -27,7 +27,7 @@ from dqlab.cluster.scheduler.actors import Supervisor
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.state import WORKERS_PER_HOST, ClusterState, Entry
 from dqlab.cluster.transport.internals import has_tasks, kill_worker, take_over_adapting, take_over_retiring
-from dqlab.cluster.transport.walltime import JobEnd
+from dqlab.cluster.transport.protocol import JobEnd
 
 STAGGER = 0.1
 """Workers begin to leave up to this share of their time earlier or later, so that not all go at once."""

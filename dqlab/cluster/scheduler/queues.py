@@ -14,7 +14,7 @@ from dqlab.cluster.scheduler.actors import Actors, Supervisor
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.state import ClusterState, Entry, NoWorkers, OpenQueue
 from dqlab.cluster.transport.calls import CutOffCall, SubmittingCall
-from dqlab.cluster.transport.errands import ask_worker
+from dqlab.cluster.transport.internals import ask_worker
 from dqlab.cluster.transport.parking import Bell
 from dqlab.rules.states import State
 

@@ -26,10 +26,8 @@ from dqlab.cluster.scheduler.queues import Attachments, Claims, Queues
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.statistics.collector import Collector, show, thresholds
 from dqlab.cluster.transport.calls import ResendCall
-from dqlab.cluster.transport.errands import answering
-from dqlab.cluster.transport.internals import answers, dask_versions, exit_status, install, loop_lag
-from dqlab.cluster.transport.process_vitals import process_vitals
-from dqlab.cluster.transport.protocol import check_dask, greeting
+from dqlab.cluster.transport.internals import answering, answers, dask_versions, exit_status, install, loop_lag
+from dqlab.cluster.transport.protocol import check_dask, greeting, process_vitals
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport, unpacked
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.config import option

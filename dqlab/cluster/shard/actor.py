@@ -29,9 +29,8 @@ from dqlab.cluster.shard.upkeep import Upkeep
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.parking import Bell, Do, ParkedLease, ParkingLot, SlotOrder, rung
-from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.protocol import LEASE_PARK
-from dqlab.cluster.transport.reports import Reporter, ShardReport
+from dqlab.cluster.transport.reports import Reporter, ShardProgress, ShardReport
 from dqlab.cluster.transport.wire import Packed, pack
 from dqlab.errors import DqlabError, MessageNotFound, RunCancelled
 from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, 
 
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.parking import Credit, SlotOrder
-from dqlab.cluster.transport.progress import ShardProgress
-from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
+from dqlab.cluster.transport.reports import ConsumerReport, ShardProgress, ShardReport
 from dqlab.cluster.transport.wire import Packed, PlainData, unpack
 from dqlab.rules.reports import HeldLease
 from dqlab.rules.states import Verdict

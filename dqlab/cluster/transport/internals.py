@@ -11,10 +11,13 @@ import asyncio
 import copy
 import inspect
 import logging
+import threading
 import traceback
 from collections.abc import Awaitable, Callable, Collection
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from functools import wraps
+from typing import Any, Generic, TypeVar, cast
 
 import distributed
 from distributed import Client, Scheduler, SpecCluster, Worker, WorkerPlugin
@@ -29,11 +32,13 @@ from tornado.ioloop import PeriodicCallback
 from tornado.util import TimeoutError as TornadoTimeout
 
 from dqlab.cluster.transport.protocol import check_dask
-from dqlab.cluster.transport.undisturbed import ClosesUndisturbed
+from dqlab.cluster.transport.sealed import open_here, seal_value
 from dqlab.cluster.transport.wire import LARGE_PART, Apart, Packed
+from dqlab.errors import DqlabError
 from dqlab.texts import said_by, shown
 
-T = TypeVar("T", bound=Client | Cluster)
+T = TypeVar("T")
+Made = TypeVar("Made", bound=Client | Cluster)
 
 check_dask("this process", distributed.__version__)  # type: ignore[attr-defined]
 
@@ -78,7 +83,7 @@ class ActorFailed(Exception):
         self.kind, self.said = kind, said
 
 
-def with_event_loop(make: Callable[[], T]) -> T:
+def with_event_loop(make: Callable[[], Made]) -> Made:
     """Make a client or cluster whose event loop reports no errors of timers."""
     made = make()
     cast(Any, made.loop).asyncio_loop.set_exception_handler(_report)
@@ -120,6 +125,83 @@ def _abort_comms(error: BaseException) -> None:
         comm = frame.f_locals.get("comm")
         if isinstance(comm, Comm):
             comm.abort()
+
+
+# --- work that Ctrl-C does not reach: an interrupt ends only the wait for it -----------------------------------------
+
+
+class Undisturbed(threading.Thread, Generic[T]):
+    """A daemon thread whose `outcome` is the result or error of its work."""
+
+    def __init__(self, work: Callable[[], T], name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.outcome: Future[T] = Future()
+        self._work = work
+
+    def run(self) -> None:
+        """Do the work and set the outcome."""
+        try:
+            found = self._work()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(found)
+
+
+def undisturbed(work: Callable[[], T], name: str) -> T:
+    """Return the result of `work`, done in a thread that continues after an interrupt of the wait."""
+    thread = Undisturbed(work, name)
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter is shutting down, and starts no more threads
+        return work()
+    return thread.outcome.result()
+
+
+_starting = threading.RLock()
+"""Guards `_closing` of all objects. Reentrant, since a signal handler of this thread may close an object too."""
+
+
+class ClosesUndisturbed:
+    """A Dask client or cluster whose `close` continues after an interrupt, and is waited for by the next `close`."""
+
+    # An interrupt cancels Dask's own close in the middle, and the next close waits forever for the cancelled one.
+
+    _closing: Undisturbed[Any] | None = None
+
+    def close(self, timeout: float | None = None) -> Any:
+        """Close it, or raise TimeoutError after `timeout` seconds while closing continues."""
+        parent: Any = super()
+        this: Any = self
+        if this.status in (Status.closed, "closed", "newly-created") or this.asynchronous:
+            return parent.close()
+        with _starting:
+            if self._closing is None or self._closing.outcome.done():
+                self._closing = Undisturbed(parent.close, "dqlab-close")
+            closing = self._closing
+            if closing.ident is None:  # not started: it is new, or an interrupt hit the earlier call just here
+                try:
+                    closing.start()
+                except RuntimeError:  # the interpreter is shutting down, and starts no more threads
+                    self._closing = None
+                    return parent.close(**({} if timeout is None else {"timeout": timeout}))
+        return closing.outcome.result(timeout)
+
+
+class ClusterClosesUndisturbed(ClosesUndisturbed):
+    """A Dask cluster that can be closed again after an error in the middle."""
+
+    async def _close(self) -> None:
+        this: Any = self
+        try:
+            await super()._close()  # type: ignore[misc]
+        except BaseException:
+            if this.status is Status.closing:  # else the next close waits forever for this one
+                this.status = Status.failed
+            raise
+
+
+# --- clients of our own ---------------------------------------------------------------------------
 
 
 class OwnClient(ClosesUndisturbed, PatientClient):
@@ -173,6 +255,9 @@ _RECONNECT: Any = inspect.unwrap(Client._reconnect)
 """Without Dask's decorator, which logs the cancellation by a close as an error; real errors are logged inside."""
 _CLOSE: Any = inspect.unwrap(Client._close)
 """The same: a close that runs while another close is called is cancelled."""
+
+
+# --- calls to actors ------------------------------------------------------------------------------
 
 
 async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: Packed) -> dict[str, Any]:
@@ -532,3 +617,54 @@ def memory_limit(worker: Worker) -> int | None:
     """Return the memory limit of a worker's process in bytes, or None without a limit."""
     limit = worker.memory_manager.memory_limit
     return int(limit) if limit else None
+
+
+# --- handlers whose errors reach the caller: they travel as answers, since Dask does not unpickle errors on a
+#     scheduler, and logs them with their whole traceback
+
+
+_RAISED = "dq_raised"
+
+
+class WorkerLost(DqlabError):
+    """A worker died, was about to leave, or had no plugin yet, during a call."""
+
+    text = (
+        "worker {worker} could not carry out {call}: {reason}. It created nothing, and nothing is lost. Call again: "
+        "another worker is used then."
+    )
+
+    def __init__(self, *, worker: str, call: str, reason: str, leaving: bool = False) -> None:
+        # leaving: it leaves, or its cluster was restarted, so an actor is made again elsewhere.
+        super().__init__(worker=worker, call=call, reason=reason, leaving=leaving)
+
+
+def answering(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Wrap a handler so that it returns dqlab's errors, which `opened` raises at the caller."""
+
+    @wraps(handler)
+    async def answer(**arguments: Any) -> Any:
+        try:
+            return await handler(**arguments)
+        except DqlabError as error:
+            return {_RAISED: seal_value(error)}
+
+    return answer
+
+
+async def ask_worker(scheduler: Scheduler, address: str, call: str, **arguments: Any) -> Any:
+    """Call one of our handlers on a worker, and raise the handler's error, or WorkerLost for a worker that is gone."""
+    try:
+        answer = await ask_handler(scheduler.rpc, address, call, **arguments)
+    except OSError as error:  # not passed on: Dask would take the worker's closed connection for the caller's
+        raise WorkerLost(worker=address, call=call, reason=str(error) or "no answer") from error
+    if answer is None:  # Dask's answer for an unknown handler; none of ours returns None
+        raise WorkerLost(worker=address, call=call, reason="it has no dqlab plugin: it is leaving, or has just joined")
+    return opened(answer)
+
+
+def opened(answer: Any) -> Any:
+    """Return the answer of an `answering` handler, or raise its error."""
+    if isinstance(answer, dict) and _RAISED in answer:
+        raise open_here(answer[_RAISED])
+    return answer

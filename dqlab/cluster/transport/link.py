@@ -22,9 +22,8 @@ from weakref import WeakSet
 
 from distributed import Client
 
-from dqlab.cluster.transport.errands import opened
-from dqlab.cluster.transport.internals import event_loop, in_event_loop, scheduler_rpc
-from dqlab.cluster.transport.limits import limited
+from dqlab.cluster.transport.internals import event_loop, in_event_loop, opened, scheduler_rpc
+from dqlab.cluster.transport.ref import limited
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
 from dqlab.waits import shown
 

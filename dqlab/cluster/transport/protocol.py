@@ -1,9 +1,22 @@
-"""Defines the protocol on which client, scheduler and workers must agree, and the oldest Dask that they may run."""
+"""What the processes of a cluster tell each other about themselves: protocol, versions, vitals, end of their job."""
 
 from __future__ import annotations
 
+import os
+import platform
 import re
+import resource
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
+import psutil
+
+from dqlab import platforms
+from dqlab.clock import SystemClock
 from dqlab.errors import DaskTooOld, VersionMismatch
 
 PROTOCOL = 13
@@ -51,3 +64,80 @@ def _release(version: object) -> tuple[int, ...] | None:
     """Return year, month and number of a release of Dask, or None for an unreadable version."""
     found = re.match(r"(\d{4})\.(\d+)\.(\d+)", str(version))
     return tuple(map(int, found.groups())) if found else None
+
+
+# --- the batch job that a process runs in, from its environment -----------------------------------
+
+
+DEADLINE, DRAIN = "DQLAB_JOB_DEADLINE", "DQLAB_JOB_DRAIN"
+"""Environment variables of a job: its end in seconds since 1970, and how many seconds before it the worker leaves."""
+DRAIN_S = 180.0
+
+_SIGNS = {
+    "SLURM_JOB_ID": "Slurm",
+    "PBS_JOBID": "PBS",
+    "LSB_JOBID": "LSF",
+    "OAR_JOB_ID": "OAR",
+    "SGE_TASK_ID": "Grid Engine",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """The end of a job."""
+
+    left: float
+    """Seconds until the job ends."""
+    drain: float
+    """Seconds before the end at which its worker begins to leave."""
+
+
+def read_end(environ: Mapping[str, str], wall: float) -> JobEnd | None:
+    """Return the end of a job in an environment, or None if it is missing or unreadable."""
+    try:
+        left = float(environ[DEADLINE]) - wall
+        drain = float(environ.get(DRAIN, DRAIN_S))
+    except (KeyError, ValueError):
+        return None
+    return JobEnd(left, max(0.0, drain))
+
+
+def batch_system(environ: Mapping[str, str]) -> str:
+    """Return the title of the batch system whose job this process runs in, or ""."""
+    return next((title for name, title in _SIGNS.items() if environ.get(name)), "")
+
+
+def job_of(environ: Mapping[str, str]) -> str:
+    """Return the id of the batch job that this process runs in, or ""."""
+    return next((environ[name] for name in _SIGNS if environ.get(name)), "")
+
+
+# --- facts for the doctor -------------------------------------------------------------------------
+
+
+PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "fsspec", "sortedcontainers")
+"""Packages that need the same version in all processes of a cluster: Dask, and those behind frames and payloads."""
+
+
+def process_vitals() -> dict[str, Any]:
+    """Return this process's identity, versions, limits, memory and clock in seconds since 1970."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {
+        **greeting(),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "descriptors": platforms.open_descriptors(),
+        "descriptors_max": None if soft == resource.RLIM_INFINITY else soft,
+        "memory": psutil.Process().memory_info().rss,
+        "at": SystemClock().wall(),
+    }
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

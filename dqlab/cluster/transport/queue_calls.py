@@ -1,29 +1,37 @@
-"""Calls to the shards of one queue, from a client or from the scheduler, which reach them differently.
+"""Calls to the shards of one queue, from a client (`Handle`) or from the scheduler, which reach them differently.
 
 A call asks one shard or all of them. An order is noted first, then given (`QueueCalls.order`). Below are the actions
-that take more than one call: cancel, retry, compact.
+that take more than one call: cancel, retry, compact, pages of dead letters.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from functools import reduce
 from operator import add
+from typing import Any, Self
 
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.calls import A, Call
+from dqlab.cluster.transport.calls import A, Call, DeadCall, DeadRow
+from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import (
+    TRANSIENT,
     Adopt,
     Cancel,
     Code,
     LearnCode,
     Order,
 )
-from dqlab.cluster.transport.progress import Progress
-from dqlab.errors import RunError
+from dqlab.cluster.transport.ref import RPC_TIMEOUT, Ref
+from dqlab.cluster.transport.reports import Progress
+from dqlab.errors import BadOption, FrameCorrupt, RunError, RunNotFound
+from dqlab.failures.classes import NO_ANSWER
+from dqlab.failures.failure import NO_ERROR, Failure, shown_name
 from dqlab.store.values import Compacted
+from dqlab.texts import as_name
 
 
 class QueueCalls(ABC):
@@ -51,6 +59,9 @@ class QueueCalls(ABC):
     async def _give(self, order: Order, shard: int) -> int:
         answers = [await self.ask(shard, calls.ControlCall(message)) for message in order.messages(shard)]
         return sum(answer.count for answer, _ in answers)
+
+
+# --- actions --------------------------------------------------------------------------------------
 
 
 AT_ONCE = 5000
@@ -157,3 +168,149 @@ async def compact(queue: QueueCalls, progress: Callable[[int, int], None] | None
                 return answer.done
 
     return reduce(add, await asyncio.gather(*map(compact_one, range(queue.shards))))
+
+
+# --- from a client --------------------------------------------------------------------------------
+
+
+class Handle(QueueCalls):
+    """Calls the shards of one queue from a client."""
+
+    run = ""
+    """Name of the run that calls are about, for errors, since shards know only its id; "" for the whole queue."""
+
+    def __init__(
+        self, link: Link, name: str, shards: int, promise: str = TRANSIENT, store: str = "", opening: str = ""
+    ) -> None:
+        # promise: what a confirmed message survives. "transient": the end of workers; others as in `LogOptions.sync`.
+        self.link, self.name, self.promise = link.named(f"queue {name!r}", f"lab.queue({name!r})"), name, promise
+        self.link.store = store
+        self.opening = opening
+        """Which queue of this name it is; "" for a durable one, which goes on when it is opened again."""
+        self.shards = shards
+        names = (f"queue/{name}/{index}" for index in range(shards))
+        self.refs = [Ref(shard, link.client, direct=link.direct, opening=opening) for shard in names]
+
+    def of_run(self, name: str) -> Self:
+        """Return a copy of the handle for a run of the queue, which errors then name."""
+        handle = copy.copy(self)
+        handle.run, handle.link = name, self.link.named(f"run {name!r}", f"lab.attach({name!r})")
+        return handle
+
+    async def missing(self) -> tuple[bool, bool]:
+        """Return whether a shard is gone for good or unknown, and whether one is not recreated within 10 s."""
+        resolve, opening = self.link.scheduler, self.opening
+        places = await asyncio.gather(*(resolve("dq_resolve", name=ref.name, opening=opening) for ref in self.refs))
+        gone = any(place["gone"] is not None for place in places)
+        return gone, any(place["gone"] is None and place["address"] is None for place in places)
+
+    async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
+        """Call one shard as `QueueCalls.ask` says, and name the run in RunNotFound."""
+        try:
+            answer = await self.refs[shard].call(call.method, call.pack(*parts), timeout=RPC_TIMEOUT + wait)
+        except RunNotFound:
+            if not self.run:
+                raise
+            hint = " It was dropped, or went with its queue; if it is still listed, drop it again."
+            raise RunNotFound(run=self.run, hint=hint, known="see lab.runs") from None
+        return call.opened(answer)
+
+    # Not an `Order`: shards record the messages it moves, as a released lease does, and replay those.
+    async def let_go(
+        self, *, consumer: str = "", document: str = "", run: bytes | None = None, give_up: bool
+    ) -> list[str]:
+        """Take running messages from their consumers, and return the documents' names, sorted."""
+        consumer, document = as_name(consumer), as_name(document)
+        call = self.link.scheduler
+        return sorted(
+            await call("dq_let_go", queue=self.name, consumer=consumer, document=document, run=run, give_up=give_up)
+        )
+
+
+# --- pages of dead letters for views outside a client, from failure records: payloads stay sealed -
+
+
+MOST = 100
+_NO_FAILURE = {
+    "error": NO_ERROR,
+    "at": "",
+    "traceback": "",
+    "fingerprint": NO_ANSWER,
+    "version": "",
+    "consumer": "",
+    "when": 0.0,
+    "logs": "",
+    "cut": 0,
+}
+"""Fields of a message whose function never raised."""
+
+
+async def dead_page(queue: QueueCalls, run: bytes | None, fingerprint: str, after: str, limit: int) -> dict[str, Any]:
+    """Return {total, rows, next} of dead letters, or raise BadOption for an invalid `after` or `limit`."""
+    if not 1 <= limit <= MOST:
+        raise BadOption(option="limit", value=limit, problem=f"is 1 to {MOST}.")
+    # `after` is the `next` of the page before; an empty one begins at the first page.
+    begin = _place(after)
+    classes = [fingerprint] if fingerprint else []
+    by_shard = await dead_counts(queue, run, classes)
+    places = sorted((shard, lane) for shard, lanes in enumerate(by_shard) for lane in lanes)
+    rows: list[dict[str, Any]] = []
+    last: tuple[int, bytes, int] | None = None
+    for shard, lane in places:
+        if (shard, lane) < begin[:2]:
+            continue
+        id = begin[2] if (shard, lane) == begin[:2] else -1
+        asked = DeadCall(lane, id, limit + 1 - len(rows), classes, bare=True)
+        answer, records = await queue.ask(shard, asked)
+        for row, record in zip(answer.rows, records, strict=True):
+            if len(rows) == limit:  # one more than asked for: there is a next page
+                return _page(by_shard, rows, last)
+            rows.append(described(row, bytes(record)))
+            last = shard, lane, row.id
+    return _page(by_shard, rows, None)
+
+
+def _page(
+    by_shard: list[dict[bytes, int]], rows: list[dict[str, Any]], last: tuple[int, bytes, int] | None
+) -> dict[str, Any]:
+    total = sum(count for lanes in by_shard for count in lanes.values())
+    return {"total": total, "rows": rows, "next": None if last is None else f"{last[0]}-{last[1].hex()}-{last[2]}"}
+
+
+def _place(after: str) -> tuple[int, bytes, int]:
+    """Return the shard, lane and id that a page follows."""
+    if not after:
+        return 0, b"", -1
+    try:
+        shard, lane, id = after.split("-")
+        return int(shard), bytes.fromhex(lane), int(id)
+    except ValueError:
+        problem = "is the 'next' of the page before; leave it out for the first page."
+        raise BadOption(option="after", value=after[:80], problem=problem) from None
+
+
+def described(row: DeadRow, record: bytes) -> dict[str, Any]:
+    """Describe a dead letter from its row and its failure record."""
+    id, ordinal, reason, deliveries, *_ = row
+    failure = None
+    if record:
+        try:
+            failure = Failure.from_bytes(record)
+        except FrameCorrupt as error:
+            reason = f"{reason}; {error}"
+    known = {"id": id, "key": ordinal, "deliveries": deliveries, "reason": reason}
+    if failure is None:
+        return _NO_FAILURE | known | {"message": reason}
+    return known | {
+        "key": failure.key if failure.key is not None else ordinal,
+        "error": shown_name(failure.error),
+        "message": failure.message,
+        "at": failure.at,
+        "traceback": failure.traceback,
+        "fingerprint": failure.fingerprint,
+        "version": failure.code,
+        "consumer": failure.consumer,
+        "when": failure.when,
+        "logs": failure.printed,
+        "cut": failure.cut,
+    }

@@ -7,7 +7,8 @@ RPC with a time limit, never Dask's Actor proxy, which waits forever when the ke
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +23,53 @@ from dqlab.cluster.transport.internals import (
     is_shut,
     scheduler_rpc,
 )
-from dqlab.cluster.transport.limits import limited
 from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, CallTimeout, QueueLost, SchedulerGone, StoreFailed
 from dqlab.log.errors import Fenced, LogClosed, LogFailed
+
+LATE = 1.0
+"""Most seconds that a timer may be late. Later than that, this process was stopped."""
+MORE = 10.0
+"""Most seconds that a wait is then extended by."""
+
+
+class Limit:
+    """A limit in seconds that calls `then` when it is over, extended if the event loop stood still at its end."""
+
+    # Make and use it on the event loop only.
+
+    def __init__(self, seconds: float, then: Callable[[], object] = lambda: None) -> None:
+        self.over = False
+        self._loop, self._then = asyncio.get_running_loop(), then
+        self._more = min(seconds, MORE)
+        self._begin(seconds)
+
+    def __enter__(self) -> Limit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _begin(self, seconds: float) -> None:
+        self._due = self._loop.time() + seconds
+        self._timer = self._loop.call_at(self._due, self._ring)
+
+    def _ring(self) -> None:
+        if self._loop.time() - self._due > LATE:
+            self._begin(self._more)
+        else:
+            self.over = True
+            self._then()
+
+
+@asynccontextmanager
+async def limited(seconds: float) -> AsyncIterator[None]:
+    """Raise TimeoutError when a block takes longer than a `Limit`, like `asyncio.timeout`."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as within:
+        with Limit(seconds, lambda: within.reschedule(loop.time())):
+            yield
+
 
 RPC_TIMEOUT = 30.0
 NEWS_WAIT = 2.0

@@ -12,8 +12,11 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+from types import FrameType
 from typing import Any
 
 from distributed import Worker, WorkerPlugin
@@ -22,27 +25,133 @@ from distributed.core import Status
 
 from dqlab.clock import SystemClock
 from dqlab.cluster.shard.durable import keep, list_stored
-from dqlab.cluster.transport.errands import WorkerLost, answering
 from dqlab.cluster.transport.internals import (
     CALL,
     NoSuchActor,
+    PatientClient,
+    WorkerLost,
     actors_here,
     answer_call,
+    answering,
     is_leaving,
     pin_remotely,
     report,
+    security_of,
     start_actor,
 )
-from dqlab.cluster.transport.protocol import greeting
+from dqlab.cluster.transport.protocol import greeting, read_end
 from dqlab.cluster.transport.sealed import open_value
-from dqlab.cluster.transport.walltime import read_end
 from dqlab.cluster.transport.wire import Apart
-from dqlab.cluster.worker.shared_client import SharedClient
-from dqlab.cluster.worker.sigterm import on_sigterm
 from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.store.directories import ClusterDirectory, delete_logs
 
 logger = logging.getLogger("dqlab.worker")
+
+# --- one client for all actors that are made within seconds: opening one costs more than making an actor ---
+
+
+LINGER_S = 5.0
+"""Seconds that the client stays open for the next actor. Not for ever: each open client polls the scheduler."""
+CLOSE_S = 1.0
+"""Seconds that closing it may take; a worker that leaves has few."""
+
+
+class SharedClient:
+    """Opens a client when an actor is made, and closes it when none was made for some seconds.
+
+    It is not the worker's own: that one would become asynchronous, and users' functions that call `get_client()` would
+    get it.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._opening: asyncio.Task[PatientClient] | None = None
+        """The client that callers share, or that is being opened for them."""
+        self._users = 0
+        self._linger: asyncio.TimerHandle | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncIterator[PatientClient]:
+        """Yield the client, which others may use at the same time; raise OSError where none can be opened."""
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        self._users += 1
+        try:
+            yield await self._shared()
+        finally:
+            self._users -= 1
+            if not self._users and not self._closed:
+                self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._end_later)
+
+    async def _shared(self) -> PatientClient:
+        if self._closed:
+            raise NoSuchActor("its worker closes")
+        opening = self._opening
+        if opening is not None and opening.done() and not _serves(opening):
+            self._end_later()
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open(), name="dqlab-open-client")
+        # Shielded: a caller that gives up must not end the opening that others wait for.
+        client = await asyncio.shield(self._opening)
+        if self._closed:
+            raise NoSuchActor("its worker closes")
+        return client
+
+    async def _open(self) -> PatientClient:
+        client = PatientClient(  # type: ignore[no-untyped-call]
+            self._worker.scheduler.address,
+            asynchronous=True,
+            set_as_default=False,
+            security=security_of(self._worker),
+            name="dqlab-spawn",
+        )
+        try:
+            await client
+        except BaseException:
+            await self._end(client)  # Dask leaves one that could not connect half open
+            raise
+        return client
+
+    def _end_later(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            ending = asyncio.get_running_loop().create_task(self._end_opened(opening), name="dqlab-close-client")
+            self._ending.add(ending)  # the event loop holds only a weak reference
+            ending.add_done_callback(self._ending.discard)
+
+    async def _end_opened(self, opening: asyncio.Task[PatientClient]) -> None:
+        if not opening.done():
+            opening.cancel()
+        with suppress(asyncio.CancelledError, Exception):  # its callers have got the error
+            await self._end(await opening)
+
+    async def _end(self, client: PatientClient) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await client.close()  # type: ignore[no-untyped-call]
+        except Exception as error:  # noqa: BLE001 - nothing waits for it, and its process ends it in any case
+            logger.warning("event=client_not_closed %r", error)
+
+    async def close(self) -> None:
+        """Close the client for good, also one that is being opened, and wait for that."""
+        self._closed = True
+        if self._linger is not None:
+            self._linger.cancel()
+        self._end_later()
+        if self._ending:
+            await asyncio.wait(list(self._ending))
+
+
+def _serves(opening: asyncio.Task[PatientClient]) -> bool:
+    """Return whether a client could be opened, and has not lost the scheduler since."""
+    return not opening.cancelled() and opening.exception() is None and opening.result().status == "running"
+
+
+# --- the plugin -----------------------------------------------------------------------------------
+
 
 _HANDLERS = ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_delete", "dq_vitals")
 _ENDS = {"consumer": "close", "queue": "hand_over"}
@@ -268,3 +377,85 @@ def _keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_TRIM_THRESHOLD, KEPT_FREE)
         mallopt(_M_MMAP_THRESHOLD, LARGEST_KEPT)
+
+
+# --- SIGTERM in the process of a worker, but not in the children that functions of users fork -----
+
+
+DEFAULTS: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+"""Handlers for the children of a worker's process."""
+_OF_DASK = "distributed._signals"
+"""The module of the handlers that the command ``dask worker`` sets in its process."""
+
+_own: dict[signal.Signals, Any] = {}
+"""Handlers that children of this process must not inherit."""
+_masks = threading.local()
+
+
+def on_sigterm(leave: Callable[[], object]) -> bool:
+    """Call `leave` in the running event loop on SIGTERM, and return False in a process that is a user's."""
+    # A user's process has its own handler, or the worker runs outside the main thread, where no handler can be set.
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    handler = signal.getsignal(signal.SIGTERM)
+    # A handler of an earlier worker in this process, whose loop is closed, may be replaced.
+    ours = handler is signal.SIG_DFL or (isinstance(handler, _Obey) and handler.loop.is_closed())
+    if ours:
+        signal.signal(signal.SIGTERM, _Obey(asyncio.get_running_loop(), leave))
+    _keep_from_children()
+    return ours
+
+
+class _Obey:
+    """The handler of SIGTERM."""
+
+    # Not `loop.add_signal_handler`: a forked child that inherits it writes the signal into the loop's socket, which it
+    # shares with its parent, and a terminated child would terminate the parent.
+    def __init__(self, loop: asyncio.AbstractEventLoop, leave: Callable[[], object]) -> None:
+        self.loop, self._leave = loop, leave
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._leave)
+        except RuntimeError:  # the loop is closed
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+
+def _keep_from_children() -> None:
+    """Reset our handlers and those of ``dask worker`` in forked children."""
+    if not hasattr(os, "register_at_fork"):
+        return
+    _watch_forks()
+    for number in DEFAULTS:
+        handler: Any = signal.getsignal(number)
+        if isinstance(handler, _Obey) or getattr(handler, "__module__", "") == _OF_DASK:
+            _own[number] = handler
+
+
+@cache
+def _watch_forks() -> None:
+    """Register our hooks of forks, once in a process and its children."""
+    # A second `_block` of the same fork would note the blocked signals as those of before, and they would stay blocked.
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_reset)
+
+
+def _block() -> None:
+    """Block signals around a fork until the child has its own handlers."""
+    # Python drops signals that reach the child before.
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _own)
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
+def _reset() -> None:
+    try:
+        for number, handler in _own.items():
+            if signal.getsignal(number) is handler:
+                signal.signal(number, DEFAULTS[number])
+        _own.clear()
+        signal.set_wakeup_fd(-1)
+    finally:
+        _unblock()

@@ -18,8 +18,7 @@ from distributed import Worker
 
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import daemon_thread, loop_lag, memory_limit
-from dqlab.cluster.transport.process_vitals import process_vitals
-from dqlab.cluster.transport.walltime import batch_system, read_end
+from dqlab.cluster.transport.protocol import batch_system, process_vitals, read_end
 from dqlab.store.probe import Probe, probe
 from dqlab.texts import valid
 

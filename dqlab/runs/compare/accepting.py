@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dqlab.cluster.statistics.joins import done_by
 from dqlab.cluster.transport.orders import Adopt, Code, LearnCode
-from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.reports import Progress
 from dqlab.errors import BadOption, RunError, RunExists
 from dqlab.numbers import many
 from dqlab.rules.book import CodeRecord

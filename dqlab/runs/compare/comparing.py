@@ -33,7 +33,7 @@ from dqlab.texts import one_line
 from dqlab.waits import shown
 
 if TYPE_CHECKING:
-    from dqlab.cluster.transport.progress import Progress
+    from dqlab.cluster.transport.reports import Progress
     from dqlab.runs.run import Run
 
 REPEATS = 30

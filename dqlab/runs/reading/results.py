@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from dqlab.cluster.shard.pages import PAGE_BYTES, PAGE_VALUES
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.lineage import CODE, ERROR, KEY, ORDINAL, ROW_LINEAGE, Gathered, Lineage, check_columns

@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.queue_calls import Handle
+from dqlab.cluster.transport.reports import Progress
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.sink_parts import Reader
 from dqlab.datasets.sinks import extent

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from dqlab.cluster.transport import calls, orders
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_all, seal_or_explain
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents

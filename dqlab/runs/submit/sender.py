@@ -21,10 +21,10 @@ from itertools import accumulate
 from typing import Any
 
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import event_loop
-from dqlab.cluster.transport.limits import Limit
 from dqlab.cluster.transport.orders import Open
+from dqlab.cluster.transport.queue_calls import Handle
+from dqlab.cluster.transport.ref import Limit
 from dqlab.documents import Document
 from dqlab.documents.parts import Row
 from dqlab.errors import (

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.reports import Progress
 from dqlab.documents import Document, label_of, labelled
 from dqlab.documents.document import file_version
 from dqlab.documents.parts import Row

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport import queue_calls
-from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.reports import Progress
 from dqlab.errors import BadOption, RunError
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.submit.elements import key_of

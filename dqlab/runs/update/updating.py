@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from dqlab.cluster.transport import orders
-from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.reports import Progress
 from dqlab.rules.puts import Submitted
 from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.runs.submit.mapping import Submitter

@@ -18,7 +18,7 @@ from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
-from dqlab.cluster.transport.progress import ShardProgress
+from dqlab.cluster.transport.reports import ShardProgress
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.documents import Labelled
 from dqlab.documents import storage as reading

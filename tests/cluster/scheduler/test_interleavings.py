@@ -16,8 +16,7 @@ from distributed.core import Status
 
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.scheduler.state import Entry, NoWorkers
-from dqlab.cluster.transport.errands import WorkerLost
-from dqlab.cluster.transport.internals import NoSuchActor, Unreachable
+from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, WorkerLost
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.errors import DqlabError
 from dqlab.log.errors import OwnerStillAlive

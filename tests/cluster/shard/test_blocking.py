@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
+from dqlab.cluster.consumer import sink_writing
 from dqlab.cluster.shard import actor as shard_actor
 from dqlab.cluster.shard.recalls import LASTS, Blocks
-from dqlab.cluster.transport import blocking
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CallTimeout, RunNotFound
 from tests.cluster.desk import DeskActor, frame, opened
@@ -54,7 +54,7 @@ def test_a_shard_that_has_not_answered_may_still_want_what_is_reported_to_all() 
             return pack(answer)
 
         asked: list[tuple[str, dict[str, object]]] = []
-        found = await blocking.hold([partial(call, at) for at in range(len(answers))], RUN, "c/0", "full")
+        found = await sink_writing.hold([partial(call, at) for at in range(len(answers))], RUN, "c/0", "full")
         assert asked == [("hold", {"run": RUN, "consumer": "c/0", "why": "full"})] * len(answers)
         return found
 

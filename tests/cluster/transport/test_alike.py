@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dqlab.cluster.transport.alike import open_alike, seal_rows
-from dqlab.cluster.transport.sealed import seal_value
+from dqlab.cluster.transport.sealed import open_alike, seal_rows, seal_value
 
 NUMBERS = np.arange(4 * 24.0).reshape(4, 24)
 

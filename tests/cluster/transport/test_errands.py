@@ -18,7 +18,7 @@ from distributed.core import ConnectionPool, Server, Status
 import dqlab as dq
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.state import OpenQueue
-from dqlab.cluster.transport.errands import WorkerLost, answering, ask_worker
+from dqlab.cluster.transport.internals import WorkerLost, answering, ask_worker
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import QueueClosed

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.transport import limits
-from dqlab.cluster.transport.limits import limited
-from dqlab.cluster.transport.ref import Ref
+from dqlab.cluster.transport import ref as limits
+from dqlab.cluster.transport.ref import Ref, limited
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +74,7 @@ def test_a_put_that_was_confirmed_while_its_client_stood_still_is_confirmed(
     assert queue.submit(abs, -1).results(timeout=20) == [1]
     monkeypatch.setattr(Ref, "_send", stand_still)
     monkeypatch.setattr("dqlab.runs.submit.sender.CONFIRM_WAIT", 0.5)
-    monkeypatch.setattr("dqlab.cluster.transport.handle.RPC_TIMEOUT", 0.5)
+    monkeypatch.setattr("dqlab.cluster.transport.queue_calls.RPC_TIMEOUT", 0.5)
     monkeypatch.setattr("dqlab.runs.submit.sender.ROOM_WAIT", 0.0)
     assert queue.map(abs, [-2]).results(timeout=20)[0] == 2
     assert not stands

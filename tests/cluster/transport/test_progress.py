@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqlab.cluster.transport.progress import Progress, ShardProgress
+from dqlab.cluster.transport.reports import Progress, ShardProgress
 from dqlab.rules.reports import LaneReport
 
 

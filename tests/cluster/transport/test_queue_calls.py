@@ -9,8 +9,8 @@ import pytest
 
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.orders import Code
-from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.queue_calls import QueueCalls
+from dqlab.cluster.transport.reports import ShardProgress
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import RunError
 from dqlab.rules.reports import LaneReport

@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 from dqlab.cluster.scheduler import departures
 from dqlab.cluster.scheduler.departures import FINAL, MOST, STAGGER, Deadlines, Departures
-from dqlab.cluster.transport.walltime import JobEnd, batch_system, read_end
+from dqlab.cluster.transport.protocol import JobEnd, batch_system, read_end
 from dqlab.testing import Gate, Tally
 from tests.kit.sampled import mostly_slow
 from tests.kit.waiting import is_alive, until_in

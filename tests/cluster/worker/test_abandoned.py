@@ -17,8 +17,7 @@ from dqlab.cluster.scheduler import actors as actors_module
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.statistics.collector import Collector
-from dqlab.cluster.transport.errands import WorkerLost
-from dqlab.cluster.transport.internals import NoSuchActor, answer_call
+from dqlab.cluster.transport.internals import NoSuchActor, WorkerLost, answer_call
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin

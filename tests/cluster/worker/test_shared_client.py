@@ -11,8 +11,8 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport.internals import NoSuchActor
-from dqlab.cluster.worker import shared_client
-from dqlab.cluster.worker.shared_client import SharedClient
+from dqlab.cluster.worker import plugin as shared_client
+from dqlab.cluster.worker.plugin import SharedClient
 
 
 class FakeClient:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.worker import sigterm
+from dqlab.cluster.worker import plugin as sigterm
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.errors import CallTimeout, RunExists, SubmissionIncomplete
 from tests.kit import forking
 from tests.kit.waiting import until

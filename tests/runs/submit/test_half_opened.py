@@ -12,8 +12,8 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drop, Open, Order
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.errors import RunNotFound
 from dqlab.runs.run_book import RunBook
 from tests.kit.waiting import until

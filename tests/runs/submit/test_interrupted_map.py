@@ -11,8 +11,8 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Open, Order
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.errors import CallTimeout, SubmissionIncomplete
 from dqlab.runs import run_book
 from dqlab.runs.run_book import RunBook

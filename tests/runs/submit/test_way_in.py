@@ -13,7 +13,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.documents import Document
 from dqlab.errors import NotPicklable, PutFailed, SubmissionIncomplete
 from dqlab.runs.submit.sender import RunSender, Sender, UnsentFrame

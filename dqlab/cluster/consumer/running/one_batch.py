@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from dqlab.cluster.consumer.running.execution import Origin, Work, failed, opened, refuse_value, seal_result
 from dqlab.cluster.consumer.running.here import Queued, end_if_forked, running
 from dqlab.cluster.consumer.running.outcomes import Done
-from dqlab.cluster.transport.alike import seal_rows
+from dqlab.cluster.transport.sealed import seal_rows
 from dqlab.documents import Document
 from dqlab.errors import ResultRefused
 from dqlab.failures.failure import Failure
