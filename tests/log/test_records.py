@@ -4,7 +4,7 @@ from dqlab.log.records import HEADER_BYTES, Header, pack_header, parse_header, s
 
 UUID = bytes(range(16))
 HEADER = Header(
-    type=16, flags=3, count=7, length=100, base=1 << 52, aux=1 << 60, number=9, epoch=2, body_crc=0xDEADBEEF
+    type=16, flags=3, messages=7, length=100, base=1 << 52, aux=1 << 60, number=9, epoch=2, body_crc=0xDEADBEEF
 )
 
 
