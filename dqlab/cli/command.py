@@ -255,14 +255,14 @@ def _run(options: argparse.Namespace, _: list[str]) -> int:
 def _store(options: argparse.Namespace, _: list[str]) -> int:
     from dqlab.cli.reports import check_text, show_text
     from dqlab.errors import DqlabError
-    from dqlab.store.verbs import check, show
+    from dqlab.store.verbs import check, readable, show
 
     out, text = sys.stdout, ""
     try:
         if options.verb == "show":
-            described = show(options.directory)
-            report, status = described.to_dict(), 0 if described.readable else UNREADABLE
-            text = "" if options.json else show_text(described)
+            report = show(options.directory)
+            status = 0 if readable(report) else UNREADABLE
+            text = "" if options.json else show_text(report)
         else:
             found = check(options.directory)
             report, status = found.to_dict(), int(found.level)

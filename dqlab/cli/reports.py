@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from dqlab.numbers import many
-from dqlab.store.verbs import CheckReport, Level, ShardCheck, StoreInfo, describe_ids
+from dqlab.store.verbs import CheckReport, Level, ShardCheck, describe_ids
 from dqlab.texts import one_line
 
 _LONG = 2_000
@@ -19,9 +18,9 @@ _WORDS = {
 }
 
 
-def show_text(found: StoreInfo) -> str:
+def show_text(found: dict[str, Any]) -> str:
     """Return the contents of a store, one line for each fact."""
-    return "\n".join(_facts({f"queue {queue.name}": asdict(queue) for queue in found.queues}))
+    return "\n".join(_facts({f"queue {queue['name']}": queue for queue in found["queues"]}))
 
 
 def _facts(known: Mapping[Any, Any], indent: str = "") -> Iterator[str]:

@@ -3,9 +3,9 @@
 ::
 
     LogError
-    ├── NotALog · LogTooNew · ManifestCorrupt · SegmentMissing     it cannot be opened; nothing was changed
+    ├── CannotOpen · ManifestCorrupt                              nothing was changed
     ├── LogGone                                                   it was there, and is not any more
-    ├── OwnerStillAlive · LockUnsupported                         another process may be writing to it
+    ├── OwnerStillAlive                                           another process may be writing to it
     ├── Fenced · LogFailed · LogClosed                            this process must not write any more
     └── DiskFull · DiskFailed · NoDescriptors · ChangedMeanwhile
         · RecordCorrupt · RecordTooLarge                          one call failed, and changed nothing confirmed
@@ -16,12 +16,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import ClassVar, TypeVar
 
 from dqlab.errors import DqlabError
-from dqlab.log.files import Directory
+from dqlab.log.files import Directory, shown
 
 T = TypeVar("T")
 
@@ -37,24 +37,11 @@ class LogError(DqlabError):
 # --- it cannot be opened --------------------------------------------------------------------
 
 
-class NotALog(LogError):
-    """The directory holds only files that do not belong to a log."""
+class CannotOpen(LogError):
+    """The files are whole, and not those of a log or queue that this version can open here."""
 
     passing = False
-    text = (
-        "{directory} is not a log: it holds {names}, and no file of a log. Nothing was touched. "
-        "Give an empty or a new directory."
-    )
-
-
-class LogTooNew(LogError):
-    """The files were written by a later version."""
-
-    passing = False
-    text = (
-        "{file} has format {theirs}, this version of dqlab reads up to {ours}. Nothing was changed in it. "
-        "Install a newer dqlab to open it."
-    )
+    text = "{reason}. Nothing was changed. {hint}"
 
 
 class ManifestCorrupt(LogError):
@@ -64,16 +51,6 @@ class ManifestCorrupt(LogError):
     text = (
         "{file} is damaged: {reason}. Nothing was deleted, the messages are still in the segments. "
         "Put it back from a copy, or write what is there with `dqlab store export`."
-    )
-
-
-class SegmentMissing(LogError):
-    """A file that the manifest lists is missing."""
-
-    passing = False
-    text = (
-        "{file} is listed in the manifest of {directory}, but missing. Nothing was deleted. Put it back, "
-        "or write what is in the other files with `dqlab store export`."
     )
 
 
@@ -97,16 +74,6 @@ class OwnerStillAlive(LogError):
     text = (
         "{directory} is open in process {pid} on {host}. Nothing was touched. Close the lab that has it open: "
         "lab.close(), in its notebook %dq close, or Ctrl-C where `dqlab up` runs."
-    )
-
-
-class LockUnsupported(LogError):
-    """The file system supports no locks, so a second writer could not be kept out."""
-
-    passing = False
-    text = (
-        "the file system of {directory} ({filesystem}) supports no locks. Nothing was touched. Use another "
-        "directory, or unsafe_no_lock=True if no other process can open this one."
     )
 
 
@@ -191,6 +158,25 @@ class RecordTooLarge(LogError):
     """One record is larger than the format allows."""
 
     text = "a record of {size:,} bytes is above the limit of {limit:,}. It was not written. Send smaller batches."
+
+
+def too_new(file: object, theirs: object, ours: object) -> CannotOpen:
+    """Return the error for a file that a later version wrote."""
+    reason = f"{file} has format {theirs}, this version of dqlab reads up to {ours}"
+    return CannotOpen(reason=reason, hint="Install a newer dqlab to open it.")
+
+
+def not_a_log(directory: object, names: Sequence[str]) -> CannotOpen:
+    """Return the error for a directory that has only other files, with their names."""
+    reason = f"{directory} is not a log: it holds {shown(names) or 'nothing'}, and no file of a log"
+    return CannotOpen(reason=reason, hint="Give an empty or a new directory.")
+
+
+def missing_segment(directory: object, file: str) -> CannotOpen:
+    """Return the error for a segment that the manifest lists and the directory does not have."""
+    reason = f"{file} is listed in the manifest of {directory}, but missing"
+    hint = "Put it back, or write what is in the other files with `dqlab store export`."
+    return CannotOpen(reason=reason, hint=hint)
 
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -16,11 +16,11 @@ from typing import Any, Self
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import UsageError
 from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, NoDescriptors, RecordCorrupt, tried_twice, typed
-from dqlab.log.files import Directory, Files, checkpoint_name
+from dqlab.log.files import Files, checkpoint_name
 from dqlab.log.manifest import Manifest, SegmentEntry
 from dqlab.log.reader import Reader
 from dqlab.log.records import FIRST_OPAQUE, HEADER_BYTES, Position, Record, RecordType
-from dqlab.log.recovery import Checkpoint, LogMark, Opened, open_log
+from dqlab.log.recovery import Checkpoint, Corruption, LogMark, LogReplay, Opened, open_log
 from dqlab.log.writer import LogOptions, Writer
 from dqlab.platforms import Buffer
 
@@ -80,39 +80,6 @@ class Needed:
             return {segment: nbytes for segment, nbytes in self._table.items() if nbytes}
 
 
-class FreeSpace:
-    """The disk's free bytes, as of the last look."""
-
-    def __init__(self, directory: Directory, clock: Clock) -> None:
-        self._directory = directory
-        self._clock = clock
-        self._looked_at = float("-inf")
-        self._free = 0
-        self._written = 0
-
-    def left(self, written: int) -> int:
-        """Return the free bytes, given the total of bytes appended since the log was opened."""
-        return self._free - (written - self._written)
-
-    def look(self, written: int) -> None:
-        """Look again if the last look is a second or a MiB ago."""
-        now = self._clock.monotonic()
-        if now - self._looked_at < _LOOK_EVERY_S and written - self._written < _LOOK_EVERY_BYTES:
-            return
-        # In this order: `left` reads both in another thread without a lock. In between, what was written since the last
-        # look is subtracted twice, which is too little room for a moment and never too much.
-        self._free = self._directory.files.free_bytes(self._directory.path)
-        self._looked_at, self._written = now, written
-
-
-@dataclass(frozen=True)
-class Collected:
-    """The number and bytes of the segments that a collection deleted."""
-
-    segments: int
-    nbytes: int
-
-
 def removable(manifest: Manifest, checkpoints: list[Checkpoint], needed: Needed) -> list[SegmentEntry]:
     """Return the segments that neither the journal nor a recovery from either checkpoint needs."""
     # Either checkpoint may turn out to be damaged, so a recovery from the older one must work too. Its replay reads the
@@ -132,8 +99,9 @@ class Log:
 
     def __init__(self, opened: Opened, options: LogOptions, clock: Clock) -> None:
         self.options = options
-        # What opening found; its `corrupt` is complete once the replay is over.
-        self.recovery = opened.recovery
+        self.recovery = opened.found  # what earlier sessions left
+        self.corrupt: Sequence[Corruption] = ()  # bytes that were durable and have changed, known after the replay
+        self.lock = opened.owner.lock  # what keeps other processes out; see `Ownership`
         self.epoch = opened.owner.epoch  # counts the openings
         self.uuid = opened.catalog.manifest.uuid
         self.directory = opened.directory.path
@@ -141,7 +109,7 @@ class Log:
         self._owner = opened.owner
         self._catalog = opened.catalog
         self._needed = Needed()
-        self._replay = opened.replay
+        self._replay = LogReplay(opened.directory, opened.found.manifest, opened.found.newest)
         self._replay_begun = False
         self._counted = self._replay.done  # a log without records needs none
         parts = (opened.directory, opened.catalog)
@@ -149,11 +117,11 @@ class Log:
         self._reader = Reader(*parts, self._writer.tail)
         # Held by one checkpoint or collection. Reentrant, because a checkpoint ends with a collection.
         self._upkeep = threading.RLock()
-        self._checkpoints = list(opened.checkpoints)  # the two newest, newest last
-        self._free_space = FreeSpace(opened.directory, clock)
-        with suppress(OSError):  # the next commit tries again
-            self._look_at_disk()
+        self._checkpoints = list(opened.found.checkpoints)  # the two newest, newest last
         self._marked_bytes = 0
+        self._clock = clock
+        self._looked_at, self._written_then, self._free_then = float("-inf"), 0, 0
+        self._look_at_disk()
 
     @classmethod
     def open(
@@ -181,7 +149,7 @@ class Log:
         self._replay_begun = True
         with self._typed():
             yield from self._replay
-        self.recovery = replace(self.recovery, corrupt=tuple(self._replay.corrupt))
+        self.corrupt = self._replay.corrupt
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -254,8 +222,7 @@ class Log:
         try:
             return self._writer.commit(sync=sync)
         finally:  # also after a full disk: this look finds the room
-            with suppress(OSError):
-                self._look_at_disk()
+            self._look_at_disk()
 
     def give_up(self, error: Exception) -> LogError:
         """Refuse all further records after an unexpected error, and return the error that calls raise now."""
@@ -371,8 +338,8 @@ class Log:
                     directory.files.unlink(directory / old)
             self.collect()
 
-    def collect(self) -> Collected:
-        """Delete sealed segments that nothing needs and that lie before both kept checkpoints."""
+    def collect(self) -> int:
+        """Delete sealed segments that nothing needs and that lie before both kept checkpoints; return how many."""
         self._check_replayed()
         catalog, directory = self._catalog, self._directory
         with self._typed(), self._upkeep:
@@ -392,7 +359,7 @@ class Log:
                     directory.files.unlink(directory / entry.name)
             if doomed:
                 directory.files.sync_directory(directory.path)
-            return Collected(len(doomed), sum(entry.length or 0 for entry in doomed))
+            return len(doomed)
 
     def _removable(self) -> list[SegmentEntry]:
         return removable(self._catalog.manifest, self._checkpoints, self._needed)
@@ -425,11 +392,20 @@ class Log:
         return nbytes + HEADER_BYTES + self.options.reserve_bytes
 
     def _free(self) -> int:
-        return self._free_space.left(self._writer.appended_bytes) - self._writer.pending_bytes
+        """Return the free bytes of the disk, as of the last look, without what was appended since."""
+        since = self._writer.appended_bytes - self._written_then
+        return self._free_then - since - self._writer.pending_bytes
 
     def _look_at_disk(self) -> None:
-        """Read the free space."""
-        self._free_space.look(self._writer.appended_bytes)
+        """Read the free space again if the last look is a second or a MiB ago; the next commit repeats what fails."""
+        now, written = self._clock.monotonic(), self._writer.appended_bytes
+        if now - self._looked_at < _LOOK_EVERY_S and written - self._written_then < _LOOK_EVERY_BYTES:
+            return
+        # In this order: `_free` reads both in another thread without a lock. In between, what was written since the
+        # last look is subtracted twice, which is too little room for a moment and never too much.
+        with suppress(OSError):
+            self._free_then = self._directory.files.free_bytes(self.directory)
+            self._looked_at, self._written_then = now, written
 
     def usage(self) -> Usage:
         """Return what the directory holds, by kind."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 from zlib import crc32
 
-from dqlab.log.errors import LogTooNew, ManifestCorrupt, tried_twice
+from dqlab.log.errors import ManifestCorrupt, too_new, tried_twice
 from dqlab.log.files import CHECKPOINT, Directory, Files, manifest_name, segment_name
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import FORMAT, FORMAT_TEXT, Scan, seed_of
@@ -61,7 +61,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes, file: str) -> Manifest:
-        """Return what `encode` wrote, or raise `ManifestCorrupt` or `LogTooNew` if this version cannot read it."""
+        """Return what `encode` wrote, or raise `ManifestCorrupt` or `CannotOpen` if this version cannot read it."""
         text, _, crc = data[:-1].rpartition(b"\n")
         text += b"\n"
         if data[-1:] != b"\n" or crc != b"crc32 %08x" % crc32(text):
@@ -74,8 +74,7 @@ class Manifest:
                 return cls._from(fields)
         except (ValueError, KeyError, TypeError) as error:
             raise ManifestCorrupt(file=file, reason=f"{type(error).__name__}: {error}") from error
-        theirs = f"{major}.{minor} (features {incompatible:#x})"
-        raise LogTooNew(file=file, theirs=theirs, ours=FORMAT_TEXT)
+        raise too_new(file, f"{major}.{minor} (features {incompatible:#x})", FORMAT_TEXT)
 
     @classmethod
     def _from(cls, fields: dict[str, Any]) -> Manifest:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from dqlab import platforms
-from dqlab.log.errors import Fenced, LockUnsupported, OwnerStillAlive
+from dqlab.log.errors import CannotOpen, Fenced, OwnerStillAlive
 from dqlab.log.files import EPOCH, LOCK, MANIFEST, Directory, epoch_name
 
 LockState: TypeAlias = Literal["held", "unsupported", "bypassed"]
@@ -52,7 +52,7 @@ class Holder:
     owner: str
     """The name it gave itself."""
     held: bool | None
-    """Whether it still has the log open; None on another machine, where this cannot be seen."""
+    """Whether it still has the log open; None where this cannot be seen, as on another machine."""
 
 
 def look_at_lock(directory: Path) -> Holder | None:
@@ -63,28 +63,16 @@ def look_at_lock(directory: Path) -> Holder | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     here = _is_here(host, str(signed.get("boot")))
-    return Holder(host, pid, owner, _is_held(directory / LOCK, pid) if here else None)
+    held = None
+    with suppress(OSError):  # its file system shows no locks
+        held = platforms.is_locked(directory / LOCK) if here else None
+    return Holder(host, pid, owner, held)
 
 
 def _is_here(host: str, boot: str) -> bool:
     """Return whether a host name and a boot id are those of this machine."""
     here = platforms.boot_id()
     return boot == here if here else host == socket.gethostname()
-
-
-def _is_held(lock: Path, pid: int) -> bool:
-    """Return whether a lock file is locked, or whether its signer is alive where the lock cannot be seen."""
-    try:
-        return platforms.is_locked(lock)
-    except OSError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 class Ownership:
@@ -172,8 +160,10 @@ class Ownership:
             return "held"
         if state == "unsupported":
             if not unsafe_no_lock:
-                filesystem = self.filesystem or "type unknown"
-                raise LockUnsupported(directory=str(self._directory), filesystem=filesystem)
+                kind = self.filesystem or "type unknown"
+                reason = f"the file system of {self._directory} ({kind}) supports no locks"
+                hint = "Use another directory, or unsafe_no_lock=True if no other process can open this one."
+                raise CannotOpen(reason=reason, hint=hint)
             return "unsupported"
         if takeover and not seen_elsewhere(self.filesystem):
             return "bypassed"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from dqlab.log.errors import RecordCorrupt, refusal
-from dqlab.log.files import Directory
+from dqlab.log.files import Directory, Files
 from dqlab.log.manifest import Catalog
 from dqlab.log.records import Position, body_of, read_fully
 
@@ -93,13 +93,21 @@ _OPEN_FILES = 16
 
 
 class _File:
-    """A segment open for reading."""
+    """A segment open for reading, until nobody holds it: a read in progress does, though it left the table."""
 
-    __slots__ = ("descriptor", "readers")
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self.descriptor = files.open(path)
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.readers = 0
+    def __del__(self) -> None:
+        with suppress(OSError, AttributeError):  # of a file that could not be opened
+            self._files.close(self.descriptor)
+
+
+def unreadable(file: Path, position: Position, reason: str) -> RecordCorrupt:
+    """Return the error for a record of a file that cannot be read."""
+    _, offset, size = position
+    return RecordCorrupt(file=str(file), offset=offset, size=size, reason=reason, position=position)
 
 
 class Reader:
@@ -110,7 +118,7 @@ class Reader:
         self._catalog = catalog
         self._tail = tail
         self._lock = threading.Lock()
-        self._files: OrderedDict[int, _File] = OrderedDict()
+        self._files: OrderedDict[int, _File] = OrderedDict()  # the last read one at the end
         # One tuple, replaced as a whole: a thread that reads it without the lock sees one window, old or new.
         self._window: tuple[int, int, bytes] = (0, 0, b"")
 
@@ -131,8 +139,8 @@ class Reader:
             return body
         segment, offset, _ = position
         try:
-            with self._opened(segment) as descriptor:
-                window = read_fully(self._directory.files, descriptor, max(_AHEAD, position.size), offset)
+            file = self._opened(segment)
+            window = read_fully(self._directory.files, file.descriptor, max(_AHEAD, position.size), offset)
         except FileNotFoundError as error:
             raise self.corrupt(position, f"{type(error).__name__}: {error}") from error
         except OSError as error:
@@ -149,16 +157,11 @@ class Reader:
     def retire(self, segment: int) -> None:
         """Forget a deleted segment."""
         with self._lock:
-            # A read in progress finishes: its descriptor stays open until the last reader leaves.
-            file = self._files.pop(segment, None)
-            if file is not None:
-                self._close(file)
+            self._files.pop(segment, None)
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files that no read uses."""
         with self._lock:
-            for file in self._files.values():
-                self._close(file)
             self._files.clear()
 
     def _from_window(self, segment: int, offset: int, size: int) -> bytes | None:
@@ -168,42 +171,19 @@ class Reader:
 
     def corrupt(self, position: Position, reason: str) -> RecordCorrupt:
         """Return the error for a record that cannot be read."""
-        segment, offset, _ = position
-        entry = self._catalog.entry(segment)
-        file = entry.name if entry is not None else f"segment {segment}"
-        return RecordCorrupt(
-            file=str(self._directory / file), offset=offset, size=position.size, reason=reason, position=position
-        )
+        entry = self._catalog.entry(position.segment)
+        name = entry.name if entry is not None else f"segment {position.segment}"
+        return unreadable(self._directory / name, position, reason)
 
-    @contextmanager
-    def _opened(self, segment: int) -> Iterator[int]:
+    def _opened(self, segment: int) -> _File:
         with self._lock:
             file = self._files.get(segment)
             if file is None:
-                file = self._files[segment] = _File(self._open(segment))
+                entry = self._catalog.entry(segment)
+                if entry is None:
+                    raise FileNotFoundError(f"segment {segment} was collected")
+                file = self._files[segment] = _File(self._directory.files, self._directory / entry.name)
                 if len(self._files) > _OPEN_FILES:
-                    self._close(self._files.popitem(last=False)[1])
+                    self._files.popitem(last=False)
             self._files.move_to_end(segment)
-            file.readers += 1
-        try:
-            yield file.descriptor
-        finally:
-            with self._lock:
-                file.readers -= 1
-                # `is`: the segment may have been opened again under the same number since.
-                if self._files.get(segment) is not file:
-                    self._close(file)
-
-    def _open(self, segment: int) -> int:
-        entry = self._catalog.entry(segment)
-        if entry is None:
-            raise FileNotFoundError(f"segment {segment} was collected")
-        return self._directory.files.open(self._directory / entry.name)
-
-    def _close(self, file: _File) -> None:
-        """Close a file that left the table, unless a read is in progress."""
-        # Else the last reader closes it.
-        if file.readers == 0 and file.descriptor >= 0:
-            with suppress(OSError):
-                self._directory.files.close(file.descriptor)
-            file.descriptor = -1
+            return file

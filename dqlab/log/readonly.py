@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -10,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dqlab.log.errors import ChangedMeanwhile, NotALog, RecordCorrupt, typed
-from dqlab.log.files import CHECKPOINT, MANIFEST, SEGMENT, Directory, Files, is_ours, manifest_name, shown
+from dqlab.log.errors import ChangedMeanwhile, not_a_log, typed
+from dqlab.log.files import CHECKPOINT, SEGMENT, Directory, Files, is_ours
 from dqlab.log.manifest import Manifest, SegmentEntry
+from dqlab.log.reader import unreadable
 from dqlab.log.records import SEGMENT_BYTES, Gap, Position, Record, body_of, read_fully
 from dqlab.log.recovery import UUID, Checkpoint, LogReplay, find, header_intact, newest_manifest, read_checkpoint
 
@@ -47,7 +47,7 @@ class ReadOnlyLog:
         with typed(directory):
             names = directory.names()
             if not any(map(is_ours, names)):
-                raise NotALog(directory=str(path), names=shown(names) or "nothing")
+                raise not_a_log(path, names)
             # In force, or the given one in place of one that cannot be read; without segments when the first open did
             # not finish.
             self.manifest = manifest or newest_manifest(directory) or Manifest("0" * 32, 0)
@@ -55,20 +55,10 @@ class ReadOnlyLog:
         # Those that can be read, newest last, and those that cannot.
         self.checkpoints, self.damaged = tuple(found.checkpoints), found.damaged + found.refused
         # The manifest with the length of the last segment, as an open would find it.
-        self.sealed, self.clean, self.torn_bytes = found.manifest, found.clean, found.torn_bytes
+        self.sealed, self.clean = found.manifest, found.clean
         listed = {entry.name for entry in self.manifest.segments}
         self.missing = tuple(sorted(listed - set(names)))
         self._entries = self.manifest.listed()
-
-    @property
-    def format(self) -> str:
-        """The format stated in the manifest in force, "" when there is none."""
-        with self.typed():
-            epochs = self._directory.numbered(MANIFEST)
-            if not epochs:
-                return ""
-            text = self._directory.read(manifest_name(epochs[-1])).rpartition(b"crc32")[0]
-        return ".".join(map(str, json.loads(text)["format"]))
 
     @property
     def changed(self) -> bool:
@@ -93,12 +83,12 @@ class ReadOnlyLog:
         segment, offset, _ = position
         entry = self._entries.get(segment)
         if entry is None:
-            raise self._corrupt(f"segment {segment}", offset, position, "its segment is not listed")
+            raise unreadable(self.directory / f"segment {segment}", position, "its segment is not listed")
         if entry.name in self.missing:
-            raise self._corrupt(entry.name, offset, position, "its segment is missing")
+            raise unreadable(self.directory / entry.name, position, "its segment is missing")
         found = body_of(self.read(entry.name, offset, position.size), self.manifest.seed(segment))
         if found is None:
-            raise self._corrupt(entry.name, offset, position, "its checksum is wrong")
+            raise unreadable(self.directory / entry.name, position, "its checksum is wrong")
         header, body = found
         return Record(header.type, header.flags, header.messages, header.base, header.aux, body, position)
 
@@ -121,10 +111,6 @@ class ReadOnlyLog:
         """Return the bytes of each file."""
         with self.typed():
             return {file.name: file.stat().st_size for file in sorted(self.directory.iterdir()) if file.is_file()}
-
-    def _corrupt(self, name: str, offset: int, position: Position, reason: str) -> RecordCorrupt:
-        file = str(self.directory / name)
-        return RecordCorrupt(file=file, offset=offset, size=position.size, reason=reason, position=position)
 
     @contextmanager
     def typed(self) -> Iterator[None]:

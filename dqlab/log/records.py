@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from dqlab.log.errors import LogTooNew
+from dqlab.log.errors import too_new
 from dqlab.log.files import Files
 
 MAGIC = 0x5251_44D9  # D9 'D' 'Q' 'R' on disk
@@ -137,14 +137,14 @@ def pack_segment_header(uuid: bytes, seq: int, epoch: int, wall: float) -> bytes
 
 
 def check_segment_header(header: bytes, uuid: bytes, seq: int, epoch: int, file: str) -> bool:
-    """Return whether bytes are the header of a segment, or raise `LogTooNew` for a later format."""
+    """Return whether bytes are the header of a segment, or raise `CannotOpen` for a later format."""
     if len(header) < SEGMENT_BYTES or crc32(header[:60]) != int.from_bytes(header[60:64], "little"):
         return False
     magic, major, minor, incompatible, algorithm, *where, _base, _wall, prefix = _FIELDS.unpack_from(header)
     if magic != _MAGIC or where != [seq, epoch] or prefix != uuid[:8]:
         return False
     if major != FORMAT[0] or incompatible or algorithm != _CRC32:
-        raise LogTooNew(file=file, theirs=f"{major}.{minor} (features {incompatible:#x})", ours=FORMAT_TEXT)
+        raise too_new(file, f"{major}.{minor} (features {incompatible:#x})", FORMAT_TEXT)
     return True
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dqlab.clock import Clock
-from dqlab.log.errors import LogTooNew, ManifestCorrupt, NotALog, SegmentMissing, tried_twice, typed
+from dqlab.log.errors import ManifestCorrupt, missing_segment, not_a_log, too_new, tried_twice, typed
 from dqlab.log.files import (
     CHECKPOINT,
     EPOCH,
@@ -32,10 +32,9 @@ from dqlab.log.files import (
     is_ours,
     manifest_name,
     segment_name,
-    shown,
 )
 from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
-from dqlab.log.ownership import LockState, Ownership
+from dqlab.log.ownership import Ownership
 from dqlab.log.records import (
     HEADER_BYTES,
     SEGMENT_BYTES,
@@ -106,7 +105,7 @@ def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpo
         return None
     if version != _VERSION:
         # Not None: opening removes checkpoints that count as damaged, and this one is whole.
-        raise LogTooNew(file=str(directory / name), theirs=f"{version} (checkpoint)", ours=str(_VERSION))
+        raise too_new(directory / name, f"{version} (checkpoint)", _VERSION)
     at = _HEADER.size + count * _ENTRY_BYTES
     if at + length + 4 != len(data):
         return None
@@ -144,30 +143,6 @@ class Corruption:
     base: int | None = None
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """What opening a log found."""
-
-    epoch: int
-    """The epoch that began."""
-    clean: bool
-    """The last session closed the log, or there was none."""
-    checkpoint: bytes | None
-    """The journal's newest readable state."""
-    checkpoint_lost: bool
-    """There was a checkpoint and none can be read: replay starts at the oldest record left."""
-    torn_bytes: int
-    """Bytes behind the last valid record, which were never confirmed."""
-    corrupt: tuple[Corruption, ...]
-    """Complete once the replay is over."""
-    leftovers: tuple[str, ...]
-    """Files of unfinished steps and damaged checkpoints, removed."""
-    lock: LockState
-    """What keeps other processes out; see `Ownership`."""
-    filesystem: str
-    """Its type, "" when unknown."""
-
-
 class FoundLog(NamedTuple):
     """What the files of earlier sessions hold."""
 
@@ -175,14 +150,26 @@ class FoundLog(NamedTuple):
     """With the length of the last segment, as if it had been sealed."""
     checkpoints: list[Checkpoint]
     """Those that can be read, newest last."""
-    body: bytes | None
+    checkpoint: bytes | None
     """The journal's state in the newest one."""
     damaged: tuple[str, ...]
     """Checkpoints that are missing or hold other bytes than were written."""
     refused: tuple[str, ...]
     """Checkpoints that the disk refused to read; another one was read, and these stay listed."""
     clean: bool
+    """The last session closed the log, or there was none."""
     torn_bytes: int
+    """Bytes behind the last valid record, which were never confirmed."""
+
+    @property
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that can be read."""
+        return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def checkpoint_lost(self) -> bool:
+        """There was a checkpoint and none can be read: replay starts at the oldest record left."""
+        return bool(self.damaged) and not self.checkpoints
 
 
 def find(directory: Directory, manifest: Manifest) -> FoundLog:
@@ -269,7 +256,7 @@ class LogReplay:
         self._directory = directory
         self._manifest = manifest
         self._checkpoint = checkpoint
-        self.corrupt: list[Corruption] = []  # damage skipped so far
+        self.corrupt: list[Corruption] = []  # damage skipped so far, complete once it is done
         self.done = not manifest.segments
 
     def __iter__(self) -> Iterator[Record]:
@@ -323,10 +310,8 @@ class Opened(NamedTuple):
     directory: Directory
     owner: Ownership
     catalog: Catalog
-    checkpoints: list[Checkpoint]
     segment: OpenSegment
-    replay: LogReplay
-    recovery: Recovery
+    found: FoundLog
 
 
 def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, owner: str, takeover: bool) -> Opened:
@@ -355,7 +340,7 @@ def _make(directory: Directory) -> None:
     if files.exists(path):
         names = directory.names()
         if names and not any(map(is_ours, names)):
-            raise NotALog(directory=str(path), names=shown(names))
+            raise not_a_log(path, names)
         return
     # Found before they are made, because each new name has to be synced in its parent: a power cut could take the log
     # away with the last folder above it.
@@ -373,7 +358,7 @@ def _find(directory: Directory, epoch: int) -> FoundLog:
     names = set(directory.names())
     for entry in manifest.segments:
         if entry.name not in names:
-            raise SegmentMissing(directory=str(directory), file=entry.name)
+            raise missing_segment(directory, entry.name)
     found = find(directory, manifest)
     kept = tuple(name for name in manifest.checkpoints if name not in found.damaged)
     return found._replace(manifest=replace(found.manifest, epoch=epoch, checkpoints=kept))
@@ -397,31 +382,11 @@ def _begin(directory: Directory, owner: Ownership, found: FoundLog, clock: Clock
     try:
         # First the manifest: until it is on disk, the old files are the log, and none may be moved or removed.
         catalog.publish(found.manifest.having(SegmentEntry(segment.seq, owner.epoch)))
-        leftovers = _remove_leftovers(directory, catalog.manifest)
+        _remove_leftovers(directory, catalog.manifest)
     except BaseException:
         directory.files.close(segment.descriptor)
         raise
-    newest = found.checkpoints[-1] if found.checkpoints else None
-    recovery = Recovery(
-        epoch=owner.epoch,
-        clean=found.clean,
-        checkpoint=found.body,
-        checkpoint_lost=bool(found.damaged) and newest is None,
-        torn_bytes=found.torn_bytes,
-        corrupt=(),
-        leftovers=leftovers,
-        lock=owner.lock,
-        filesystem=owner.filesystem,
-    )
-    return Opened(
-        directory,
-        owner,
-        catalog,
-        found.checkpoints,
-        segment,
-        LogReplay(directory, found.manifest, newest),
-        recovery,
-    )
+    return Opened(directory, owner, catalog, segment, found)
 
 
 def _first_segment(directory: Directory, owner: Ownership, catalog: Catalog, clock: Clock) -> OpenSegment:
@@ -436,21 +401,15 @@ def _first_segment(directory: Directory, owner: Ownership, catalog: Catalog, clo
 # --- leftovers ------------------------------------------------------------------------------
 
 
-def _remove_leftovers(directory: Directory, manifest: Manifest) -> tuple[str, ...]:
-    """Remove files that the manifest does not list, and return the names of those from unfinished steps."""
+def _remove_leftovers(directory: Directory, manifest: Manifest) -> None:
+    """Remove files that the manifest does not list: of old epochs, and of unfinished steps."""
     # In ascending order of names, so old epochs go lowest first: a fenced owner of epoch e, which looks for the file of
     # e + 1, then finds its own gone once that one is removed too. See `Ownership.check`.
     listed = {entry.name for entry in manifest.segments} | set(manifest.checkpoints)
-    removed: list[str] = []
     for name in directory.names():
         match = EPOCH.fullmatch(name) or MANIFEST.fullmatch(name)
-        if match is not None:
-            if int(match[1]) < manifest.epoch:
-                with suppress(OSError):
-                    directory.files.unlink(directory / name)
-        elif name not in listed and is_leftover(name, manifest.epoch):
+        old = int(match[1]) < manifest.epoch if match else name not in listed and is_leftover(name, manifest.epoch)
+        if old:
             with suppress(OSError):
                 directory.files.unlink(directory / name)
-                removed.append(name)
     directory.files.sync_directory(directory.path)
-    return tuple(removed)

@@ -34,7 +34,7 @@ from typing import Any
 
 from dqlab.config import entry
 from dqlab.errors import BadOption
-from dqlab.log.errors import LogError, LogTooNew, typed
+from dqlab.log.errors import CannotOpen, too_new, typed
 from dqlab.log.files import Directory, Files, shown
 from dqlab.platforms import problem_with
 from dqlab.rules.retry import QueueOptions, Retry
@@ -43,10 +43,9 @@ _FILE = "queue.json"
 _FORMAT = 1
 
 
-class NotAQueue(LogError):
-    """The directory does not belong to the queue."""
-
-    text = "{directory} is not the directory of a durable queue: {reason}. Nothing was touched. {hint}"
+def not_a_queue(directory: Path, reason: str, hint: str) -> CannotOpen:
+    """Return the error for a directory that does not belong to the queue."""
+    return CannotOpen(reason=f"{directory} is not the directory of a durable queue: {reason}", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def keep_queue(path: Path, queue: StoredQueue) -> StoredQueue:
             return queue
     if found.name != queue.name:
         reason = f"it holds queue {found.name!r}, not {queue.name!r}"
-        raise NotAQueue(directory=str(path), reason=reason, hint="Give another directory.")
+        raise not_a_queue(path, reason, "Give another directory.")
     return found
 
 
@@ -109,19 +108,19 @@ def read_queue(path: Path, files: Files | None = None) -> StoredQueue | None:
         if not names:
             return None
         reason = f"it holds {shown(names)}, but no {_FILE}"
-        raise NotAQueue(directory=str(path), reason=reason, hint=f"Give a new directory, or put {_FILE} back.")
+        raise not_a_queue(path, reason, f"Give a new directory, or put {_FILE} back.")
     try:
         found = json.loads(data)
         version = found["format"]
         if version > _FORMAT:
-            raise LogTooNew(file=str(path / _FILE), theirs=version, ours=_FORMAT)
+            raise too_new(path / _FILE, version, _FORMAT)
         shards = found["shards"]
         if shards < 1 or any(name.isdecimal() and int(name) >= shards for name in names):
             raise ValueError(f"it says {shards} shards, and beside it are {shown(names)}")
         return StoredQueue(found["name"], shards, found["options"])
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{_FILE} cannot be read ({type(error).__name__}: {error})"
-        raise NotAQueue(directory=str(path), reason=reason, hint=f"Put {_FILE} back from a copy.") from error
+        raise not_a_queue(path, reason, f"Put {_FILE} back from a copy.") from error
 
 
 def stored_queues(store: Path) -> list[str]:
@@ -148,7 +147,7 @@ def _is_queues(place: Path, files: Files) -> bool:
         # A store may lie in the root of a disk, beside folders that nobody may list, as ``lost+found``.
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return False
-    with suppress(NotAQueue, LogTooNew):
+    with suppress(CannotOpen):
         return there and read_queue(place, files) is not None
     return False
 

@@ -23,7 +23,6 @@ from dqlab.log.errors import RecordCorrupt
 from dqlab.log.files import Files
 from dqlab.log.log import Log
 from dqlab.log.records import COPIED, RecordType
-from dqlab.log.recovery import Recovery
 from dqlab.log.writer import LogOptions
 from dqlab.rules.batches import Batch, share
 from dqlab.rules.lane import Lane
@@ -49,11 +48,10 @@ from dqlab.store.values import Compacted
 
 @dataclass
 class DurableShard:
-    """A ledger, the journal that records its changes, and what opening found."""
+    """A ledger, the journal that records its changes, and how many records a replay skipped."""
 
     ledger: Ledger
     journal: LogJournal
-    recovery: Recovery
     skipped: int
 
     @classmethod
@@ -91,7 +89,7 @@ class DurableShard:
             shard.end_drain()  # what had been acked early may have been all that was alive
             keeper.remember_begun(shard.leases.of_consumer(NO_OWNER))
             keeper.noted()
-            return cls(ledger, keeper, log.recovery, replay.skipped)
+            return cls(ledger, keeper, replay.skipped)
         except BaseException:
             # Not clean: nothing that a failed opening has appended may become durable.
             log.close(clean=False)

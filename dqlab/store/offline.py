@@ -16,12 +16,12 @@ import msgpack
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError, FrameCorrupt
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log.errors import ChangedMeanwhile, DiskFailed, LogError, RecordCorrupt, typed
+from dqlab.log.errors import CannotOpen, ChangedMeanwhile, DiskFailed, RecordCorrupt, typed
 from dqlab.log.files import Directory, Files, is_ours
 from dqlab.log.ownership import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
 from dqlab.log.records import Position, Record
-from dqlab.log.recovery import Checkpoint, Corruption
+from dqlab.log.recovery import Corruption
 from dqlab.rules.batches import Batch
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
@@ -29,7 +29,7 @@ from dqlab.rules.result_index import Stretch
 from dqlab.rules.retry import QueueOptions
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State, stretches
-from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_directory
+from dqlab.store.directories import StoredQueue, not_a_queue, read_queue, shard_directory
 from dqlab.store.journal import LogJournal, open_settle, position_of
 from dqlab.store.replay import rebuild
 
@@ -42,15 +42,6 @@ _REFUSED = (*UNREADABLE, DiskFailed)
 
 T = TypeVar("T")
 Watch = Callable[[Ledger, Iterator[Record]], Iterator[Record]]
-
-
-class NotUnderstood(LogError):
-    """The bytes are whole, but their content makes no sense to this version."""
-
-    text = (
-        "a record or checkpoint in {directory} is whole, and cannot be understood: {reason}. Nothing was touched. "
-        "Read it with the version of dqlab that wrote it."
-    )
 
 
 # --- where queues lie -----------------------------------------------------------------------
@@ -96,10 +87,10 @@ def _places_in(path: Path) -> list[StoredPlace]:
         found = [_place(below) for below in sorted(path.iterdir()) if below.is_dir() and _is_queue(below)]
     except (FileNotFoundError, NotADirectoryError) as error:
         reason = f"it cannot be read ({type(error).__name__}: {error})"
-        raise NotAQueue(directory=str(path), reason=reason, hint="Check the path.") from error
+        raise not_a_queue(path, reason, "Check the path.") from error
     if not found:
         hint = "Give a store, a queue's directory, or that of one of its shards."
-        raise NotAQueue(directory=str(path), reason="neither a queue.json nor a log is in it or below", hint=hint)
+        raise not_a_queue(path, "neither a queue.json nor a log is in it or below", hint)
     return found
 
 
@@ -184,26 +175,25 @@ class OfflineShard:
         place: StoredPlace,
         index: int,
         clock: Clock,
-        *,
-        checkpoint: Checkpoint | None,
-        watch: Watch | None = None,
+        watch: Watch = lambda _, records: records,
     ) -> Self:
-        """Bring a ledger to where a log ends, or raise NotUnderstood when its content makes no sense."""
-        # `watch` gets the ledger and the records behind the checkpoint (None = the oldest record left), and yields the
-        # records to apply.
+        """Bring a ledger to where a log ends, or raise CannotOpen when its content makes no sense."""
+        # `watch` gets the ledger and the records behind the newest checkpoint, and yields the records to apply.
         epoch, options, journal = log.manifest.epoch, place.options, LogJournal(None, clock)
         shard = Shard(place.name, index, epoch=epoch, options=options, clock=clock, random=Random(), journal=journal)
+        checkpoint = log.checkpoints[-1] if log.checkpoints else None
         ledger, records = Ledger(shard), log.replay(checkpoint)
         body = None if checkpoint is None else log.body(checkpoint)
         try:
             with log.typed():
-                watched = iter(records) if watch is None else watch(ledger, iter(records))
-                replay = rebuild(ledger, body, watched)
+                replay = rebuild(ledger, body, watch(ledger, iter(records)))
                 replay.end_early()
         # What decoding raises on bytes that another version wrote or that are wrong with a right checksum; the rules
         # assert what a sound log guarantees.
         except (ValueError, LookupError, TypeError, AssertionError, struct.error, msgpack.UnpackException) as error:
-            raise NotUnderstood(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error
+            what = f"{type(error).__name__}: {error}"
+            reason = f"a record or checkpoint in {log.directory} is whole, and cannot be understood: {what}"
+            raise CannotOpen(reason=reason, hint="Read it with the version of dqlab that wrote it.") from error
         return cls(log, ledger, records.corrupt, replay.skipped)
 
     def counts(self) -> dict[str, dict[str, int]]:

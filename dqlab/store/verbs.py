@@ -17,8 +17,8 @@ from typing import Any
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID, Frame, Settlement
-from dqlab.log.errors import ManifestCorrupt, SegmentMissing
-from dqlab.log.ownership import Holder, look_at_lock
+from dqlab.log.errors import ManifestCorrupt, missing_segment
+from dqlab.log.ownership import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog, listed_by_name
 from dqlab.log.records import COPIED, HEADER_BYTES, SEGMENT_BYTES, Record, RecordType
 from dqlab.log.recovery import Corruption
@@ -185,7 +185,7 @@ def describe_ids(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def check(directory: Path, clock: Clock | None = None) -> CheckReport:
-    """Check the store, the queue or the shard in a directory, or raise `NotAQueue` when none is there."""
+    """Check the store, the queue or the shard in a directory, or raise `CannotOpen` when none is there."""
     still = StillClock(clock or SystemClock())
     return CheckReport(str(directory), tuple(_checked_queue(place, still) for place in places_in(directory)))
 
@@ -216,7 +216,6 @@ class _Check:
         self._place = place
         self._index = index
         self._clock = clock
-        self._newest = log.checkpoints[-1] if log.checkpoints else None
         self._segments = {e.seq: log.check(e) for e in log.manifest.segments if e.name not in log.missing}
         self.findings: list[Finding] = []
         self.lost = Ranges()
@@ -226,7 +225,7 @@ class _Check:
         """Check everything."""
         log = self._log
         self._files()
-        read = OfflineShard.read(log, self._place, self._index, self._clock, checkpoint=self._newest)
+        read = OfflineShard.read(log, self._place, self._index, self._clock)
         self._needed_records(read)
         self._missing_results(read)
         for found in read.corrupt:
@@ -252,7 +251,7 @@ class _Check:
     def _files(self) -> None:
         log = self._log
         for name in log.missing:
-            error = SegmentMissing(directory=str(log.directory), file=name)
+            error = missing_segment(log.directory, name)
             self._add(Level.UNREADABLE, str(error).partition(". ")[0], name)
         for name in log.damaged:
             if log.checkpoints:
@@ -341,126 +340,68 @@ def _add_all(ranges: Ranges, spans: Iterable[tuple[int, int]]) -> None:
 # --- show -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RunInfo:
-    """One run's messages in one shard."""
-
-    run: str
-    """Its id, 32 hex digits; zeros for plain puts."""
-    name: str | None
-    """Known to shard 0 only."""
-    counts: dict[str, int]
-    """Messages by state; those that were leased are ready."""
-    results: int
-    """Number of results kept."""
-    oldest_ready_s: float | None
-    """Age of the first ready message, seconds."""
-
-
-@dataclass(frozen=True)
-class ShardInfo:
-    """One shard."""
-
-    index: int
-    directory: str
-    error: str | None = None
-    """Why it cannot be read; the fields below mean nothing then."""
-    format: str = ""
-    epoch: int = 0
-    clean: bool = False
-    holder: Holder | None = None
-    nbytes: dict[str, int] | None = None
-    """By kind: needed, garbage, checkpoints, total."""
-    runs: tuple[RunInfo, ...] = ()
-
-
-@dataclass(frozen=True)
-class QueueInfo:
-    """One queue."""
-
-    name: str
-    directory: str
-    error: str | None
-    options: dict[str, Any]
-    """As in its ``queue.json``."""
-    shards: tuple[ShardInfo, ...]
-
-
-@dataclass(frozen=True)
-class StoreInfo:
-    """The result of `show`."""
-
-    directory: str
-    queues: tuple[QueueInfo, ...]
-
-    @property
-    def readable(self) -> bool:
-        """True when everything could be read."""
-        return all(queue.error is None and all(shard.error is None for shard in queue.shards) for queue in self.queues)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON."""
-        return {"schema": SCHEMA, **asdict(self)}
-
-
-def show(directory: Path, clock: Clock | None = None) -> StoreInfo:
-    """Describe the store, the queue or the shard in a directory, or raise `NotAQueue` when none is there."""
+def show(directory: Path, clock: Clock | None = None) -> dict[str, Any]:
+    """Describe the store, the queue or the shard in a directory, as plain data, or raise `CannotOpen`."""
     still = StillClock(clock or SystemClock())
-    return StoreInfo(str(directory), tuple(_queue(place, still) for place in places_in(directory)))
+    return {
+        "schema": SCHEMA,
+        "directory": str(directory),
+        "queues": [
+            {
+                "name": place.name,
+                "directory": str(place.path),
+                "error": None if place.problem is None else str(place.problem),
+                "options": {} if place.queue is None else place.queue.options,
+                "shards": [_shard(place, index, path, still) for index, path in place.shards],
+            }
+            for place in places_in(directory)
+        ],
+    }
 
 
-def _queue(place: StoredPlace, clock: Clock) -> QueueInfo:
-    error = None if place.problem is None else str(place.problem)
-    options = {} if place.queue is None else place.queue.options
-    shards = tuple(_shard(place, index, path, clock) for index, path in place.shards)
-    return QueueInfo(place.name, str(place.path), error, options, shards)
+def readable(shown: dict[str, Any]) -> bool:
+    """Return whether all that `show` described could be read."""
+    return not any(part["error"] for queue in shown["queues"] for part in (queue, *queue["shards"]))
 
 
-def _shard(place: StoredPlace, index: int, path: Path, clock: Clock) -> ShardInfo:
-    def look(log: ReadOnlyLog) -> ShardInfo:
+def _shard(place: StoredPlace, index: int, path: Path, clock: Clock) -> dict[str, Any]:
+    def look(log: ReadOnlyLog) -> dict[str, Any]:
         if log.missing:
-            raise SegmentMissing(directory=str(path), file=log.missing[0])
-        newest = log.checkpoints[-1] if log.checkpoints else None
-        return _describe(OfflineShard.read(log, place, index, clock, checkpoint=newest), clock)
+            raise missing_segment(path, log.missing[0])
+        return _describe(OfflineShard.read(log, place, index, clock), clock)
 
+    known = {"index": index, "directory": str(path)}
     try:
-        return steadily(look, path)
+        return known | steadily(look, path) | {"error": None}
     except DqlabError as error:
-        return ShardInfo(index, str(path), error=str(error))
+        return known | {"error": str(error)}
 
 
-def _describe(read: OfflineShard, clock: Clock) -> ShardInfo:
-    log, ledger = read.log, read.ledger
-    sizes, needed = log.sizes(), needed_by(ledger)
-    written, kept = sum(sizes.get(entry.name, 0) for entry in log.manifest.segments), sum(needed.values())
+def _describe(read: OfflineShard, clock: Clock) -> dict[str, Any]:
+    log, ledger, holder = read.log, read.ledger, look_at_lock(read.log.directory)
+    sizes, kept = log.sizes(), sum(needed_by(ledger).values())
+    written = sum(sizes.get(entry.name, 0) for entry in log.manifest.segments)
     checkpoints = sum(sizes.get(name, 0) for name in log.manifest.checkpoints)
-    return ShardInfo(
-        index=ledger.shard.index,
-        directory=str(log.directory),
-        format=log.format,
-        epoch=log.manifest.epoch,
-        clean=log.clean,
-        holder=look_at_lock(log.directory),
-        nbytes={
-            "needed": kept,
-            "garbage": written - kept,
-            "checkpoints": checkpoints,
-            "total": written + checkpoints,
-        },
-        runs=tuple(_run(run, book, clock) for run, book in ledger.books.items()),
-    )
+    bytes_of = {"needed": kept, "garbage": written - kept, "checkpoints": checkpoints, "total": written + checkpoints}
+    return {
+        "epoch": log.manifest.epoch,
+        "clean": log.clean,
+        "holder": None if holder is None else asdict(holder),
+        "nbytes": bytes_of,
+        "runs": [_run(run, book, clock) for run, book in ledger.books.items()],
+    }
 
 
-def _run(run: bytes, book: Book, clock: Clock) -> RunInfo:
-    record = book.record
-    oldest = book.lane.oldest()
-    return RunInfo(
-        run=run.hex(),
-        name="plain puts" if run == NO_ID else None if record is None else record.name,
-        counts={state.name.lower(): book.lane.counts[state] for state in State},
-        results=len(book.results),
-        oldest_ready_s=None if oldest is None else max(0.0, clock.monotonic() - oldest),
-    )
+def _run(run: bytes, book: Book, clock: Clock) -> dict[str, Any]:
+    """Return the messages of one run in one shard; only shard 0 knows its name."""
+    record, oldest = book.record, book.lane.oldest()
+    return {
+        "run": run.hex(),
+        "name": "plain puts" if run == NO_ID else None if record is None else record.name,
+        "counts": {state.name.lower(): book.lane.counts[state] for state in State},
+        "results": len(book.results),
+        "oldest_ready_s": None if oldest is None else max(0.0, clock.monotonic() - oldest),
+    }
 
 
 # --- export ---------------------------------------------------------------------------------
@@ -482,9 +423,7 @@ def _rows_of(place: StoredPlace, index: int, path: Path, clock: Clock) -> Iterat
         log = ReadOnlyLog(path)
     except ManifestCorrupt:
         log = ReadOnlyLog(path, listed_by_name(path))
-    newest = log.checkpoints[-1] if log.checkpoints else None
-    wanted = log, place, index, clock
-    read = OfflineShard.read(*wanted, checkpoint=newest, watch=_opening_lost_runs)
+    read = OfflineShard.read(log, place, index, clock, watch=_opening_lost_runs)
     yield from _message_rows(read)
     yield from _result_rows(read)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dqlab.errors import DqlabError
-from dqlab.log.errors import DiskFailed, LogError, ManifestCorrupt, NotALog, RecordCorrupt, SegmentMissing
+from dqlab.log.errors import CannotOpen, DiskFailed, LogError, ManifestCorrupt, RecordCorrupt
 from dqlab.log.files import Files
 from dqlab.log.log import Log
 from tests.kit.descriptors import count_files
@@ -25,7 +25,7 @@ from tests.log.crash.workload import small_options
 OPTIONS = small_options(segment_bytes=2048)
 WINDOWS = (1, 2, 1 << 30)
 """Calls that fail, one after the other; the last number is until the operation ends."""
-UNTRUE = (ManifestCorrupt, NotALog, RecordCorrupt, SegmentMissing)
+UNTRUE = (CannotOpen, ManifestCorrupt, RecordCorrupt)
 """What no disk that fails for a moment makes true."""
 _OTHER_REASONS = ("[Errno 24]", "[Errno 28]", "[Errno 122]")
 
@@ -144,8 +144,8 @@ class Life:
         outcome = reopen(self.path, OPTIONS)
         self.wrong += check(outcome, ledger.history, confirmed, ledger.history.issued)
         recovery = outcome.recovery
-        if recovery is not None and (recovery.corrupt or recovery.checkpoint_lost):
-            self.wrong.append(f"reported as damaged: {recovery.corrupt}")
+        if recovery is not None and (outcome.corrupt or recovery.checkpoint_lost):
+            self.wrong.append(f"reported as damaged: {outcome.corrupt}")
 
 
 def live(image: dict[str, bytes], box: Path, name: str, number: str, failing: range) -> Life:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dqlab.errors import UsageError
-from dqlab.log.errors import LogClosed, NotALog, RecordTooLarge
+from dqlab.log.errors import CannotOpen, LogClosed, RecordTooLarge
 from dqlab.log.log import Log
 from dqlab.log.records import RecordType
 from dqlab.log.writer import LogOptions
@@ -98,7 +98,7 @@ def test_a_log_is_replayed_once_and_before_its_state_is_marked(tmp_path: Path) -
 
 def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(NotALog, match=r"thesis\.tex"):
+    with pytest.raises(CannotOpen, match=r"thesis\.tex"):
         Log.open(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

@@ -4,7 +4,7 @@ from zlib import crc32
 
 import pytest
 
-from dqlab.log.errors import LogTooNew, ManifestCorrupt
+from dqlab.log.errors import CannotOpen, ManifestCorrupt
 from dqlab.log.manifest import Manifest, SegmentEntry
 
 MANIFEST = Manifest(
@@ -42,7 +42,7 @@ def rewritten(old: bytes, new: bytes) -> bytes:
 
 @pytest.mark.parametrize("change", [(b"[\n  1,\n  0\n ]", b"[2, 0]"), (b'"incompatible": 1', b'"incompatible": 4')])
 def test_a_manifest_of_a_later_version_is_refused(change: tuple[bytes, bytes]) -> None:
-    with pytest.raises(LogTooNew):
+    with pytest.raises(CannotOpen):
         Manifest.decode(rewritten(*change), "file")
 
 

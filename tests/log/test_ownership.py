@@ -38,7 +38,7 @@ def test_takeover_ends_the_epoch_of_an_owner_that_only_slept(tmp_path: Path) -> 
     old.append(16, [b"not confirmed"])
     files = Elsewhere("refused")
     with Log.open(tmp_path / "log", files=files, takeover=True) as new:
-        assert new.recovery.lock == "bypassed"
+        assert new.lock == "bypassed"
         assert files.pauses == 50 + 1  # for the lock, and for what the other still confirms
         assert [bytes(record.body) for record in new.replay()] == [b"confirmed"]
         for call in (old.commit, old.sync, lambda: old.append(16, [b"y"])):

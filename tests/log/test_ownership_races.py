@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.log.errors import Fenced, LockUnsupported, OwnerStillAlive
+from dqlab.log.errors import CannotOpen, Fenced, OwnerStillAlive
 from dqlab.log.log import Log
 from tests.log.crash.faults import CountingFiles, NoLocks
 from tests.log.crash.ledger import Ledger
@@ -109,12 +109,12 @@ def test_a_forked_child_does_not_keep_a_closed_log(stranger: Stranger, in_memory
 
 def test_a_log_without_locks_is_refused_unless_told_otherwise(in_memory: Path) -> None:
     """On such a file system nothing else keeps a second writer out."""
-    with pytest.raises(LockUnsupported):
+    with pytest.raises(CannotOpen):
         Log.open(in_memory / "log", options=SMALL, files=NoLocks())
 
     log = Log.open(in_memory / "log", options=small_options(unsafe_no_lock=True), files=NoLocks())
 
-    assert log.recovery.lock == "unsupported"
+    assert log.lock == "unsupported"
     log.close()
 
 
@@ -130,7 +130,7 @@ def test_a_paused_owner_is_fenced_when_it_wakes(stranger: Stranger, in_memory: P
         log = Log.open(in_memory / "log", options=SMALL, takeover=True)
         ledger = Ledger(log)
         assert ledger.live == set(confirmed)
-        assert log.recovery.lock == "bypassed"
+        assert log.lock == "bypassed"
         ledger.put(2)
         log.commit()
     finally:

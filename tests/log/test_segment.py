@@ -5,7 +5,7 @@ from zlib import crc32
 
 import pytest
 
-from dqlab.log.errors import LogTooNew
+from dqlab.log.errors import CannotOpen
 from dqlab.log.files import Files
 from dqlab.log.records import (
     SEGMENT_BYTES,
@@ -94,5 +94,5 @@ def test_a_segment_of_a_later_version_is_refused_by_name() -> None:
     header = bytearray(pack_segment_header(UUID, 3, 4, 0.0))
     header[8] = 2
     header[60:] = crc32(header[:60]).to_bytes(4, "little")
-    with pytest.raises(LogTooNew, match=r"file has format 2\.0"):
+    with pytest.raises(CannotOpen, match=r"file has format 2\.0"):
         check_segment_header(bytes(header), UUID, 3, 4, "file")

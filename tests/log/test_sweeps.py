@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from dqlab.log.errors import LogError, SegmentMissing
+from dqlab.log.errors import CannotOpen, LogError
 from dqlab.log.log import Log
 from dqlab.log.records import RecordType
 from tests.log.crash.damage import (
@@ -115,7 +115,7 @@ def test_a_sealed_segment_that_became_shorter_is_reported(
         cases += 1
         found = judge(plain, file, data, outcome)
         ends = [p.offset + p.size for f, p, _ in plain.records.values() if f == file]
-        if max(ends) > len(data) and outcome.recovery is not None and not outcome.recovery.corrupt:
+        if max(ends) > len(data) and outcome.recovery is not None and not outcome.corrupt:
             found.append("records are gone and nothing is reported as corrupt")
         if found:
             wrong.append(f"{name}: {'; '.join(found)[:400]}")
@@ -294,7 +294,7 @@ def test_a_missing_segment_is_refused_and_nothing_is_deleted(checked: Rest, box:
         if outcome.refused is None:
             assert file == max(name for name in checked.image if name.endswith(".seg"))
             continue
-        assert isinstance(outcome.refused, SegmentMissing)
+        assert isinstance(outcome.refused, CannotOpen)
         left = read_tree(box)
         assert all(path in left for path in checked.image if path != file)
 
@@ -359,5 +359,5 @@ def test_a_record_inside_a_payload_never_counts(box: Path) -> None:
         materialise(whole | {file: bytes(changed)}, box)
         log = Log.open(box / "log", options=OPTIONS)
         assert [record.base for record in log.replay()] == [1, 3], f"byte {at}"
-        assert log.recovery.corrupt
+        assert log.corrupt
         log.close(clean=False)

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from dqlab.errors import DqlabError
-from dqlab.log.errors import DiskFailed, ManifestCorrupt, NotALog, RecordCorrupt, SegmentMissing
+from dqlab.log.errors import CannotOpen, DiskFailed, ManifestCorrupt, RecordCorrupt
 from dqlab.log.writer import LogOptions
 from dqlab.store.directories import (
-    NotAQueue,
     StoredQueue,
     keep_queue,
     queue_directory,
@@ -32,13 +31,13 @@ from tests.kit.disks import ERRNOS, FlakySystem
 from tests.store.test_export import contents
 from tests.store.workload import OPTIONS, RUNS, Workload, make_queue
 
-UNTRUE = (ManifestCorrupt, NotALog, NotAQueue, RecordCorrupt, SegmentMissing)
+UNTRUE = (CannotOpen, ManifestCorrupt, RecordCorrupt)
 """What no disk that fails for a moment makes true."""
 _OTHER_REASONS = ("[Errno 24]", "[Errno 28]", "[Errno 122]")
 WINDOWS = (1, 2, 1 << 30)
 CLOCK = FakeClock()
 READING: dict[str, Callable[[Path], Any]] = {
-    "show": lambda store: show(store, CLOCK).to_dict(),
+    "show": lambda store: show(store, CLOCK),
     "check": lambda store: check(store, CLOCK),
     "export": lambda store: list(export(store, CLOCK)),
     "list": lambda store: stored_queues(store),
@@ -74,9 +73,9 @@ def compact(store: Path) -> None:
 def held(store: Path) -> tuple[dict[str, Any], bool]:
     """Return everything that the queue holds, and whether something was lost."""
     durable = opened(store)
-    found, recovery = contents(durable), durable.recovery
-    durable.journal.log.close()
-    return found, bool(recovery.corrupt or recovery.checkpoint_lost or durable.skipped)
+    found, log = contents(durable), durable.journal.log
+    log.close()
+    return found, bool(log.corrupt or log.recovery.checkpoint_lost or durable.skipped)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +120,7 @@ class Sweep:
         self.wrong.append(what[:400])
 
     def _judge(self, error: DqlabError) -> None:
-        if isinstance(error, UNTRUE) and not (isinstance(error, NotAQueue) and self.system.number == "EACCES"):
+        if isinstance(error, UNTRUE) and not (isinstance(error, CannotOpen) and self.system.number == "EACCES"):
             self.say(f"untrue: {type(error).__name__}: {error}")
         if isinstance(error, DiskFailed) and any(reason in str(error) for reason in _OTHER_REASONS):
             self.say(f"another reason: {error}")

@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 
 from dqlab.frame import Frame, Settlement
-from dqlab.log.errors import LogTooNew
+from dqlab.log.errors import CannotOpen
 from dqlab.log.log import Log
 from dqlab.log.writer import LogOptions
 from dqlab.rules.journal import Op
@@ -136,7 +136,7 @@ def test_a_later_format_is_refused_by_name_and_nothing_of_it_changes(copy: Path,
     file.write_bytes(change(file.read_bytes()))
     before = {path.name: path.read_bytes() for path in log.iterdir()}
 
-    with pytest.raises(LogTooNew, match="Install a newer dqlab"):
+    with pytest.raises(CannotOpen, match="Install a newer dqlab"):
         Log.open(log)
 
     assert {path.name: path.read_bytes() for path in log.iterdir() if path.name in before and path.name != "LOCK"} == {
@@ -150,7 +150,7 @@ def test_a_later_queue_is_refused_by_name(copy: Path) -> None:
     kept = copy / "queue.json"
     kept.write_text(kept.read_text().replace('"format": 1', '"format": 2'))
 
-    with pytest.raises(LogTooNew, match="Install a newer dqlab"):
+    with pytest.raises(CannotOpen, match="Install a newer dqlab"):
         read_queue(copy)
 
 

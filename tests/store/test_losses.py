@@ -60,7 +60,7 @@ def test_frames_behind_a_damaged_one_are_there_and_it_is_named(damaged: Path) ->
     lane = durable.ledger.shard.lanes[RUN]
 
     assert lane.counts[State.READY] == 40
-    assert [(found.base, found.count) for found in durable.journal.log.recovery.corrupt] == [(20, 10)]
+    assert [(found.base, found.count) for found in durable.journal.log.corrupt] == [(20, 10)]
     durable.journal.log.close()
 
 

@@ -174,7 +174,7 @@ def _unreported(rest: Rest, file: str, data: bytes, outcome: Outcome, missing: s
     """Records that are missing and lie in nothing the log reports; those behind the file's end left no trace."""
     recovery = outcome.recovery
     assert recovery is not None
-    spans = [(d.offset, d.offset + d.nbytes) for d in recovery.corrupt if Path(d.file).name == Path(file).name]
+    spans = [(d.offset, d.offset + d.nbytes) for d in outcome.corrupt if Path(d.file).name == Path(file).name]
     spans.append((len(data) - recovery.torn_bytes, 1 << 60))
     spans.append((len(data), 1 << 60))
     spans = _merged(spans)
@@ -199,11 +199,9 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _misnamed(rest: Rest, outcome: Outcome) -> list[str]:
     """What the log says of a damaged record whose header is whole must be what was written there."""
-    recovery = outcome.recovery
-    assert recovery is not None
     written = {(Path(file).name, position.offset): entry for file, position, entry in rest.records.values()}
     wrong = []
-    for damage in recovery.corrupt:
+    for damage in outcome.corrupt:
         entry = written.get((Path(damage.file).name, damage.offset))
         if damage.type is not None and entry is not None and damage.type != entry.type:
             wrong.append(f"named as type {damage.type}, is {entry.type}")

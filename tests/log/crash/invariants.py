@@ -9,7 +9,7 @@ back; I9 the log's own counters agree with the ledger and the directory.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from dqlab.clock import Clock
 from dqlab.errors import DqlabError
 from dqlab.log.files import Files
 from dqlab.log.log import Log
-from dqlab.log.recovery import Recovery
+from dqlab.log.recovery import Corruption, FoundLog
 from dqlab.log.writer import LogOptions
 from tests.log.crash.ledger import History, Ledger, payload
 
@@ -55,16 +55,15 @@ class Outcome:
     unreadable: set[int] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
     replayed: list[int] = field(default_factory=list)
-    recovery: Recovery | None = None
+    recovery: FoundLog | None = None
+    corrupt: Sequence[Corruption] = ()
     refused: Exception | None = None
 
     @property
     def named_lost(self) -> set[int]:
         """Ids the log names as lost in a record whose header was whole."""
-        if self.recovery is None:
-            return set()
         found: set[int] = set()
-        for damage in self.recovery.corrupt:
+        for damage in self.corrupt:
             if damage.count is not None and damage.base is not None:
                 found.update(range(damage.base, damage.base + damage.count))
         return found
@@ -86,7 +85,7 @@ def reopen(
         log = Log.open(directory, options=options, files=files, clock=clock)
         ledger = Ledger(log)
         outcome.live, outcome.replayed = ledger.live, ledger.replayed
-        outcome.recovery = log.recovery
+        outcome.recovery, outcome.corrupt = log.recovery, log.corrupt
         if ledger.doubled:
             outcome.wrong.append(f"I6: replayed twice: {sorted(ledger.doubled)}")
         if read:

@@ -234,7 +234,7 @@ class Server:
     def _state(self) -> dict[str, Any]:
         assert self.ledger is not None
         log = self.ledger.log
-        return {"epoch": log.epoch, "lock": log.recovery.lock, "live": sorted(self.ledger.live)}
+        return {"epoch": log.epoch, "lock": log.lock, "live": sorted(self.ledger.live)}
 
     def put(self, count: int) -> Any:
         """Put, commit, and say which ids are confirmed."""
