@@ -29,12 +29,13 @@ from distributed import LocalCluster, Nanny
 from distributed.core import Status
 from distributed.nanny import WorkerProcess, _get_env_variables
 from distributed.utils import silence_logging_cmgr
+from tornado.ioloop import PeriodicCallback
 
 from dqlab.cluster.embedded import sockets
 from dqlab.cluster.embedded.dashboard import LateDashboard
 from dqlab.cluster.embedded.nursery import CLOSE, EXIT, FAILED, START, STARTED, packed, quieted, taken_from
 from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.transport.internals import EXITS, ClusterClosesUndisturbed, replace_lost_workers, tend
+from dqlab.cluster.transport.internals import EXITS, ClusterClosesUndisturbed, replace_lost_workers
 
 if TYPE_CHECKING:
     from distributed import SpecCluster
@@ -49,35 +50,28 @@ UNKNOWN = 255
 """Exit code assumed for a worker whose nursery is gone."""
 
 
-class _Quiet:
-    """Silences Dask's INFO lines, and a few others, while any cluster of this process is open."""
+_open: set[object] = set()
+"""Open clusters of this process. Dask silences its INFO lines for each, and the first to close would restore them."""
+_silence, _silence_lock = ExitStack(), threading.Lock()
 
-    # Counted over all clusters: Dask silences them for each cluster, and the first one to close restores the lines of
-    # all.
-    _open = 0
-    _restore = ExitStack()
-    _lock = threading.Lock()
 
-    def __init__(self) -> None:
-        self._ended = False
-        with self._lock:
-            if not _Quiet._open:
-                _Quiet._restore = ExitStack()
-                for name in ("distributed", "bokeh"):
-                    _Quiet._restore.enter_context(silence_logging_cmgr(logging.WARNING, root=name))
-                quieted()
-                _Quiet._restore.callback(quieted, quiet=False)
-            _Quiet._open += 1
+def _silenced(cluster: object) -> None:
+    """Silence Dask's INFO lines, and a few others, while any cluster of this process is open."""
+    with _silence_lock:
+        if not _open:
+            for name in ("distributed", "bokeh"):
+                _silence.enter_context(silence_logging_cmgr(logging.WARNING, root=name))
+            quieted()
+            _silence.callback(quieted, quiet=False)
+        _open.add(cluster)
 
-    def end(self) -> None:
-        """Note, once, that this cluster has closed."""
-        with self._lock:
-            if self._ended:
-                return
-            self._ended = True
-            _Quiet._open -= 1
-            if not _Quiet._open:
-                _Quiet._restore.close()
+
+def _restored(cluster: object) -> None:
+    """Note that a cluster has closed, and restore the lines after the last one."""
+    with _silence_lock:
+        _open.discard(cluster)
+        if not _open:
+            _silence.close()
 
 
 class Abandoned(ChildProcessError):
@@ -416,14 +410,14 @@ class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
         sockets.register()
         self._nursery = Nursery() if nursery is None else nursery
         directory = sockets.make_directory() if port is None else None
-        quiet = _Quiet()
+        _silenced(self._nursery)
         try:
             self._nursery.start(directory, [*preload, *modules])
             host = {"host": "127.0.0.1", "scheduler_port": port}
             if directory is not None:
                 host = {"host": f"{sockets.PREFIX}{directory}", "protocol": sockets.PREFIX}
             # Without a reference to `self`, which would keep the cluster alive.
-            self._leave = weakref.finalize(self, functools.partial(_leave, self._nursery, directory, quiet))
+            self._leave = weakref.finalize(self, functools.partial(_leave, self._nursery, directory))
             late = LateDashboard.can_be_had()
             super().__init__(  # type: ignore[no-untyped-call]
                 n_workers=n,
@@ -442,7 +436,7 @@ class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
         except BaseException:  # also Ctrl-C: nothing of a failed start may stay
             with suppress(Exception):
                 self.close()
-            _leave(self._nursery, directory, quiet)
+            _leave(self._nursery, directory)
             raise
 
     async def _close(self) -> None:
@@ -459,8 +453,8 @@ class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
         return f"http://127.0.0.1:{port}/status" if port else ""
 
 
-def _leave(nursery: Nursery, directory: Any, quiet: _Quiet) -> None:
-    quiet.end()
+def _leave(nursery: Nursery, directory: Any) -> None:
+    _restored(nursery)
     nursery.close()
     if directory is not None:
         sockets.remove_directory(directory)
@@ -468,6 +462,8 @@ def _leave(nursery: Nursery, directory: Any, quiet: _Quiet) -> None:
 
 def tend_workers(cluster: SpecCluster) -> None:
     """Replace lost workers that no nanny replaces, except retired ones, until the cluster closes."""
+    if "dqlab-tend" in cluster.periodic_callbacks:
+        return
     absent: dict[Any, int] = {}
 
     async def look() -> None:
@@ -480,4 +476,6 @@ def tend_workers(cluster: SpecCluster) -> None:
         except Exception:  # go on with the next look
             logger.exception("event=tending_failed")
 
-    tend(cluster, LOOK_EVERY, look)
+    ticking = cluster.periodic_callbacks["dqlab-tend"] = PeriodicCallback(look, LOOK_EVERY * 1000)
+    loop: Any = cluster.loop
+    loop.add_callback(ticking.start)

@@ -26,7 +26,7 @@ from dqlab.clock import SystemClock
 from dqlab.cluster.scheduler.actors import Supervisor
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.state import WORKERS_PER_HOST, ClusterState, Entry
-from dqlab.cluster.transport.internals import has_tasks, kill_worker, take_over_adapting, take_over_retiring
+from dqlab.cluster.transport.internals import has_tasks, kill_worker, take_over
 from dqlab.cluster.transport.protocol import JobEnd
 
 STAGGER = 0.1
@@ -188,7 +188,7 @@ class Departures:
     def start(self) -> None:
         """Begin to watch, and take over every way that Dask has to retire a worker."""
         scheduler = self._state.scheduler
-        take_over_retiring(scheduler, self.retire)
+        take_over(scheduler, "retire_workers", self.retire)
         scheduler.stream_handlers["dq-beat"] = self.note_beat
         scheduler.stream_handlers["dq-deadline"] = self.note_deadline
         self._state.in_background(self._watch())
@@ -406,7 +406,7 @@ class Elasticity:
 
     def start(self) -> None:
         """Begin to answer Dask's question for the number of workers."""
-        take_over_adapting(self._state.scheduler, self.target)
+        take_over(self._state.scheduler, "adaptive_target", self.target)
 
     async def target(self, target_duration: Any = None) -> int:
         """Return the number of workers that Dask's tasks or our messages need, plus one for each that is leaving."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
 import logging
 import threading
 import traceback
@@ -18,6 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import wraps
 from typing import Any, Generic, TypeVar, cast
+from weakref import WeakSet
 
 import distributed
 from distributed import Client, Scheduler, SpecCluster, Worker, WorkerPlugin
@@ -28,7 +28,6 @@ from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import Serialized, deserialize, to_serialize
 from distributed.scheduler import WorkerState
 from distributed.threadpoolexecutor import ThreadPoolExecutor
-from tornado.ioloop import PeriodicCallback
 from tornado.util import TimeoutError as TornadoTimeout
 
 from dqlab.cluster.transport.protocol import check_dask
@@ -204,13 +203,32 @@ class ClusterClosesUndisturbed(ClosesUndisturbed):
 # --- clients of our own ---------------------------------------------------------------------------
 
 
+_REPORTED: WeakSet[Client] = WeakSet()
+"""Clients of labs: the next use of a lab raises an error about a lost scheduler, which explains more than a line."""
+
+
+def leave_reports_to_us(client: Client | None = None) -> None:
+    """Have Dask log nothing of what a close cancels, nor that this client's scheduler is gone."""
+    if client is not None:
+        _REPORTED.add(client)
+    logging.getLogger("distributed.client").addFilter(_is_news)  # adding the same filter twice is harmless
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether to write a line of a Dask client."""
+    if record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError):
+        return False
+    of_ours = any(in_event_loop(client) for client in list(_REPORTED))
+    return not (of_ours and str(record.msg).startswith("Failed to reconnect"))
+
+
 class OwnClient(ClosesUndisturbed, PatientClient):
     """A client made by dqlab, which is not the default client and leaves no thread or log line behind."""
 
-    # Dask's client leaves its thread when it cannot start or has given its scheduler up. If it is closed while it
-    # reconnects, it logs an error with a traceback, which a notebook shows in the cell that runs then.
+    # Dask's client leaves its thread when it cannot start or has given its scheduler up.
 
     def __init__(self, address: Any, **given: Any) -> None:
+        leave_reports_to_us()
         super().__init__(address, set_as_default=False, **given)  # type: ignore[no-untyped-call]
 
     def start(self, **given: Any) -> None:
@@ -227,34 +245,6 @@ class OwnClient(ClosesUndisturbed, PatientClient):
         if self.status == "closed" and not self._is_finalizing():
             self._loop_runner.stop()
         return closing
-
-    async def _reconnect(self) -> None:
-        log, only = logging.getLogger("distributed.client"), _WhileOpen(self)
-        log.addFilter(only)
-        try:
-            await _RECONNECT(self)
-        finally:
-            log.removeFilter(only)
-
-    async def _close(self, *args: Any, **given: Any) -> None:
-        await _CLOSE(self, *args, **given)
-
-
-class _WhileOpen(logging.Filter):
-    """Drops the log line about a failed reconnection once the client closes, which is the cause."""
-
-    def __init__(self, client: Client) -> None:
-        super().__init__()
-        self._client = client
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return self._client.status == "connecting" or not str(record.msg).startswith("Failed to reconnect")
-
-
-_RECONNECT: Any = inspect.unwrap(Client._reconnect)
-"""Without Dask's decorator, which logs the cancellation by a close as an error; real errors are logged inside."""
-_CLOSE: Any = inspect.unwrap(Client._close)
-"""The same: a close that runs while another close is called is cancelled."""
 
 
 # --- calls to actors ------------------------------------------------------------------------------
@@ -497,14 +487,9 @@ async def answers(scheduler: Scheduler, op: str, timeout: float) -> dict[str, di
     return {address: answer for address, answer in said if isinstance(answer, dict)}
 
 
-def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any]]) -> None:
-    """Make `retire` handle all requests of clients, clusters and workers to retire workers."""
-    scheduler.handlers["retire_workers"] = retire
-
-
-def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int]]) -> None:
-    """Make `target` answer Dask's adaptive scaling."""
-    scheduler.handlers["adaptive_target"] = target
+def take_over(scheduler: Scheduler, handler: str, by: Callable[..., Awaitable[Any]]) -> None:
+    """Handle all requests of clients, clusters and workers to retire workers, or of Dask's adaptive scaling."""
+    scheduler.handlers[handler] = by
 
 
 def has_tasks(scheduler: Scheduler) -> bool:
@@ -546,16 +531,6 @@ async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str],
     if lost:
         await cluster._correct_state()
     return lost
-
-
-def tend(cluster: SpecCluster, every: float, look: Callable[[], Awaitable[object]]) -> None:
-    """Run `look` every `every` seconds in a cluster's event loop until the cluster closes, never two at a time."""
-    if "dqlab-tend" in cluster.periodic_callbacks:
-        return
-    ticking = PeriodicCallback(look, every * 1000)
-    cluster.periodic_callbacks["dqlab-tend"] = ticking
-    loop: Any = cluster.loop
-    loop.add_callback(ticking.start)
 
 
 async def ask_handler(pool: ConnectionPool, address: str, op: str, **arguments: Any) -> Any:

@@ -17,12 +17,11 @@ import time
 import warnings
 from collections.abc import Coroutine
 from contextlib import ExitStack
-from typing import Any, ClassVar, Self, TypeVar
-from weakref import WeakSet
+from typing import Any, Self, TypeVar
 
 from distributed import Client
 
-from dqlab.cluster.transport.internals import event_loop, in_event_loop, opened, scheduler_rpc
+from dqlab.cluster.transport.internals import event_loop, in_event_loop, leave_reports_to_us, opened, scheduler_rpc
 from dqlab.cluster.transport.ref import limited
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
 from dqlab.waits import shown
@@ -43,26 +42,6 @@ _LONG_SECONDS = re.compile(r"\b(\d+\.\d)\d+ s\b")
 _NOWHERE = logging.NullHandler()
 
 
-class _Reported(logging.Filter):
-    """Drops Dask's log line about a scheduler that is gone."""
-
-    # The next use of the lab raises an error that explains more.
-
-    clients: ClassVar[WeakSet[Client]] = WeakSet()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not str(record.msg).startswith("Failed to reconnect"):
-            return True
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            return True
-        return all(event_loop(client) is not here for client in list(self.clients))
-
-
-_REPORTED = _Reported()
-
-
 def silence_own_lines() -> None:
     """Keep dqlab's log lines out of notebook cells unless logging was set up."""
     # Python prints warnings of loggers without a handler. The lines "event=..." are for the search for defects: what
@@ -80,8 +59,7 @@ class Link:
                 "Make it with Client(address), without asynchronous=True."
             )
         silence_own_lines()
-        _Reported.clients.add(client)
-        logging.getLogger("distributed.client").addFilter(_REPORTED)  # adding the same filter twice is harmless
+        leave_reports_to_us(client)
         self.client = client
         self.address = str(getattr(client.scheduler, "address", "?"))
         self.direct = True

@@ -20,6 +20,8 @@ TRANSIENT = "transient"
 """Promise of a queue without a store."""
 
 Message = dict[str, Any]
+_OPTIONAL = frozenset({"coming", "redo", "gone"})
+"""Fields that older logs do not have; left out where they say nothing."""
 
 
 class RunningMessage(NamedTuple):
@@ -43,11 +45,6 @@ class Code(NamedTuple):
     blob: bytes
     code: CodeRecord
 
-    @property
-    def fields(self) -> Message:
-        """The fields of an order with this code."""
-        return self._asdict()
-
 
 @dataclass(frozen=True)
 class Order:
@@ -69,8 +66,8 @@ class Order:
         return [{"op": self.op, "run": self.run, **self.fields(shard)}]
 
     def fields(self, shard: int) -> Message:
-        """Return the fields of the message for a shard, besides the run."""
-        return {}
+        """Return the fields of the message for a shard, besides the run and what may be left out."""
+        return {name: value for name, value in vars(self).items() if name != "run" and (value or name not in _OPTIONAL)}
 
 
 # --- about a run or the whole queue -------------------------------------------------------------------------------
@@ -104,10 +101,6 @@ class Purge(Order):
     op = Op.PURGE
     state: str
 
-    def fields(self, shard: int) -> Message:
-        """Return the state."""
-        return {"state": self.state}
-
 
 @dataclass(frozen=True)
 class Forget(Order):
@@ -116,10 +109,6 @@ class Forget(Order):
     op = Op.FORGET
     ids: Sequence[tuple[int, int]]
     coming: bool = False
-
-    def fields(self, shard: int) -> Message:
-        """Return the ids."""
-        return {"ids": self.ids} | ({"coming": True} if self.coming else {})
 
 
 # --- about one run ------------------------------------------------------------------------------------------------
@@ -205,7 +194,7 @@ class LearnCode(RunOrder):
 
     def fields(self, shard: int) -> Message:
         """Return a retry of no messages, which carries the code."""
-        return {"ids": [], "ordinals": [], **self.version.fields}
+        return {"ids": [], "ordinals": [], **self.version._asdict()}
 
 
 @dataclass(frozen=True)
@@ -217,7 +206,7 @@ class Adopt(RunOrder):
 
     def fields(self, shard: int) -> Message:
         """Return the code."""
-        return self.version.fields
+        return self.version._asdict()
 
 
 @dataclass(frozen=True)
@@ -227,10 +216,6 @@ class Retries(RunOrder):
     op = Op.RETRIES
     retries: int
 
-    def fields(self, shard: int) -> Message:
-        """Return the number."""
-        return {"retries": self.retries}
-
 
 @dataclass(frozen=True)
 class Pace(RunOrder):
@@ -238,10 +223,6 @@ class Pace(RunOrder):
 
     op = Op.FLOW
     flow: dict[str, Any]
-
-    def fields(self, shard: int) -> Message:
-        """Return the terms."""
-        return {"flow": self.flow}
 
 
 @dataclass(frozen=True)
@@ -255,10 +236,6 @@ class Judge(RunOrder):
     def shards(self, count: int) -> Iterable[int]:
         """Return the first shard, which has the run record."""
         return (0,)
-
-    def fields(self, shard: int) -> Message:
-        """Return the marks."""
-        return {"marks": self.marks}
 
 
 # --- about the input of a run -------------------------------------------------------------------------------------
@@ -319,12 +296,6 @@ class Reopen(RunOrder):
     """Whether documents under ordinals that came before run again in their places."""
     gone: Sequence[tuple[int, int]] = ()
     """Ordinals of settled documents that count no longer, and whose results are forgotten."""
-
-    def fields(self, shard: int) -> Message:
-        """Return client, producer, and whether documents run again."""
-        own: Message = {"client": self.client, "producer": self.producer}
-        own |= {"redo": True} if self.redo else {}
-        return own | ({"gone": list(self.gone)} if self.gone else {})
 
 
 # --- each verb once, for Python's methods and for the actions of pages ----------------------------
