@@ -183,8 +183,6 @@ def recipe(
         raise BadOption(option="cores", value=cores, problem="must be a number of threads, at least 1.")
     fewest, most = number_of_jobs(jobs)
     python = str(python) if isinstance(python, Path) else python
-    networks = {"interface": interface, "scheduler_interface": scheduler_interface}
-    check_texts({"queue": queue, "account": account, "python": python, "job_name": job_name, **networks})
     if not isinstance(security, bool | Security | None):
         raise BadOption(option="security", value=security, problem="is True, False or a distributed.Security.")
     place = str(Path(directory).expanduser().absolute())
@@ -338,13 +336,6 @@ def number_of_jobs(jobs: Any) -> tuple[int, int]:
 def is_count(value: Any) -> bool:
     """Return whether a value is a whole number of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def check_texts(options: Mapping[str, Any]) -> None:
-    """Raise `BadOption` for an option that must be a text or None, and is not."""
-    for name, value in options.items():
-        if value is not None and (not isinstance(value, str) or not value.strip()):
-            raise BadOption(option=name, value=value, problem="is a text, as on the command line of the batch system.")
 
 
 def check_lists(options: Mapping[str, Any]) -> None:

@@ -89,8 +89,6 @@ def test_jobs_may_drain_for_a_tenth_of_a_short_walltime(tmp_path: Path) -> None:
         ({"security": "yes"}, "True, False or"),
         ({"cores": True}, "at least 1"),
         ({"jobs": True}, "fewest and the most"),
-        ({"queue": 5}, "is a text"),
-        ({"python": ""}, "is a text"),
     ],
 )
 def test_options_that_cannot_be_are_named(options: dict[str, Any], says: str) -> None:

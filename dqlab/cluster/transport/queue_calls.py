@@ -231,18 +231,6 @@ class Handle(QueueCalls):
 
 
 MOST = 100
-_NO_FAILURE = {
-    "error": NO_ERROR,
-    "at": "",
-    "traceback": "",
-    "fingerprint": NO_ANSWER,
-    "version": "",
-    "consumer": "",
-    "when": 0.0,
-    "logs": "",
-    "cut": 0,
-}
-"""Fields of a message whose function never raised."""
 
 
 async def dead_page(queue: QueueCalls, run: bytes | None, fingerprint: str, after: str, limit: int) -> dict[str, Any]:
@@ -291,18 +279,19 @@ def _place(after: str) -> tuple[int, bytes, int]:
 
 def described(row: DeadRow, record: bytes) -> dict[str, Any]:
     """Describe a dead letter from its row and its failure record."""
-    id, ordinal, reason, deliveries, *_ = row
-    failure = None
+    failure, reason = None, row.reason
     if record:
         try:
             failure = Failure.from_bytes(record)
         except FrameCorrupt as error:
             reason = f"{reason}; {error}"
-    known = {"id": id, "key": ordinal, "deliveries": deliveries, "reason": reason}
-    if failure is None:
-        return _NO_FAILURE | known | {"message": reason}
+    known = {"id": row.id, "key": row.ordinal, "deliveries": row.deliveries, "reason": reason}
+    if failure is None:  # its function never raised
+        texts = dict.fromkeys(("at", "traceback", "version", "consumer", "logs"), "")
+        nothing = {"error": NO_ERROR, "message": reason, "fingerprint": NO_ANSWER, "when": 0.0, "cut": 0}
+        return known | texts | nothing
     return known | {
-        "key": failure.key if failure.key is not None else ordinal,
+        "key": failure.key if failure.key is not None else row.ordinal,
         "error": shown_name(failure.error),
         "message": failure.message,
         "at": failure.at,

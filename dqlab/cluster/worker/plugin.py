@@ -67,24 +67,20 @@ class SharedClient:
         self._worker = worker
         self._opening: asyncio.Task[PatientClient] | None = None
         """The client that callers share, or that is being opened for them."""
-        self._users = 0
-        self._linger: asyncio.TimerHandle | None = None
+        self._users = self._borrowed = 0
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @asynccontextmanager
     async def borrowed(self) -> AsyncIterator[PatientClient]:
         """Yield the client, which others may use at the same time; raise OSError where none can be opened."""
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
         self._users += 1
+        self._borrowed += 1
         try:
             yield await self._shared()
         finally:
             self._users -= 1
-            if not self._users and not self._closed:
-                self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._end_later)
+            asyncio.get_running_loop().call_later(LINGER_S, self._end_unused, self._borrowed)
 
     async def _shared(self) -> PatientClient:
         if self._closed:
@@ -115,6 +111,11 @@ class SharedClient:
             raise
         return client
 
+    def _end_unused(self, borrowed: int) -> None:
+        """Close the client if nobody has it, or has borrowed it since."""
+        if not self._users and self._borrowed == borrowed:
+            self._end_later()
+
     def _end_later(self) -> None:
         opening, self._opening = self._opening, None
         if opening is not None:
@@ -138,8 +139,6 @@ class SharedClient:
     async def close(self) -> None:
         """Close the client for good, also one that is being opened, and wait for that."""
         self._closed = True
-        if self._linger is not None:
-            self._linger.cancel()
         self._end_later()
         if self._ending:
             await asyncio.wait(list(self._ending))

@@ -117,7 +117,6 @@ def test_a_client_that_is_being_opened_while_its_worker_closes_is_closed_too(sha
         return [client.status for client in FakeClient.made]
 
     assert asyncio.run(scenario()) == ["closed"]
-    assert shared._linger is None
 
 
 def test_a_client_that_cannot_be_opened_is_one_error_for_all_who_wait_for_it(shared: SharedClient) -> None:
