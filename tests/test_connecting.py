@@ -54,12 +54,6 @@ def test_no_time_to_connect_is_refused_and_not_waited_for(timeout: float | str, 
             dq.connect(**given, timeout=timeout)  # type: ignore[arg-type]
 
 
-def test_scheduler_file_of_an_earlier_scheduler_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "dq.json"
-    file.write_text('{"address": "tcp://127.0.0.1:1"}')
-
-    with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1.* as .*dq\.json has it"):
-        dq.connect(scheduler_file=file, timeout=0.5)
 
 
 def test_scheduler_file_may_come_late(lab: dq.Lab, tmp_path: Path) -> None:

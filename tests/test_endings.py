@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
-import dqlab as dq
-from dqlab import connecting
-from dqlab.cluster.embedded import cluster as embedded
 from dqlab.errors import ConnectFailed
 from dqlab.lab import Lab
 
@@ -61,36 +55,3 @@ def test_close_passes_over_what_cannot_be_asked() -> None:
     taken: list[str] = []
     lab_of(taken, queue=ConnectFailed(address="a", seconds=1, reason="r")).close()
     assert taken == ["queue", "client", "cluster"]
-
-
-@pytest.fixture
-def children() -> Iterator[set[int]]:
-    """Processes of this one, before."""
-    before = {process.pid for process in psutil.Process().children(recursive=True)}
-    yield before
-    after = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
-    _, alive = psutil.wait_procs(after, timeout=10)
-    assert not alive
-
-
-@pytest.mark.cluster
-@pytest.mark.usefixtures("children")
-@pytest.mark.parametrize("where", ["lab", "start"])
-@pytest.mark.timeout(120)
-def test_interrupted_connect_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str) -> None:
-    """Connecting takes seconds, and that is when somebody presses Ctrl-C; no variable holds the cluster yet."""
-
-    def interrupted(*_: object, **__: object) -> Any:
-        raise KeyboardInterrupt
-
-    directories: list[Path] = []
-    make = embedded.sockets.make_directory
-    monkeypatch.setattr(embedded.sockets, "make_directory", lambda: directories.append(make()) or directories[-1])
-    if where == "lab":
-        monkeypatch.setattr(connecting, "Lab", interrupted)
-    else:
-        monkeypatch.setattr(embedded, "tend_workers", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        dq.connect(n=1, name="interrupted", store=tmp_path)
-    assert [path for path in directories if path.exists()] == []
-    assert len(directories) == 1

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.transport.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
@@ -92,12 +91,3 @@ def test_connecting_in_a_forked_process_does_not_return_the_parents_lab(lab: dq.
         assert "this is a fork" in raised["connect"]
         assert "spawn" in raised["connect"]
         assert not parents.ended
-
-
-def test_the_fork_is_noticed_before_anything_is_sent(lab: dq.Lab) -> None:
-    """Both processes would write to one connection."""
-    link = Link(lab.client)
-    link._pid += 1
-
-    with pytest.raises(dq.DqlabError, match="this is a fork"):
-        link.sync(link.scheduler("dq_queues"))

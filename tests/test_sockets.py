@@ -9,11 +9,10 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from distributed.comm import CommClosedError, connect, listen
 from distributed.comm.addressing import parse_host_port
 from distributed.comm.core import FatalCommClosedError
@@ -117,13 +116,6 @@ def test_sockets_of_a_strangers_directory_are_not_spoken_to(tmp_path: Path) -> N
         asyncio.run(serve())
 
 
-def test_ended_cluster_is_not_there(tmp_path: Path) -> None:
-    """As a refused connection: tried again until the time is over, and then said."""
-    sockets.register()
-    with pytest.raises(OSError, match="Timed out"):
-        asyncio.run(connect(f"unix://{tmp_path / 'gone'}:1", timeout=0.3))
-
-
 def test_who_comes_when_too_many_wait_to_be_accepted_tries_again() -> None:
     """The system refuses at once, and that was taken for a connection: its first message ended the attempt for good."""
     sockets.register()
@@ -190,16 +182,3 @@ def test_directory_has_a_short_plain_name_wherever_temporary_files_are(
     finally:
         sockets.remove_directory(directory)
         sockets.remove_directory(base)
-
-
-@pytest.fixture
-def plain() -> Iterator[LocalCluster]:
-    """Dask's own cluster."""
-    with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
-        yield cluster
-
-
-def test_other_clusters_of_the_process_are_as_before(lab: dq.Lab, plain: LocalCluster) -> None:
-    """Another way to connect is added; none is changed."""
-    assert plain.scheduler_address.startswith("inproc://")
-    assert lab.session.link.address.startswith("unix://")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -37,18 +36,3 @@ def test_test_that_starts_a_process_without_a_mark_fails() -> None:
 @pytest.mark.parametrize("mark", ["browser", "cluster", "slurm"])
 def test_test_with_a_mark_may_start_one(mark: str) -> None:
     phase(lambda: popen("node"), mark)
-
-
-def test_git_may_be_asked_for_the_files_of_the_repository() -> None:
-    phase(lambda: popen("git"))
-
-
-def test_what_a_running_cluster_starts_in_its_own_threads_fails_no_test() -> None:
-    """A nanny replaces a worker that an earlier test has killed."""
-
-    def elsewhere() -> None:
-        thread = threading.Thread(target=popen, args=("python",))
-        thread.start()
-        thread.join()
-
-    phase(elsewhere)

@@ -28,15 +28,6 @@ def program(directory: Path, monkeypatch: pytest.MonkeyPatch, name: str, script:
 
 
 @pytest.mark.cluster
-def test_state_is_what_the_batch_system_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    squeue(tmp_path, monkeypatch, "echo '7|PD|Priority'")
-    state = ask(SLURM, ["7"])["7"]
-
-    assert state is not None
-    assert (state.pending, state.reason) == (True, "Priority")
-
-
-@pytest.mark.cluster
 @pytest.mark.parametrize("script", ["exit 0", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"])
 def test_job_that_is_not_known_any_more_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     squeue(tmp_path, monkeypatch, script)

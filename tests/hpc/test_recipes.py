@@ -40,29 +40,6 @@ def test_job_scripts_are_those_that_were_looked_at(kind: str, tmp_path: Path) ->
     assert script == (GOLDEN / f"{kind}.sh").read_text()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_jobs_leave_in_good_order_and_never_start_again_by_themselves(kind: str, tmp_path: Path) -> None:
-    script = dq.hpc.recipe(kind, directory=tmp_path).job_script()
-
-    lines = script.splitlines()
-    worker = next(number for number, line in enumerate(lines) if "dask_worker" in line)
-    assert lines.index("trap : TERM") < worker
-    assert "export DQLAB_JOB_DEADLINE=$(( $(date +%s) + 7200 ))" in lines[:worker]
-    assert "export DQLAB_JOB_DRAIN=180" in lines[:worker]
-    assert all(directive in script for directive in SYSTEMS[kind].directives)
-    assert "--nworkers" not in script
-    assert "--tls-key" in script
-
-
-def test_recipe_shows_what_it_is_made_of(tmp_path: Path) -> None:
-    made = dq.hpc.recipe("slurm", directory=tmp_path, jobs=(2, 30), idle="10m")
-
-    assert "dask_jobqueue.SLURMCluster(" in repr(made)
-    assert "minimum_jobs=2, maximum_jobs=30" in repr(made)
-    assert "#SBATCH -t 02:00:00" in repr(made)
-    assert made._repr_html_().startswith("<pre>")
-
-
 def test_jobs_may_drain_for_a_tenth_of_a_short_walltime(tmp_path: Path) -> None:
     assert dq.hpc.recipe("slurm", directory=tmp_path, walltime="10m").drain == 60
     assert dq.hpc.recipe("slurm", directory=tmp_path, walltime="12h").drain == 180

@@ -19,7 +19,7 @@ from distributed import Client
 import dqlab as dq
 from dqlab.testing import Gate, Tally
 from tests.hpc.single_node import Slurm, wait_until
-from tests.hpc.test_slurm import consumers, jobs_with
+from tests.hpc.test_slurm import consumers
 from tests.kit.notebooks import copy
 from tests.kit.waiting import until_in
 
@@ -166,51 +166,3 @@ def test_run_of_a_client_that_was_killed_is_opened_again(slurm: Slurm, tmp_path:
     with dq.connect(made_of, store=store, timeout="40s") as lab:
         run = lab.attach("left")
         assert list(run.results(timeout=120)) == [-x for x in range(600)]
-
-
-RUNNER = """
-import sys
-from dask_jobqueue.slurm import SLURMRunner
-from distributed import Client
-import dqlab as dq
-
-if __name__ == "__main__":
-    with SLURMRunner(scheduler_file=sys.argv[1]) as runner, Client(runner, set_as_default=False) as client:
-        client.wait_for_workers(runner.n_workers, timeout=60)
-        with dq.connect(client) as lab:
-            print("sum", sum(lab.map(abs, range(-100, 0)).results(timeout=60)), flush=True)
-"""
-
-
-def test_one_allocation_for_all_works_too(slurm: Slurm, tmp_path: Path) -> None:
-    """`srun` starts scheduler, client and workers; there is no cluster object, and dqlab asks for none."""
-    script = tmp_path / "runner.py"
-    script.write_text(RUNNER)
-    output = subprocess.run(
-        ["srun", "-n", "5", "-t", "5", sys.executable, str(script), str(tmp_path / "scheduler.json")],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert "sum 5050" in output.stdout, output.stderr[-3000:]
-
-
-def test_scheduler_and_workers_by_file_need_no_cluster_object(slurm: Slurm, tmp_path: Path) -> None:
-    """Where the client cannot submit, or the scheduler is not to end with it."""
-    file, lines = tmp_path / "scheduler.json", ["export OMP_NUM_THREADS=1"]
-    dask = f"{sys.executable} -m dask"
-    lines.append(f"{dask} scheduler --port 0 --no-dashboard --scheduler-file {file} --preload dqlab.preload")
-    worker = f"{dask} worker --scheduler-file {file} --preload dqlab.preload --nthreads 1 --no-dashboard"
-    slurm.run("sbatch", "-t", "5", "--mem=1G", "-o", str(tmp_path / "scheduler.log"), "--wrap", "\n".join(lines))
-    wait_until(file.exists, 40, "the scheduler's file")
-    for number in range(3):
-        slurm.run("sbatch", "-t", "5", "--mem=1G", "-o", str(tmp_path / f"worker-{number}.log"), "--wrap", worker)
-    lab = dq.connect(scheduler_file=file, store=tmp_path / "store", timeout="20s")
-    with lab:
-        lab.client.wait_for_workers(3, timeout=60)
-        assert list(lab.map(abs, range(-100, 0), name="by-file").results(timeout=60)) == list(range(100, 0, -1))
-    again = dq.connect(scheduler_file=file, store=tmp_path / "store", timeout="20s")
-    with again:
-        assert again.attach("by-file").counts["acked"] == 100
-        assert len(jobs_with(again, "dq-queue/")) == 1

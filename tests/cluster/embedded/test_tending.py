@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from distributed.core import Status
 
-import dqlab as dq
 from dqlab.cluster.transport.internals import replace_lost_workers
 
 pytestmark = pytest.mark.lowest
@@ -75,27 +74,3 @@ def test_a_worker_that_takes_long_to_start_is_left() -> None:
     cluster = Cluster(slow)
     assert looks(cluster, n=10) == [[]] * 10
     assert not slow.closed
-
-
-@pytest.mark.slow
-def test_a_cluster_whose_worker_lost_its_scheduler_has_all_its_workers_again() -> None:
-    """Its nanny ends with it then: the same as after the notebook's process was stopped for a minute."""
-    with dq.connect(n=1, name="tended") as lab:
-        lab.client.wait_for_workers(2, timeout=30)
-        addresses = set(lab.client.scheduler_info()["workers"])
-        lost = sorted(addresses)[0]
-
-        async def close(dask_worker: Any) -> None:
-            asyncio.get_running_loop().call_later(
-                0.1,
-                lambda: asyncio.ensure_future(dask_worker.close(reason="worker-handle-scheduler-connection-broken")),
-            )
-
-        lab.client.run(close, workers=[lost])
-        for _ in range(300):
-            now = set(lab.client.scheduler_info()["workers"])
-            if lost not in now and len(now) == 2:
-                break
-            lab.client.sync(asyncio.sleep, 0.1)
-        assert len(now - {lost}) == 2
-        assert list(lab.map(abs, range(-10, 0)).results(timeout=30)) == list(range(10, 0, -1))

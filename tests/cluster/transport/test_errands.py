@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Generator
+from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +16,6 @@ from distributed.comm import CommClosedError
 from distributed.core import ConnectionPool, Server, Status
 
 import dqlab as dq
-from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
-from dqlab.cluster.scheduler.state import OpenQueue
 from dqlab.cluster.transport.internals import WorkerLost, answering, ask_worker
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
@@ -37,13 +35,6 @@ def asked(handler: Any) -> Any:
             return await ask_worker(scheduler, worker.address, "dq_do", x=2)
 
     return asyncio.run(scenario())
-
-
-def test_what_a_worker_answers_comes_back() -> None:
-    async def double(x: int) -> int:
-        return 2 * x
-
-    assert asked(answering(double)) == 4
 
 
 def test_what_a_worker_raises_of_ours_is_raised_here() -> None:
@@ -133,47 +124,3 @@ def test_what_a_restart_takes_away_while_it_is_made_is_a_worker_that_is_lost(
     )
     with pytest.raises(WorkerLost, match=r"tcp://there.*dq_spawn.*restart"):
         asyncio.run(plugin.spawn("dq-queue/q/0", seal_value((object, ()))))
-
-
-class Spawning:
-    """A registry of one consumer worker, on which spawning fails so many times."""
-
-    def __init__(self, failures: int) -> None:
-        self.failures, self.entries = failures, dict[str, Any]()
-        self.queues = {"q": OpenQueue(1)}
-        self.tasks: list[asyncio.Task[None]] = []
-
-    def plan(self) -> Any:
-        return SimpleNamespace(queues=(), consumers=("a",))
-
-    async def spawn(self, name: str, queue: str, address: str, *_: Any) -> None:
-        self.failures -= 1
-        if self.failures >= 0:
-            raise WorkerLost(worker=address, call="dq_spawn", reason="it is about to leave")
-        self.entries[name] = SimpleNamespace(address=address)
-
-    def turn(self, queue: str) -> asyncio.Lock:
-        return asyncio.Lock()
-
-    async def retire(self, names: list[str]) -> None:
-        """No client is too many."""
-
-    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        self.tasks.append(asyncio.create_task(work))
-
-
-def test_consumers_whose_worker_dies_while_they_are_made_are_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`map` goes on: nothing is wrong with the run."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.consumer_sets.REPLACEMENT_WAIT", 0.0)
-
-    async def scenario() -> tuple[list[str], list[str]]:
-        registry = Spawning(failures=2)
-        services = ConsumerSets(registry, registry)  # type: ignore[arg-type]
-        first = list(await services.serve("q", b"", {}))
-        while registry.tasks:
-            await registry.tasks.pop()
-        return first, await services.consumers("q")
-
-    first, later = asyncio.run(scenario())
-    assert first == []
-    assert len(later) == 1

@@ -47,15 +47,6 @@ def test_what_does_not_come_after_that_either_ends_in_time() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_a_limit_is_one() -> None:
-    async def scenario() -> None:
-        async with limited(0.05):
-            await asyncio.Event().wait()
-
-    with pytest.raises(TimeoutError):
-        asyncio.run(scenario())
-
-
 @pytest.mark.cluster
 def test_a_put_that_was_confirmed_while_its_client_stood_still_is_confirmed(
     queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch

@@ -142,32 +142,6 @@ def test_edited_and_reloaded_module_is_never_old(helpers: Path, way: str) -> Non
     assert elsewhere(before, helpers.parent) == "('old', 1, 3)"
 
 
-def test_modules_that_a_module_imports_travel_too(helpers: Path) -> None:
-    """The edit is often two modules down."""
-    lower = helpers.with_name(f"{NAME}_lower.py")
-    lower.write_text("def base(x): return ('old', x)\n")
-    helpers.write_text(f"import {NAME}_lower\ndef get(x): return {NAME}_lower.base(x)\n")
-    f = cell(WAYS["name"])["f"]
-    version = code_version(f).hash
-    assert elsewhere(function_bytes(f), None) == "('old', 1)"
-
-    lower.write_text("def base(x): return ('EDITED', x)\n")
-    importlib.reload(sys.modules[f"{NAME}_lower"])
-
-    assert code_version(f).hash != version
-    assert elsewhere(function_bytes(f), helpers.parent) == "('EDITED', 1)"
-
-
-def test_name_that_the_notebook_has_set_in_a_module_travels(helpers: Path) -> None:
-    """`helpers.LIMIT = 5` in a cell worked in the notebook alone."""
-    f = cell(WAYS["module"])["f"]
-    version = code_version(f).hash
-    sys.modules[NAME].LIMIT = 5  # type: ignore[attr-defined]
-
-    assert code_version(f).hash != version
-    assert elsewhere(function_bytes(f), helpers.parent) == "('old', 1, 5)"
-
-
 def test_unchanged_module_is_the_one_that_is_imported_there(helpers: Path) -> None:
     """Its classes and its state are those of the worker's own import: `isinstance` and singletons are as ever."""
     f = cell(f"import {NAME}\ndef f(x):\n    import sys\n    return sys.modules['{NAME}'].Item is {NAME}.Item\n")["f"]
@@ -182,27 +156,6 @@ def test_names_in_a_pickle_are_found_whatever_stands_around_them(held: list[str]
 
     assert set(held) <= set(named_in(sealed, names))
     assert set(named_in(pickle.dumps(held, 5), names)) == set(held)
-
-
-class Tried:
-    """Counts attempts to pickle it."""
-
-    times = 0
-
-    def __reduce__(self) -> Any:
-        type(self).times += 1
-        return str, ("tried",)
-
-
-def test_a_function_that_takes_a_lock_from_its_module_leaves_other_modules_alone(helpers: Path) -> None:
-    """All values of all modules were pickled one by one: half a second for each call with 450 modules."""
-    other = f"{NAME}_other"
-    (helpers.parent / f"{other}.py").write_text("value = None\n")
-    vars(importlib.import_module(other))["value"] = Tried()
-    Tried.times = 0
-
-    assert elsewhere(function_bytes(cell(WAYS["name"])["f"]), helpers.parent) == "('old', 1, 3)"
-    assert Tried.times == 0
 
 
 def test_what_can_neither_be_named_nor_sent_is_refused(helpers: Path) -> None:

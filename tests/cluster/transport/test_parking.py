@@ -54,22 +54,6 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_put_wakes_a_parked_consumer() -> None:
-    """No client asks twice: the call that waits is answered."""
-
-    async def scenario() -> tuple[dict[str, Any], int]:
-        actor = await opened()
-        waiting = asyncio.create_task(lease(actor, "c"))
-        await settled()
-        await put(actor, 3)
-        meta, parts = unpack(await waiting)
-        return meta, sum(Frame.decode(bytes(part)).count for part in parts)
-
-    meta, count = asyncio.run(scenario())
-
-    assert (meta["lease"]["firsts"], count) == ([0], 3)
-
-
 def test_cancelled_call_swallows_no_messages() -> None:
     """A consumer whose connection broke while it waited is owed nothing."""
 
@@ -134,38 +118,6 @@ def test_call_cancelled_while_its_frames_are_read_gives_the_messages_back(ended:
     assert asyncio.run(scenario()) == (0, 3)
 
 
-def test_newer_call_of_a_consumer_replaces_the_older_one() -> None:
-    """A consumer that reconnects must not compete with its own ghost."""
-
-    async def scenario() -> tuple[dict[str, Any], int]:
-        actor = await opened()
-        old = asyncio.create_task(lease(actor, "c", session="old"))
-        await settled()
-        new = asyncio.create_task(lease(actor, "c", session="new"))
-        old_meta, _ = unpack(await old)
-        await put(actor, 2)
-        _, parts = unpack(await new)
-        return old_meta, sum(Frame.decode(bytes(part)).count for part in parts)
-
-    old_meta, count = asyncio.run(scenario())
-
-    assert "lease" not in old_meta
-    assert count == 2
-
-
-def test_released_consumer_gets_an_empty_answer_and_its_messages_return() -> None:
-    """The scheduler saw its worker go: what it held is free at once."""
-
-    async def scenario() -> tuple[int, int]:
-        actor = await opened()
-        await put(actor, 5)
-        await lease(actor, "consumer/q/0#0")
-        answer, _ = unpack(await actor.release(pack({"consumers": ["consumer/q/0"]})))
-        return answer["returned"], len(actor.shard.leases)
-
-    assert asyncio.run(scenario()) == (5, 0)
-
-
 def test_order_answers_a_parked_call_and_waits_for_one_that_is_not() -> None:
     """A pause reaches an idle consumer now, and a busy one with its next call."""
 
@@ -199,34 +151,6 @@ def test_credit_that_overtakes_the_call_sent_before_it_counts() -> None:
         return [*wants, lot.parked["c"].credit.want]
 
     assert asyncio.run(scenario()) == [10, 10, 2]
-
-
-def test_longest_parked_consumer_is_served_first() -> None:
-    """Work goes round."""
-
-    async def scenario() -> list[str]:
-        lot = ParkingLot()
-        for name in "abc":
-            lot.park(parked(name))
-        lot.park(parked("a"))
-        return [call.consumer for call in lot.hungry()]
-
-    assert asyncio.run(scenario()) == ["b", "c", "a"]
-
-
-def test_bell_waits_for_the_condition_and_not_for_the_ring() -> None:
-    """Many rings, one answer."""
-
-    async def scenario() -> tuple[bool, bool]:
-        bell, seen = Bell(), []
-        waiting = asyncio.create_task(bell.until(lambda: len(seen) == 3, 5))
-        for n in range(3):
-            await settled()
-            seen.append(n)
-            bell.ring()
-        return await waiting, await bell.until(lambda: False, 0.0)
-
-    assert asyncio.run(scenario()) == (True, False)
 
 
 def test_rings_of_one_moment_cost_a_waiting_call_one_look() -> None:
@@ -320,17 +244,6 @@ def test_no_consumer_is_given_what_another_one_has_in_hand() -> None:
 
     assert asyncio.run(scenario(second_lives=True)) == list(range(4, 10))
     assert asyncio.run(scenario(second_lives=False)) == list(range(10))
-
-
-def test_consumer_that_was_only_just_made_is_not_waited_for_longer_than_its_first_call() -> None:
-    """It has nothing in hand to speak of, and asks for work at once."""
-
-    async def scenario() -> list[int]:
-        actor = await moved()
-        await returns(actor, FIRST, [])
-        return ids_of(await asyncio.wait_for(lease(actor, SECOND), 0.9 * RETURN_S))
-
-    assert asyncio.run(scenario()) == list(range(10))
 
 
 def test_consumers_that_do_not_come_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

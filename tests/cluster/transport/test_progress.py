@@ -26,13 +26,3 @@ def test_what_was_never_submitted_of_an_incomplete_input_is_not_lost() -> None:
     progress = Progress([shard(20, 10, [(0, 20)], **cut_off), shard(40, 0, [(30, 50), (60, 80)])])
 
     assert progress.lost == [(20, 30)]
-
-
-def test_nothing_is_looked_for_where_nothing_is_lost() -> None:
-    assert Progress([shard(0, 0, [])]).lost == []
-
-
-def test_how_it_was_lost_names_shards_with_damaged_files() -> None:
-    said = Progress([shard(5, 0, []), shard(0, 1200, [])]).how_lost("pages")
-
-    assert said == "1,200 were in damaged files of shard 1 of queue 'pages' (see `dqlab store check`)"

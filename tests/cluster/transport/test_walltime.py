@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.cluster.scheduler import departures
-from dqlab.cluster.scheduler.departures import FINAL, MOST, STAGGER, Deadlines, Departures
+from dqlab.cluster.scheduler.departures import MOST, STAGGER, Deadlines, Departures
 from dqlab.cluster.transport.protocol import JobEnd, batch_system, read_end
 from dqlab.testing import Gate, Tally
 from tests.kit.sampled import mostly_slow
@@ -78,12 +78,6 @@ def test_worker_whose_functions_take_longer_than_its_job_still_works_for_half_of
     assert known.due(1000 * MOST) == ["a"]
 
 
-def test_what_runs_has_until_shortly_before_the_end() -> None:
-    assert deadlines("a").patience("a", 900.0) == 100 - FINAL
-    assert deadlines("a").patience("a", 999.0) == 0.0
-    assert deadlines("a").patience("unknown", 0.0) == 0.0
-
-
 def test_a_worker_whose_leaving_fails_leaves_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one look that failed was the last for all workers: their jobs ended in the middle of what they ran."""
     known = SimpleNamespace(longest=failing_once(0.0), thresholds=SimpleNamespace(leaving=600.0))
@@ -126,18 +120,6 @@ def failing_once(value: float) -> Callable[[], float]:
         return value
 
     return call
-
-
-def test_who_leaves_soon_is_counted() -> None:
-    known = deadlines("a", "b")
-    known.note("later", "later", JobEnd(9000.0, 100.0), 0.0)
-    count, first = known.soon(600.0, 400.0)
-    assert count == 2
-    assert 200 < first < 400
-
-    known.forget("a")
-    known.forget("b")
-    assert known.soon(600.0, 400.0) == (0, 0.0)
 
 
 # --- with workers ---------------------------------------------------------------------------------

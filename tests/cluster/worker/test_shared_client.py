@@ -49,22 +49,6 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> SharedClient:
     return SharedClient(worker)
 
 
-def test_actors_that_are_made_at_the_same_time_share_a_client(shared: SharedClient) -> None:
-    async def make() -> Any:
-        async with shared.borrowed() as client:
-            await asyncio.sleep(0)
-            return client
-
-    async def scenario() -> list[Any]:
-        making = [asyncio.create_task(make()) for _ in range(5)]
-        await asyncio.sleep(0)
-        FakeClient.may_open.set()
-        return await asyncio.gather(*making)
-
-    assert {id(client) for client in asyncio.run(scenario())} == {id(FakeClient.made[0])}
-    assert len(FakeClient.made) == 1
-
-
 def test_the_client_is_closed_when_no_actor_was_made_for_a_while(
     shared: SharedClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
