@@ -54,8 +54,6 @@ def test_no_time_to_connect_is_refused_and_not_waited_for(timeout: float | str, 
             dq.connect(**given, timeout=timeout)  # type: ignore[arg-type]
 
 
-
-
 def test_scheduler_file_may_come_late(lab: dq.Lab, tmp_path: Path) -> None:
     file = tmp_path / "dq.json"
     file.write_text("{")

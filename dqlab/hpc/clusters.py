@@ -251,7 +251,7 @@ def waited_for(made_of: Recipe) -> Iterator[SpecCluster]:
     # A user who asks for less than before does not want both: other clusters for which no `connect` waits are closed.
     with _lock:
         _busy.add(made_of)
-        left = {other: _clusters.pop(other) for other in _clusters.keys() - _busy}
+        left = _clusters.keys() - _busy
         cluster = _clusters.get(made_of)
     try:
         _close_all(left)
@@ -288,24 +288,19 @@ def give_up() -> int:
     int
         How many jobs.
     """
-    with _lock:
-        given_up = dict(_clusters)
-        _clusters.clear()
-    return _close_all(given_up)
+    return _close_all(list(_clusters))
 
 
-def _close_all(given_up: dict[Recipe, Any]) -> int:
+def _close_all(given_up: Iterable[Recipe]) -> int:
     """Close clusters and return how many jobs they had."""
-    left, jobs = dict(given_up), 0
-    try:
-        for made_of, cluster in given_up.items():
-            if cluster.status in _JOBS_LEFT:
-                jobs += _close(cluster)
-            del left[made_of]
-    finally:
-        with _lock:  # what an interrupt left open can be given up again
-            for made_of, cluster in left.items():
-                _clusters.setdefault(made_of, cluster)
+    jobs = 0
+    for made_of in given_up:
+        cluster = _clusters.get(made_of)
+        if cluster is not None and cluster.status in _JOBS_LEFT:
+            jobs += _close(cluster)
+        with _lock:  # not before it is closed: what an interrupt leaves open can be given up again
+            if _clusters.get(made_of) is cluster:
+                _clusters.pop(made_of, None)
     return jobs
 
 
@@ -333,7 +328,8 @@ def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
         now = time.monotonic()
         refused = next((job.refused for job in jobs_of(cluster).values() if getattr(job, "refused", "")), "")
         if refused:
-            _give_up(cluster, owned=owned)
+            if owned:
+                cluster.close()
             raise SubmitFailed(system=system.title, kind=system.kind, reason=_reason(refused))
         if now - asked >= ASK_EVERY:
             asked = now
@@ -384,14 +380,10 @@ def _pending(system: System, states: dict[str, JobState | None], timeout: float,
 def _died(cluster: Any, system: System, job: str, *, owned: bool) -> JobsDied:
     directory = next((each.log_directory for each in jobs_of(cluster).values() if str(each.job_id) == job), None)
     log, tail = log_end(None if directory is None else Path(directory), job)
-    _give_up(cluster, owned=owned)
-    left = "The cluster was closed." if owned else "The cluster was left as it is; cluster.close() ends it."
-    return JobsDied(job=job, system=system.title, log=log, tail=tail, left=left)
-
-
-def _give_up(cluster: Any, *, owned: bool) -> None:
     if owned:
         cluster.close()
+    left = "The cluster was closed." if owned else "The cluster was left as it is; cluster.close() ends it."
+    return JobsDied(job=job, system=system.title, log=log, tail=tail, left=left)
 
 
 def _reason(refused: str) -> str:

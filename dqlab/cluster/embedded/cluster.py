@@ -240,7 +240,7 @@ class Forked:
         except Exception as error:  # noqa: BLE001 - the worker's own error may be of a class that this process lacks
             if not self.listening.done():
                 self.listening.set_exception(error)
-            self.kill()
+            self.end(signal.SIGKILL)
         self.exitcode = code
         self._writer.close()
         self._on_exit(self)
@@ -256,25 +256,19 @@ class Forked:
         """Wait until the process has ended."""
         await asyncio.wait_for(self._ended.wait(), timeout)
 
-    def terminate(self) -> asyncio.Future[None]:
+    async def terminate(self) -> None:
         """Send SIGTERM."""
-        return self._signal(signal.SIGTERM)
+        self.end(signal.SIGTERM)
 
-    def kill(self) -> asyncio.Future[None]:
+    async def kill(self) -> None:
         """Send SIGKILL."""
-        return self._signal(signal.SIGKILL)
+        self.end(signal.SIGKILL)
 
     def end(self, number: int) -> None:
         """Send a signal, from any thread."""
         if self.exitcode is None:
             with suppress(ProcessLookupError):  # it has ended, and its nursery has not reported that yet
                 os.kill(self.pid, number)
-
-    def _signal(self, number: int) -> asyncio.Future[None]:
-        self.end(number)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return done
 
     def close(self) -> None:
         """Do nothing, since an ended process holds nothing here."""
@@ -318,7 +312,7 @@ class _ForkedWorker(WorkerProcess):
             listening = await forked.listening
         except BaseException as error:
             if self.process is not None:
-                self.process.terminate()
+                await self.process.terminate()
             if self.status == Status.starting:
                 self.status = Status.failed
             # After an abandoned start an error is expected, and a nanny would log it.

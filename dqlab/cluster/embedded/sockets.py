@@ -7,7 +7,6 @@ port: DIRECTORY stands for the host, and NUMBER names a socket in it.
 
 from __future__ import annotations
 
-import errno
 import functools
 import logging
 import os
@@ -41,7 +40,6 @@ megabytes, and each time they wait for a thread that computes."""
 LONGEST = 100
 """Most bytes of a socket's path; systems allow 104 to 108."""
 NUMBERS = 1 << 30
-TRIES = 8
 
 
 def register() -> None:
@@ -145,7 +143,9 @@ class _Listener(BaseListener):
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             listening.setblocking(False)  # noqa: FBT003 - the socket's own method
-            self.number = self.number or self._bind(listening)
+            if not self.number:
+                self.number = 1 + secrets.randbelow(NUMBERS)
+                listening.bind(_path(self.directory, self.number))
             listening.listen(int(dask.config.get("distributed.comm.socket-backlog")))
         except BaseException:
             listening.close()
@@ -153,18 +153,6 @@ class _Listener(BaseListener):
         self._server = TCPServer(max_buffer_size=int(MAX_BUFFER_SIZE))
         self._server.handle_stream = self._handle  # type: ignore[assignment, method-assign]
         self._server.add_socket(listening)
-
-    def _bind(self, listening: socket.socket) -> int:
-        for tries_left in reversed(range(TRIES)):
-            number = 1 + secrets.randbelow(NUMBERS)
-            try:
-                listening.bind(_path(self.directory, number))
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE or not tries_left:
-                    raise
-            else:
-                return number
-        raise AssertionError("bound, or raised")
 
     def stop(self) -> None:
         server, self._server = self._server, None

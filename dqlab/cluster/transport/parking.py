@@ -152,7 +152,7 @@ class ParkingLot:
             self.has[call.consumer] = call.has
         self.parked[call.consumer] = call
         if self.orders.get(call.consumer):
-            self._answer(call, None)
+            self.serve(call, None)
 
     def leave(self, call: ParkedLease) -> None:
         """Forget a call that timed out or was cancelled by its caller."""
@@ -187,15 +187,17 @@ class ParkingLot:
             call.credit = max(call.credit, credit)
 
     def serve(self, call: ParkedLease, lease: Any) -> None:
-        """Answer a call with a lease."""
-        self._answer(call, lease)
+        """Answer a call with a lease, or None for its orders."""
+        self.leave(call)
+        if not call.answer.done():
+            call.answer.set_result(lease)
 
     def order(self, consumer: str, order: SlotOrder) -> None:
         """Send a slot an order, at once if it is parked, else with its next answer."""
         self.orders.setdefault(consumer, []).append(order)
         call = self.parked.get(consumer)
         if call is not None:
-            self._answer(call, None)
+            self.serve(call, None)
 
     def take_orders(self, consumer: str) -> list[SlotOrder]:
         """Return and forget a slot's orders."""
@@ -208,8 +210,3 @@ class ParkingLot:
         call = self.parked.pop(consumer, None)
         if call is not None and not call.answer.done():
             call.answer.set_result(None)
-
-    def _answer(self, call: ParkedLease, lease: Any) -> None:
-        self.leave(call)
-        if not call.answer.done():
-            call.answer.set_result(lease)
