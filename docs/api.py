@@ -20,8 +20,8 @@ from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.puts import PutResult
 from dqlab.runs.reading.results import Results
 from dqlab.runs.rehearsal import Estimate, Marks, Rehearsal
-from dqlab.runs.update.following import Following
 from dqlab.runs.update.plan import UpdatePlan
+from dqlab.runs.update.updating import Following
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "reference" / "api.md"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dqlab.rules.budget import Budget
     from dqlab.rules.flow import Adaptive
     from dqlab.rules.retry import Later, Retry
-    from dqlab.runs.code.explanation import explain
+    from dqlab.runs.code.sealing import explain
     from dqlab.runs.compare.equality import close, same, same_words
     from dqlab.runs.consumer_pool import ConsumerPool
     from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer
@@ -95,7 +95,7 @@ _HOMES = {
     "ConsumerPool": "dqlab.runs.consumer_pool",
     "Document": "dqlab.documents",
     "Documents": "dqlab.documents",
-    "explain": "dqlab.runs.code.explanation",
+    "explain": "dqlab.runs.code.sealing",
     "DqlabError": "dqlab.errors",
     "DummyConsumer": "dqlab.runs.consumers",
     "Durability": "dqlab.runs.session",

@@ -44,8 +44,8 @@ from dqlab.live.layout import first_differences
 from dqlab.numbers import many
 from dqlab.printed import Logs
 from dqlab.rules.retry import Retry
-from dqlab.runs.code.explanation import Explanation, explain
-from dqlab.runs.code.means import Means
+from dqlab.runs.code.sealing import Explanation, explain
+from dqlab.runs.compare.accepting import Means
 from dqlab.runs.compare.comparing import compare as compared
 from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.failures import DeadLetter, Failures

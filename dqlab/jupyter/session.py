@@ -17,7 +17,7 @@ from dqlab.jupyter.messages import said_of
 from dqlab.jupyter.wrapping import fitted
 from dqlab.lab import Lab
 from dqlab.live.display import watch
-from dqlab.runs.code.explanation import Explanation
+from dqlab.runs.code.sealing import Explanation
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 from dqlab.stats import Counts

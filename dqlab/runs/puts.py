@@ -42,8 +42,7 @@ from dqlab.keywords import SuggestsAttributes
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.ranges import shard_of
-from dqlab.runs.code.sealing import function_bytes, warn_of_changes
-from dqlab.runs.code.signature import check_function, check_takes, own_signature
+from dqlab.runs.code.sealing import check_function, check_takes, function_bytes, own_signature, warn_of_changes
 from dqlab.runs.failures import Failures
 from dqlab.runs.reading.results import check_errors, check_readable, open_settlements
 from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, LoneSender, PutSender, Ticket

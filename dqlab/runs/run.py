@@ -44,11 +44,9 @@ from dqlab.printed import Logs
 from dqlab.rules.flow import FlowTerms, Share
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
-from dqlab.runs.code.means import Means
-from dqlab.runs.code.sealing import code_record, sealed_function
-from dqlab.runs.code.signature import check_function, check_takes_one
+from dqlab.runs.code.sealing import check_function, check_takes_one, code_record, sealed_function
 from dqlab.runs.code.versions import Redefined, code_version, given_parts
-from dqlab.runs.compare.accepting import Redo, Version, accept, accept_code, numbered, source_diff, versions
+from dqlab.runs.compare.accepting import Means, Redo, Version, accept, accept_code, numbered, source_diff, versions
 from dqlab.runs.compare.comparing import compare
 from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.compare.equality import Equal
@@ -68,9 +66,8 @@ from dqlab.runs.submit.elements import why_empty
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sampling import Drawn, SampleSubmitter
 from dqlab.runs.terms import BudgetOption, LimitOption, shared_budget, shared_rates
-from dqlab.runs.update.following import Following
 from dqlab.runs.update.plan import Again, Trust, UpdatePlan, plan_of
-from dqlab.runs.update.redoing import redo
+from dqlab.runs.update.updating import Following, redo
 from dqlab.runs.waiting import Deadline
 from dqlab.stats import CodeStats, History, RunState, RunStats, Snapshot, StopReason
 from dqlab.stats.runs import Spend, spend_of

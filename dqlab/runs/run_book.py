@@ -43,8 +43,15 @@ from dqlab.plan import Plan
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.puts import Submitted
 from dqlab.rules.ranges import Ranges
-from dqlab.runs.code.sealing import code_record, keeping_plan, sealed_function, warn_of_scheme, warn_of_uncertain
-from dqlab.runs.code.signature import check_function, check_takes_one
+from dqlab.runs.code.sealing import (
+    check_function,
+    check_takes_one,
+    code_record,
+    keeping_plan,
+    sealed_function,
+    warn_of_scheme,
+    warn_of_uncertain,
+)
 from dqlab.runs.code.versions import CodeVersion, same_scheme
 from dqlab.runs.compare.accepting import take
 from dqlab.runs.marks import mark, owner, tell

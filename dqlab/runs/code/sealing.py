@@ -1,14 +1,17 @@
-"""Seals a function as a run sends and records it, and warns about large or changed values."""
+"""Checks, seals and explains a function as a run sends it, and warns about large or changed values."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from types import CodeType, FunctionType, ModuleType
+from dataclasses import dataclass, replace
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from dqlab.cluster.transport.local_modules import is_local
 from dqlab.cluster.transport.orders import Code
 from dqlab.cluster.transport.sealed import (
     SealError,
@@ -21,12 +24,12 @@ from dqlab.cluster.transport.sealed import (
 )
 from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.schemas import Typed, annotated
-from dqlab.errors import BadOption, DqlabWarning, PutError
+from dqlab.errors import BadOption, DqlabWarning, NotPicklable, PutError
+from dqlab.numbers import many
 from dqlab.numbers import size as size_text
-from dqlab.plan import Plan, is_model
+from dqlab.plan import Plan, called, is_model
 from dqlab.rules.book import CodeRecord
-from dqlab.runs.code.changes import RETURN_IT, Changed, changes
-from dqlab.runs.code.source import attribute, innermost
+from dqlab.runs.code.source import RETURN_IT, Changed, attribute, changes, innermost, type_text
 from dqlab.runs.code.versions import (
     CodeVersion,
     digests,
@@ -36,6 +39,7 @@ from dqlab.runs.code.versions import (
     version_and_values,
 )
 from dqlab.store.values import MAX_FUNCTION, too_large
+from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
 
 LARGEST_CLASS = 64_000
@@ -213,3 +217,196 @@ def _largest(values: Iterable[tuple[str, Any]]) -> str:
         return ""
     name = max(sizes, key=lambda each: sizes[each])
     return f"; the largest is `{name}`, {size_text(sizes[name])}"
+
+
+# --- what it takes along -------------------------------------------------------------------
+
+LARGE = 16 << 20
+"""Bytes above which a value is worth a warning: it is pickled with the function and sent to every consumer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """One value that a function reads.
+
+    Attributes
+    ----------
+    name : str
+        The variable, and the function that reads it, as in "table of score".
+    kind : str
+        Its type.
+    size : int or None
+        Bytes of its pickle; None if it cannot be pickled.
+    compared : str
+        "content", "type only" or "release".
+    """
+
+    name: str
+    kind: str
+    size: int | None
+    compared: str
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """What a function takes along and what its version depends on, displayed as text.
+
+    Attributes
+    ----------
+    version : CodeVersion
+    values : tuple of Captured
+        Largest first.
+    size : int or None
+        Bytes of the function as it is sent; None if it cannot be sent.
+    problem : str
+        Why it cannot be sent; "" if it can.
+    changed : tuple of Changed
+        What it changes outside itself; in a consumer's process it changes a copy.
+    """
+
+    version: CodeVersion
+    values: tuple[Captured, ...]
+    size: int | None
+    problem: str = ""
+    changed: tuple[Changed, ...] = ()
+
+    def __repr__(self) -> str:
+        sent = f"sent as {size_text(self.size)}" if self.size is not None else f"cannot be sent: {self.problem}"
+        lines = [self.version.explain(), sent]
+        lines += [f"  {part}" for part in self.version.parts if part.startswith(("code of", "class", "module"))]
+        for value in self.values:
+            size = size_text(value.size) if value.size is not None else "-"
+            lines.append(f"  {value.name}: {value.kind}, {size}, compared by {value.compared}")
+        for value in self.values:
+            if value.size is not None and value.size > LARGE:
+                lines.append(
+                    f"! {value.name} is {size_text(value.size)} and is pickled along with the function. Load it "
+                    "inside: a function with @functools.cache loads it once in each process."
+                )
+        lines += [
+            f"! {each.function} changes {each}: a copy in each consumer's process. {RETURN_IT}" for each in self.changed
+        ]
+        return "\n".join(lines)
+
+
+def explain(fn: Callable[..., Any]) -> Explanation:
+    """List the values that a function takes to its consumers, and the parts that its version depends on.
+
+    Sends nothing; reads and pickles each value once.
+
+    Parameters
+    ----------
+    fn : callable
+        As for `map`.
+
+    Returns
+    -------
+    Explanation
+        Shows itself as text.
+
+    Raises
+    ------
+    BadOption
+        `fn` is not callable.
+
+    Examples
+    --------
+    >>> import dqlab as dq
+    >>> len(dq.explain(len).values)
+    0
+    """
+    if not callable(fn):
+        raise BadOption(option="fn", value=fn, problem="is not a function.")
+    version, values = version_and_values(fn)
+    size, problem = None, ""
+    try:
+        size = len(function_bytes(fn))
+    except NotPicklable as error:
+        problem = str(error)
+    found = {name: value for name, value in values if not issubclass(type(value), FunctionType | type)}
+    rows = [_captured(name, value, version) for name, value in found.items()]
+    rows.sort(key=lambda row: (-(row.size or 0), row.name))
+    changed = tuple(changes(fn, (value for _, value in values)))
+    return Explanation(version, tuple(rows), size, problem, changed)
+
+
+def _captured(name: str, value: Any, version: CodeVersion) -> Captured:
+    typed = type_text(type(value))
+    uncertain = any(each.startswith(f"{name} (") for each in version.uncertain)
+    compared = "type only" if uncertain else "content"
+    if issubclass(type(value), ModuleType):
+        return Captured(name, f"module {attribute(value, '__name__')}", 0, "content" if is_local(value) else "release")
+    try:
+        size = len(seal_value(value))
+    except SealError:
+        size = None
+    return Captured(name, typed, size, compared)
+
+
+# --- whether it can be called --------------------------------------------------------------
+
+
+def check_function(value: object, *, option: str = "fn") -> None:
+    """Raise BadOption for a value that cannot be called."""
+    if callable(value):
+        return
+    problem = "is not a function. Pass the function itself, not what a call of it returns. Nothing was submitted."
+    raise BadOption(option=option, value=value, problem=problem)
+
+
+def check_takes_one(fn: Callable[..., Any], plan: Plan | None = None) -> None:
+    """Raise BadOption for a function, method or partial that certainly cannot take one positional argument."""
+    signature = own_signature(called(fn))
+    if signature is None:  # let through: classes and other callables may show a signature that is not their own
+        return
+    names = (plan.setup or {}) if plan is not None else {}
+    try:
+        signature.bind(*([None] * (1 + is_model(fn))), **dict.fromkeys(names))
+    except TypeError as error:
+        problem = (
+            f"cannot be called with one document: {_with_parameters(error, signature)} Nothing was submitted. Map a "
+            "function of one argument; bind the others with functools.partial(fn, name=value), or pass each document "
+            "as one tuple, which the function unpacks."
+        )
+        raise BadOption(option="fn", value=fn, problem=problem) from None
+
+
+def check_takes(
+    fn: Callable[..., Any],
+    signature: inspect.Signature | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    position: int,
+) -> None:
+    """Raise BadOption for a single call whose arguments certainly cannot be bound, naming its `position`."""
+    if signature is None:
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        many_arguments = many(len(args) + len(kwargs), "argument")
+        problem = (
+            f"cannot be called with the {many_arguments} of call {position}: {_with_parameters(error, signature)} "
+            "Nothing was submitted. Pass the arguments that it takes: submit(fn, *args, **kwargs), or (fn, args, "
+            "kwargs) in batch_submit."
+        )
+        raise BadOption(option="fn", value=fn, problem=problem) from None
+
+
+def own_signature(fn: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature of a function, method or partial, or None if calls may bind by another one."""
+    inner: Any = fn
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    own = inner.__func__ if isinstance(inner, MethodType) else inner
+    if not isinstance(own, FunctionType) or hasattr(own, "__signature__"):
+        return None
+    try:
+        # Not the signature of the wrapped function: the wrapper may add arguments.
+        return inspect.signature(fn, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None
+
+
+def _with_parameters(error: TypeError, signature: inspect.Signature) -> str:
+    return f"{error}. Its parameters are {one_line(str(signature), 100)}."

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.runs.code.changes import changes
 from dqlab.runs.code.sealing import ChangesACopy
+from dqlab.runs.code.source import changes
 from dqlab.runs.code.versions import version_and_values
 from tests.runs.code.test_code import cell
 

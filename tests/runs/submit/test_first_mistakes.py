@@ -248,7 +248,7 @@ described.__signature__ = "whatever it is for"  # type: ignore[attr-defined]
     ],
 )
 def test_a_function_that_may_take_one_document_is_never_refused(queue: dq.QueuePool, fn: Callable[..., Any]) -> None:
-    from dqlab.runs.code.signature import check_takes_one
+    from dqlab.runs.code.sealing import check_takes_one
 
     check_takes_one(fn)
 

@@ -19,7 +19,7 @@ import pytest
 import dqlab as dq
 from dqlab.cluster.transport.orders import Reopen
 from dqlab.errors import BadOption, RunCancelled, RunError, RunExists, UsageError
-from dqlab.runs.update import index
+from dqlab.runs.update import plan as planning
 from dqlab.stats import RunState
 from dqlab.testing import Tally
 from tests.kit.waiting import until
@@ -215,7 +215,7 @@ def test_keys_with_equal_hashes_are_not_taken_for_each_other(
     run = start().wait()
     folder.write("003.txt", "other.txt")
     (folder.place / "004.txt").unlink()
-    monkeypatch.setattr(index, "hash", lambda text: 7 if text.endswith(".txt") else hash(text), raising=False)
+    monkeypatch.setattr(planning, "hash", lambda text: 7 if text.endswith(".txt") else hash(text), raising=False)
 
     plan = run.plan(folder.documents)
 
