@@ -19,9 +19,12 @@ from typing import Any, NoReturn, TextIO
 from urllib.parse import quote
 
 from dqlab import __version__
+from dqlab.jupyter.grammar import COMMANDS as LINES
 from dqlab.keywords import nearest
 
 NOTEBOOK = "quickstart.ipynb"
+OF_NOTEBOOKS = [name for name, command in LINES.items() if command.in_shell]
+"""Commands that `%dq` has too."""
 FAILED, MISUSED, UNREADABLE = 1, 2, 3
 READER_GONE = 141
 """Exit status after the reader of the output has ended, which is 128 + SIGPIPE, as shells count it."""
@@ -228,7 +231,7 @@ def _demo(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _up(options: argparse.Namespace, _: list[str]) -> int:
-    from dqlab.cli.up import up
+    from dqlab.cli.here import up
     from dqlab.errors import DqlabError
 
     try:
@@ -240,7 +243,7 @@ def _up(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _run(options: argparse.Namespace, _: list[str]) -> int:
-    from dqlab.cli.running import run
+    from dqlab.cli.here import run
     from dqlab.errors import DqlabError
 
     try:
@@ -304,11 +307,6 @@ def _missing_extra(error: ModuleNotFoundError) -> int:
     return FAILED
 
 
-OF_NOTEBOOKS = (
-    *("status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"),
-    *("purge", "history", "runs", "drop", "logs", "slowest", "doctor"),
-)
-"""Commands that `%dq` has too, repeated from `dqlab.cli.shell`, whose import is slow."""
 COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lab": _lab,
     "demo": _demo,

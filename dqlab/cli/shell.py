@@ -11,14 +11,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dqlab.cli.command import OF_NOTEBOOKS
 from dqlab.clusters_here import LOCAL, Registration, find_any
 from dqlab.errors import DqlabError, UsageError
 from dqlab.jupyter.commands import ACTIONS
-from dqlab.jupyter.dead_letters import letter_bundle
 from dqlab.jupyter.grammar import COMMANDS, SHELL, Command
-from dqlab.jupyter.line import Line
-from dqlab.jupyter.messages import Said
-from dqlab.jupyter.session import ShellSession
+from dqlab.jupyter.line import Line, ShellSession
+from dqlab.jupyter.messages import Said, letter_bundle
 from dqlab.jupyter.wrapping import say
 from dqlab.live.display import text_of, watch
 from dqlab.live.style import spelled_by
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
     from dqlab.runs.run import Run
 
-COMMANDS_OF_SHELL = [name for name, command in COMMANDS.items() if command.in_shell]
-"""Names of these commands."""
 DONE, FAILED, MISUSED = 0, 1, 2
 
 
@@ -58,7 +55,7 @@ class _Line(Line):
 
 def in_words_of_a_shell(sentence: str) -> str:
     """Return a sentence with its commands of notebooks as a shell has them, where it has them."""
-    return re.sub(rf"%dq (?=({'|'.join(COMMANDS_OF_SHELL)})\b)", f"{SHELL} ", sentence)
+    return re.sub(rf"%dq (?=({'|'.join(OF_NOTEBOOKS)})\b)", f"{SHELL} ", sentence)
 
 
 def _text(value: object) -> str:
@@ -69,7 +66,7 @@ def _text(value: object) -> str:
 
 
 def carry_out(name: str, words: Sequence[str]) -> int:
-    """Carry out one command of `COMMANDS_OF_SHELL`, print what a notebook would show, and return an exit status."""
+    """Carry out one command of `OF_NOTEBOOKS`, print what a notebook would show, and return an exit status."""
     command = COMMANDS[name].for_shell()
     if any(word in ("-h", "--help") for word in words):
         print(command.help())

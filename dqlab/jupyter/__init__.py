@@ -16,8 +16,8 @@ __all__ = ["load", "unload"]
 
 def load(shell: InteractiveShell) -> None:
     """Add `%dq` and `%%dq` to a shell, in place of those that are there."""
-    from dqlab.jupyter.dead_letters import letter_bundle
     from dqlab.jupyter.magics import DQMagics
+    from dqlab.jupyter.messages import letter_bundle
     from dqlab.live.display import register_formatters
 
     unload(shell)

@@ -22,7 +22,6 @@ from dqlab.errors.rendering import StoppedWaiting
 from dqlab.hpc.clusters import give_up
 from dqlab.hpc.recipes import Recipe, spoken
 from dqlab.hpc.systems import KINDS
-from dqlab.jupyter.dead_letters import find_letter
 from dqlab.jupyter.grammar import COMMANDS
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.messages import (
@@ -30,14 +29,14 @@ from dqlab.jupyter.messages import (
     attached,
     choices,
     end,
+    find_letter,
     in_words_of_a_line,
     name_taken,
     standing,
     submitted,
     warned,
 )
-from dqlab.jupyter.rehearsal_prompt import asked, hint, sample_for
-from dqlab.jupyter.rerun_prompt import Choice, offer
+from dqlab.jupyter.prompts import Choice, asked, hint, offer, sample_for
 from dqlab.lab import Lab, describe_workers
 from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.live.layout import first_differences
@@ -100,16 +99,16 @@ def documents(line: Line, options: Namespace) -> Documents:
 
 def submit(line: Line, options: Namespace) -> Run:
     """Map a function over documents."""
-    function = line.function(options.function)
-    if options.out is not None and options.out == options.function.partition(".")[0]:
+    function = line.function(options.fn)
+    if options.out is not None and options.out == options.fn.partition(".")[0]:
         raise UsageError(
-            reason=f"-o {options.out} would replace the function {options.function} by its run, and no line could "
+            reason=f"-o {options.out} would replace the function {options.fn} by its run, and no line could "
             f"retry with it. Store the run under another name: -o {options.out}_run. Nothing was submitted."
         )
     documents = line.documents(options.over)
     retry = Retry(options.retries) if options.retries is not None else None
     pool = line.lab.queue(options.queue or line.queue)
-    with in_words_of_a_line(options.function, defined=options.defined):
+    with in_words_of_a_line(options.fn, defined=options.defined):
         with warned() as notices:
             run = _mapped(
                 line,
@@ -146,7 +145,7 @@ def submit(line: Line, options: Namespace) -> Run:
             return run
         line.session.submitted(line.lab, run)
         retries = options.on_existing == "retry-failed"
-        line.say(submitted(run, documents, options.over, function=options.function, retries=retries))
+        line.say(submitted(run, documents, options.over, function=options.fn, retries=retries))
         if options.on_existing == "update" and run.updated is not None:
             line.say(str(run.updated))
         for notice in notices:
@@ -182,7 +181,7 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
                 line.say(str(plan))
                 return found
         counts = Counts(**found.counts)
-        taken = name_taken(error, options.function, defined=options.defined, dead=counts.dead, left=counts.left)
+        taken = name_taken(error, options.fn, defined=options.defined, dead=counts.dead, left=counts.left)
         run = found.undecided(function, taken)
 
         def start_over() -> Run:
@@ -207,7 +206,7 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
 
         line.session.submitted(lab, run)
         plan = None if plan is None or plan.empty else plan
-        sentences = list(choices(run, error, options.function, defined=options.defined, plan=plan))
+        sentences = list(choices(run, error, options.fn, defined=options.defined, plan=plan))
         if options.out is not None:
             line.store(options.out, run)  # before the view is drawn, which names the variable
         edited = compare if error.other_code else None
@@ -359,7 +358,7 @@ def retry(line: Line, options: Namespace) -> int:
 
 def compare(line: Line, options: Namespace) -> Comparison:
     """Compare other code with that of a run, and show the first differences while the sample runs."""
-    run, function = line.run(options.run), line.function(options.function)
+    run, function = line.run(options.run), line.function(options.fn)
     over, equal, score = (
         None if word is None else evaluate(word, option)
         for word, option, evaluate in (
@@ -439,7 +438,7 @@ def cancel(line: Line, options: Namespace) -> int | None:
 
 def explain_function(line: Line, options: Namespace) -> Explanation:
     """Show what a function captures, and what its version depends on."""
-    return explain(line.function(options.function))
+    return explain(line.function(options.fn))
 
 
 def runs(line: Line, _: Namespace) -> RunList | None:
@@ -509,11 +508,9 @@ def drain(line: Line, options: Namespace) -> QueuePool:
 
 def scale(line: Line, options: Namespace) -> QueuePool:
     """Change the number of consumers."""
-    if options.n != "auto" and not options.n.isdecimal():
-        raise UsageError(reason=f"{options.n!r} is not a number of consumers. Write one, or auto. Nothing was done.")
     pool = line.pool(options.queue)
-    pool.scale("auto" if options.n == "auto" else int(options.n))
-    amount = "a consumer on each worker" if options.n == "auto" else many(int(options.n), "consumer")
+    pool.scale(options.n)
+    amount = "a consumer on each worker" if options.n == "auto" else many(options.n, "consumer")
     line.said(pool, f"queue {pool.name}: {amount} from now on")
     return pool
 

@@ -25,7 +25,7 @@ def parse(document):
 @pytest.fixture
 def folder(tmp_path: Path, lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file with a function and one beside it, two documents, and the cluster that all tests share."""
-    monkeypatch.setattr("dqlab.cli.running.connect", lambda **options: nullcontext(lab))
+    monkeypatch.setattr("dqlab.cli.here.connect", lambda **options: nullcontext(lab))
     monkeypatch.setattr("sys.path", [*sys.path])
     (tmp_path / "nightly.py").write_text(CODE)
     (tmp_path / "nightly_helper.py").write_text("def shout(text): return text.upper()")

@@ -14,14 +14,9 @@ import pytest
 import dqlab as dq
 from dqlab import clusters_here
 from dqlab.cli.command import OF_NOTEBOOKS, main
-from dqlab.cli.shell import COMMANDS_OF_SHELL, in_words_of_a_shell
+from dqlab.cli.shell import in_words_of_a_shell
 from dqlab.clusters_here import Announcement
 from dqlab.live.style import Span, TextStyle, paint, spelled_by
-
-
-def test_the_command_line_knows_every_command_that_makes_sense_in_a_shell() -> None:
-    """Its list stands by itself, so that `dqlab --version` imports no notebook."""
-    assert sorted(OF_NOTEBOOKS) == sorted(COMMANDS_OF_SHELL)
 
 
 @pytest.mark.parametrize("name", OF_NOTEBOOKS)

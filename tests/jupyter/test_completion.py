@@ -8,7 +8,7 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 
 import dqlab as dq
-from dqlab.jupyter.completion import candidates
+from dqlab.jupyter.magics import candidates
 
 
 def parse(document: object) -> object:

@@ -10,7 +10,7 @@ import pytest
 
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.frame import Kind
-from dqlab.jupyter.dead_letters import find_letter, letter_bundle
+from dqlab.jupyter.messages import find_letter, letter_bundle
 from dqlab.runs.failures import DeadLetter
 
 

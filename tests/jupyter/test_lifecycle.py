@@ -11,8 +11,8 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import RunExists, UsageError
+from dqlab.jupyter.line import _check_idle
 from dqlab.jupyter.messages import standing
-from dqlab.jupyter.session import _check_idle
 from dqlab.stats import Counts, RunState, RunStats, StopReason
 from dqlab.testing import Gate
 

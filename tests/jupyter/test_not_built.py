@@ -32,10 +32,10 @@ def outputs(connected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     ticker = Ticker()
     monkeypatch.setattr("dqlab.live.canvases.STATIC", tmp_path / "static")
-    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.in_jupyter", lambda: True)
+    monkeypatch.setattr("dqlab.jupyter.prompts.in_jupyter", lambda: True)
     monkeypatch.setattr(display, "in_jupyter", lambda: True)
     monkeypatch.setattr(display, "publish", publish)
-    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.publish", publish)
+    monkeypatch.setattr("dqlab.jupyter.prompts.publish", publish)
     monkeypatch.setattr(display, "shared", lambda: ticker)
     set_mode("live")
     yield outputs

@@ -10,8 +10,8 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import Rehearsed
-from dqlab.jupyter import rehearsal_prompt
-from dqlab.jupyter.rehearsal_prompt import sample_for
+from dqlab.jupyter import prompts
+from dqlab.jupyter.prompts import sample_for
 from dqlab.stats import CodeStats, Counts, QueueState, QueueStats, RunState, RunStats, Snapshot
 
 CELL = "%%dq submit --over range({n}) {more} -o run\ndef square(x): return x * x"
@@ -46,8 +46,8 @@ def test_a_cell_over_many_rehearses_by_itself_where_somebody_can_answer(monkeypa
     many, few, unknown = range(20_000), range(20), iter(range(20_000))
     assert sample(None, many, yes=False) is None
 
-    monkeypatch.setattr(rehearsal_prompt, "can_ask", lambda: True)
-    monkeypatch.setattr(rehearsal_prompt, "has_a_reader", lambda shell: True)
+    monkeypatch.setattr(prompts, "can_ask", lambda: True)
+    monkeypatch.setattr(prompts, "has_a_reader", lambda shell: True)
     assert sample(None, many, yes=False) == 30
     assert sample(None, few, yes=False) is None
     for listed, tried in ((20_000, 30), (20, None)):

@@ -12,7 +12,7 @@ from ipywidgets.widgets.widget import _instances
 
 import dqlab as dq
 from dqlab.errors import RunExists
-from dqlab.jupyter.rerun_prompt import Choice
+from dqlab.jupyter.prompts import Choice
 from dqlab.live.display import Mode
 from dqlab.testing import Gate
 
@@ -103,7 +103,7 @@ def test_button_does_what_it_says(
 ) -> None:
     """One click, in place of reading an error and typing a line; a live view of the run follows it."""
     shown: list[dq.Run] = []
-    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.watch", shown.append)
+    monkeypatch.setattr("dqlab.jupyter.prompts.watch", shown.append)
     invert = edited["invert"]
     choice = Choice(
         edited["run"],
@@ -150,9 +150,9 @@ def outputs(monkeypatch: pytest.MonkeyPatch) -> list[Output]:
         outputs.append(Output(data))
         return outputs[-1]
 
-    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.in_jupyter", lambda: True)
-    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.mode", lambda: Mode.LIVE)
-    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.publish", publish)
+    monkeypatch.setattr("dqlab.jupyter.prompts.in_jupyter", lambda: True)
+    monkeypatch.setattr("dqlab.jupyter.prompts.mode", lambda: Mode.LIVE)
+    monkeypatch.setattr("dqlab.jupyter.prompts.publish", publish)
     return outputs
 
 
@@ -161,7 +161,7 @@ def test_button_of_a_cell_replaces_the_sentences_too(
 ) -> None:
     """They still said "Choose", above a run that was done with the new code."""
     placed: list[str] = []
-    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.watch_in", lambda place, run, said: placed.append(said))
+    monkeypatch.setattr("dqlab.jupyter.prompts.watch_in", lambda place, run, said: placed.append(said))
     sentences, buttons = outputs
     box = _instances[buttons.data["application/vnd.jupyter.widget-view+json"]["model_id"]]
 
@@ -175,8 +175,8 @@ def test_button_of_a_cell_replaces_the_sentences_too(
 def test_button_wakes_the_view_that_the_cell_has(edited: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second one took its place in an output that need not show it, and left it at "done, 76 dead"."""
     woken: list[dq.Run] = []
-    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.look_again", lambda run: woken.append(run) is None)
-    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.watch", lambda run: pytest.fail("a second view"))
+    monkeypatch.setattr("dqlab.jupyter.prompts.look_again", lambda run: woken.append(run) is None)
+    monkeypatch.setattr("dqlab.jupyter.prompts.watch", lambda run: pytest.fail("a second view"))
 
     Choice(edited["run"], edited["invert"], lambda: edited["run"], lambda: edited["run"], str).retry()
 
@@ -324,7 +324,7 @@ def test_a_cell_whose_folder_has_grown_offers_an_update(
     assert list(offered[0].labels) == ["Update", "Start over", "Keep it"]
     with pytest.raises(RunExists, match="--on-existing update"):  # the next cell must not take yesterday's for today's
         connected["run"].results()
-    monkeypatch.setattr("dqlab.jupyter.rerun_prompt.watch", lambda run: None)
+    monkeypatch.setattr("dqlab.jupyter.prompts.watch", lambda run: None)
     assert "1 new, 0 changed, 0 gone; 2 kept" in offered[0].update()
     assert sorted(connected["run"].results(timeout=20)) == ["a.txt", "b.txt", "c.txt"]
     connected.run("%%dq compare daily -o found\ndef other(document): return document.text()")  # the run by its name

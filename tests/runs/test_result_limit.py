@@ -11,7 +11,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.cli.up import up
+from dqlab.cli.here import up
 from dqlab.errors import BadOption
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log.writer import LogOptions

@@ -4,9 +4,9 @@ It runs beside every notebook, so it loads neither Dask nor anything that draws;
 
 ::
 
-    services     the announced services, and their states     upstream     calls a scheduler, with its token
-    api          JSON for the sidebar, and all routes         proxy        a dashboard below Jupyter's own address
-    handler      shared by api and proxy
+    services     the announced services, their states, and calls of them with their tokens
+    api          JSON for the sidebar, and all routes
+    proxy        a dashboard below Jupyter's own address
 """
 
 from __future__ import annotations

@@ -14,10 +14,8 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 
 from dqlab.clusters_here import Announcement
-from dqlab.jupyter.server.handler import Handler
 from dqlab.jupyter.server.proxy import Dashboard
-from dqlab.jupyter.server.services import NoSuchService, Services, ServiceUp
-from dqlab.jupyter.server.upstream import Refused, ServiceSilent
+from dqlab.jupyter.server.services import Handler, Refused, Services, ServiceSilent
 
 ALL = "dq"
 _ID = r"([A-Za-z0-9_-]+)"
@@ -63,7 +61,7 @@ class _Handler(Handler, APIHandler):
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """Log unexpected exceptions, which a silent service is not."""
-        if not isinstance(value, ServiceSilent | Refused | NoSuchService | ServiceUp):
+        if not isinstance(value, ServiceSilent | Refused):
             super().log_exception(typ, value, tb)
 
     async def ask(self, service: Announcement, call: str, wait: float, **asked: Any) -> bytes:
@@ -76,10 +74,6 @@ def _error_as_json(raised: BaseException | None, status: int) -> tuple[int, dict
     """Return the status and the JSON for an error."""
     if isinstance(raised, Refused):
         return raised.status, dict(raised.said)
-    kinds: list[tuple[type, int]] = [(NoSuchService, 404), (ServiceUp, 409)]
-    for kind, known in kinds:
-        if isinstance(raised, kind):
-            return known, {"error": kind.__name__, "message": str(raised)}
     if isinstance(raised, ServiceSilent):
         return 504 if raised.late else 502, {"error": "ServiceSilent", "message": str(raised)}
     if isinstance(raised, web.HTTPError):
@@ -140,7 +134,7 @@ class Panels(_Handler):
             answer = await self.services.upstream.fetch(service, url, wait=LOOK)
             if answer.code == HTTPStatus.FOUND:  # the first request makes the dashboard, and is redirected
                 answer = await self.services.upstream.fetch(service, url, wait=LOOK)
-            await self.services.upstream.prove(service, wait=LOOK)  # after the answer, see `upstream`
+            await self.services.upstream.prove(service, wait=LOOK)  # after the answer, see `services`
         try:
             plots = json.loads(answer.body) if answer.code == 200 else {}
         except ValueError:

@@ -27,9 +27,7 @@ from tornado.websocket import (
 )
 
 from dqlab.clusters_here import Announcement
-from dqlab.jupyter.server.handler import Handler
-from dqlab.jupyter.server.services import NoSuchService
-from dqlab.jupyter.server.upstream import LARGEST, Refused, ServiceSilent
+from dqlab.jupyter.server.services import LARGEST, Handler, Refused, ServiceSilent
 from dqlab.numbers import clock
 
 ASKED = ("Accept", "Accept-Language", "Cache-Control", "If-Modified-Since", "If-None-Match", "Pragma", "Range")
@@ -200,7 +198,7 @@ class Dashboard(WebSocketHandler, Handler):
         # Upstream first: a silent dashboard is then an error to the browser, and not a websocket that closes.
         try:
             service = self.services.living(id)
-        except NoSuchService as error:
+        except Refused as error:
             raise web.HTTPError(404, str(error)) from None
         except ServiceSilent as error:
             self.explain()
@@ -213,7 +211,7 @@ class Dashboard(WebSocketHandler, Handler):
                 self._upstream = await websocket_connect(
                     request, subprotocols=[each for each in spoken if each], max_message_size=LARGEST
                 )
-                await self.services.upstream.prove(service, wait=CONNECT_FOR)  # after connecting, see `upstream`
+                await self.services.upstream.prove(service, wait=CONNECT_FOR)  # after connecting, see `services`
         except (OSError, TimeoutError, HTTPError, WebSocketError, ServiceSilent, Refused):
             if self._upstream is not None:
                 self._upstream.close()
@@ -232,7 +230,7 @@ class Dashboard(WebSocketHandler, Handler):
         try:
             base, service = self._target(id)
             path = self._path()
-        except NoSuchService as error:
+        except Refused as error:
             self._say(404, str(error), theme, again=True)
             return
         if self.request.path == base:

@@ -15,7 +15,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketHandler
 
-from dqlab.jupyter.server.upstream import LARGEST
+from dqlab.jupyter.server.services import LARGEST
 from dqlab.proof import ANSWER, ASK, NONCE, PROOF, Challenges, is_nonce, mac, machine, same
 
 TOKEN = "token-of-the-scheduler"

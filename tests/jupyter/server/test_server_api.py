@@ -17,7 +17,7 @@ import dqlab as dq
 from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.api import ALL, OURS, panels, routes
-from dqlab.jupyter.server.upstream import ServiceSilent, Upstream
+from dqlab.jupyter.server.services import ServiceSilent, Upstream
 from dqlab.stats import Snapshot
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
 from tests.jupyter.server.dashboards import TOKEN, Dashboards

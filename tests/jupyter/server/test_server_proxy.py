@@ -18,7 +18,7 @@ import dqlab as dq
 from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.proxy import Trick, framed, location, query, upstream_path
-from dqlab.jupyter.server.upstream import LARGEST
+from dqlab.jupyter.server.services import LARGEST
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
 from tests.jupyter.server.dashboards import Dashboards
 
