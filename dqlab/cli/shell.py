@@ -15,7 +15,7 @@ from dqlab.cli.command import OF_NOTEBOOKS
 from dqlab.clusters_here import LOCAL, Registration, find_any
 from dqlab.errors import DqlabError, UsageError
 from dqlab.jupyter.commands import ACTIONS
-from dqlab.jupyter.grammar import COMMANDS, SHELL, Command
+from dqlab.jupyter.grammar import COMMANDS, SHELL
 from dqlab.jupyter.line import Line, ShellSession
 from dqlab.jupyter.messages import Said, letter_bundle
 from dqlab.jupyter.wrapping import say
@@ -70,15 +70,10 @@ def carry_out(name: str, words: Sequence[str]) -> int:
     command = COMMANDS[name].for_shell()
     if any(word in ("-h", "--help") for word in words):
         print(command.help())
-        say(
-            f"\n{SHELL} {name} --at ADDRESS: of that scheduler; default: the cluster of `dqlab up` on "
-            "this machine, or else that of a script or notebook of yours; --name NAME: one of several"
-        )
         return DONE
     try:
-        (address, cluster), rest = _where(words)
-        _refuse_names_of_notebooks(name, rest, command)
-        options = command.parse(rest)
+        options = command.parse(words)
+        address, cluster = options.at, options.name
     except UsageError as error:
         say(str(error), sys.stderr)
         return MISUSED
@@ -115,30 +110,3 @@ def carry_out(name: str, words: Sequence[str]) -> int:
     finally:
         lab.close()
     return DONE
-
-
-def _refuse_names_of_notebooks(name: str, words: Sequence[str], command: Command) -> None:
-    """Refuse an option of notebooks whose value names something that is defined only there."""
-    for word in words:
-        flag = word.partition("=")[0]
-        if flag in COMMANDS[name].options and flag not in command.options:
-            line = " ".join([f"%dq {name}", *words])
-            reason = f"{SHELL} {name} has no option {flag}: it names what a notebook has defined. There: {line}"
-            raise UsageError(reason=f"{reason}. Nothing was done.")
-
-
-def _where(words: Sequence[str]) -> tuple[tuple[str, str | None], list[str]]:
-    """Return the cluster that is meant, and the other words."""
-    places: dict[str, str | None] = {"--at": LOCAL, "--name": None}
-    rest: list[str] = []
-    left = iter(words)
-    for word in left:
-        option, equals, value = word.partition("=")
-        if option not in places:
-            rest.append(word)
-            continue
-        given = value if equals else next(left, None)
-        if not given:
-            raise UsageError(reason=f"{option} needs a value. Nothing was done.")
-        places[option] = given
-    return (places["--at"] or LOCAL, places["--name"]), rest

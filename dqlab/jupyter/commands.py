@@ -27,7 +27,6 @@ from dqlab.jupyter.line import Line
 from dqlab.jupyter.messages import (
     Said,
     attached,
-    choices,
     end,
     find_letter,
     in_words_of_a_line,
@@ -67,6 +66,11 @@ if TYPE_CHECKING:
 
 COMPARING = 20.0
 """Seconds that a cell waits for the comparison of its documents with those of a run."""
+_AS_WRITTEN = (
+    *("name", "on_existing", "executor", "batch", "timeout", "memory", "max_messages_per_process", "gpus"),
+    *("concurrency", "budget", "weight", "priority", "delay", "at", "stop_if", "logs"),
+)
+"""Options of `submit` that `map` takes as they are."""
 
 
 def connect(line: Line, options: Namespace) -> Lab:
@@ -76,8 +80,8 @@ def connect(line: Line, options: Namespace) -> Lab:
         lab = target
         line.session.use(lab)
     else:
-        timeout = _duration(options.timeout)
-        lab, before = line.session.connect(target, n=options.n, store=options.store, name=options.name, timeout=timeout)
+        given = {name: getattr(options, name) for name in ("n", "store", "name", "timeout")}
+        lab, before = line.session.connect(target, **given)
         if before is not None:
             line.say(end(before))
     if options.out is not None:
@@ -116,27 +120,12 @@ def submit(line: Line, options: Namespace) -> Run:
                 pool,
                 function,
                 documents,
-                name=options.name,
-                on_existing=options.on_existing,
+                **{name: getattr(options, name) for name in _AS_WRITTEN},
                 retry=retry,
-                executor=options.executor,
-                batch=options.batch,
-                timeout=_duration(options.timeout),
-                memory=options.memory,
-                max_messages_per_process=options.max_messages_per_process,
-                gpus=options.gpus,
-                concurrency=options.concurrency,
                 limit=dict(options.limit) if options.limit else None,
                 cap=dict(options.cap) if options.cap else None,
-                budget=options.budget,
-                weight=options.weight,
-                priority=options.priority,
-                delay=_duration(options.delay),
-                at=options.at,
-                stop_if=options.stop_if,
                 rehearse=sample_for(options.rehearse, documents, line.lab.stats, function, yes=options.yes),
                 sink=None if options.sink is None else sink_named(options.sink),
-                logs=options.logs,
                 cell=line.cell,
             )
         if options.out is not None:
@@ -206,12 +195,11 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
 
         line.session.submitted(lab, run)
         plan = None if plan is None or plan.empty else plan
-        sentences = list(choices(run, error, options.fn, defined=options.defined, plan=plan))
         if options.out is not None:
             line.store(options.out, run)  # before the view is drawn, which names the variable
         edited = compare if error.other_code else None
         choice = Choice(run, function, start_over, keep, edited, update if plan is not None else None)
-        offer(choice, sentences, line.say)
+        offer(choice, list(choice.sentences(error, options.fn, defined=options.defined, plan=plan)), line.say)
         if options.watch:
             line.session.show(run)
         return run
@@ -335,7 +323,7 @@ def retry(line: Line, options: Namespace) -> int:
     run = line.run(options.run)
     name = options.fn or run.versions[-1].name
     defined = options.fn is not None or callable(line.names.get(name))
-    means = Means(options.memory, _duration(options.timeout), options.executor, options.note or "")
+    means = Means(options.memory, options.timeout, options.executor, options.note or "")
     if options.rest and not (defined or means):
         raise UsageError(reason=f"--rest gives the run new code, and no {name} is defined here. Nothing was sent.")
     function = line.function(name) if defined else None
@@ -529,8 +517,7 @@ def purge(line: Line, options: Namespace) -> int | None:
 
 def history(line: Line, options: Namespace) -> Timeline:
     """Return the history of one queue, or of all."""
-    span = float(options.span) if options.span.replace(".", "", 1).isdecimal() else options.span
-    return line.pool(options.queue).history(span) if options.queue is not None else line.lab.history(span)
+    return (line.lab if options.queue is None else line.pool(options.queue)).history(options.span)
 
 
 def open_panel(line: Line, options: Namespace) -> PanelLink:
@@ -555,7 +542,7 @@ def gc(line: Line, _: Namespace) -> None:
 
 def doctor(line: Line, options: Namespace) -> Checkup:
     """Examine the cluster."""
-    return line.lab.doctor(_duration(options.timeout) or TIMEOUT)
+    return line.lab.doctor(options.timeout or TIMEOUT)
 
 
 def config(line: Line, options: Namespace) -> None:
@@ -610,20 +597,16 @@ def _batch_system(options: Namespace) -> Recipe | None:
     return spoken(kind, said, options.jobs)
 
 
-def _waited(line: Line, run: Run, timeout: str | None = None, *, stored: bool) -> Run:
+def _waited(line: Line, run: Run, timeout: float | str | None = None, *, stored: bool) -> Run:
     """Wait, and print how the run ended unless a live view shows it already."""
     watched = is_watched(run)
     try:
-        run.until_over(_duration(timeout))
+        run.until_over(timeout)
     except KeyboardInterrupt:
         raise StoppedWaiting(f"no longer waiting for {run.name}; {standing(run)}") from None
     if (watched or stored) and not ended_in_view.holds(run):
         line.say(conclude(run))
     return run
-
-
-def _duration(text: str | None) -> float | str | None:
-    return float(text) if text is not None and text.replace(".", "", 1).isdecimal() else text
 
 
 def _held(line: Line, opened: Collection[str]) -> str:

@@ -130,7 +130,7 @@ submit: Map a function over documents; %%dq maps the last def or class of its ce
     --weight SHARE = 1  share of the consumers' time among your runs, as 3; default: 1
     --priority N = 0  -10 to 10: before your runs with a lower one
     --delay TIME  start no document before so long, as 10m
-    --at TIME  start none before, as 18:00 or '2026-11-30 18:00'
+    --at WHEN  start none before, as 18:00 or '2026-11-30 18:00'
     --gpus SHARE  devices that each call may use, or its share of one, as 0.5: each slot runs it in a process that sees
         these
     --stop-if N|N%|never = auto  pause when N documents have failed, or N % of those that ended; default: the first
@@ -300,6 +300,10 @@ _NOTES = dict.fromkeys(
 # --- the kinds of values -------------------------------------------------------------------
 
 
+def _duration(text: str) -> float | str:
+    return float(text) if text.replace(".", "", 1).isdecimal() else text
+
+
 def _variable(text: str) -> str:
     if not text.isidentifier():
         raise argparse.ArgumentTypeError(f"{text!r} is not a name for a variable")
@@ -344,6 +348,7 @@ def _price(word: str) -> float:
 
 _KINDS: dict[str, dict[str, Any]] = {
     "N": {"type": int},
+    "TIME": {"type": _duration},
     "N|auto": {"type": _number_or_auto},
     "N|N%|never": {"type": _stop_if},
     "SHARE": {"type": float},
@@ -359,8 +364,14 @@ WIDE = 100
 """Columns of help where no terminal has fewer."""
 SHELL = "dqlab"
 """Prefix of a command in a shell."""
-_OF_NOTEBOOKS = frozenset({"fn", "out"})
+_OF_NOTEBOOKS = ("fn", "out")
 """Options that name functions and variables, which a shell does not have."""
+_WHERE = {
+    "--at ADDRESS = local": "of that scheduler; default: the cluster of `dqlab up` on this machine, or else that of a "
+    "script or notebook of yours",
+    "--name NAME": "one of several clusters",
+}
+"""Options of shells."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -434,9 +445,9 @@ class Command:
         return self.name in ("submit", "compare")
 
     def for_shell(self) -> Command:
-        """Return the command as it is written in a shell."""
+        """Return the command as it is written in a shell, where it says of which cluster it speaks."""
         takes = {spec: help for spec, help in self.takes.items() if not spec.startswith(("--fn ", "-o --out "))}
-        return replace(self, takes=takes, prefix=SHELL)
+        return replace(self, takes=takes | _WHERE, prefix=SHELL)
 
     @property
     def actions(self) -> list[argparse.Action]:

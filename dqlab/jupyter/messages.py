@@ -28,7 +28,6 @@ from dqlab.runs.run import Run
 from dqlab.runs.run_book import NothingFailed
 from dqlab.runs.session import Durability
 from dqlab.runs.submit.elements import why_empty
-from dqlab.runs.update.plan import UpdatePlan
 from dqlab.stats import NO_ROOM, Counts, RunState, RunStats
 from dqlab.texts import block, one_line
 
@@ -89,37 +88,6 @@ def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: i
 def is_fresh(counts: Counts) -> bool:
     """Return whether so little of a run is done, and nothing failed, that starting over is what most people want."""
     return not counts.dead and counts.acked < FEW
-
-
-def choices(
-    run: Run, error: RunExists, function: str, *, defined: bool, plan: UpdatePlan | None = None
-) -> Iterator[str]:
-    """Yield a line on the other code or documents of a run, then the lines to copy that continue with them."""
-    counts = Counts(**run.counts)
-    update = () if plan is None else (f"    --on-existing update    # on this line: {plan.summary}",)
-    yield f"{run.name}: this run exists with {error.difference}. Nothing was submitted, and it was left as it is."
-    if defined:
-        yield f"{function} is defined as in this cell now. Choose:"
-    retry = f"%dq retry {run.name} --fn {function}"
-    start_over = "    --on-existing new    # on this line: drop it and start over"
-    if not error.other_code:
-        yield from (*update, start_over)
-    elif is_fresh(counts):
-        yield start_over
-    if error.other_code and counts.dead:
-        yield f"    {retry}    # its {many(counts.dead, 'failed document')} with this code"
-    if error.other_code and counts.left:
-        rest = f"the {many(counts.left, 'document')} that wait or run"
-        yield f"    {retry} --rest    # {f'and {rest}' if counts.dead else f'{rest}, with this code'}"
-    if error.other_code and (counts.acked or counts.dead):
-        yield f"    %dq compare {run.name} --fn {function}    # what this code would change, on a sample"
-    if error.other_code:
-        yield from update
-        if not is_fresh(counts):
-            yield start_over
-    yield "    --name NAME    # on this line: keep it, and map under another name"
-    had = "code" if error.other_code else "documents"
-    yield f"    %dq attach {run.name}    # keep it, with the results of the {had} it had"
 
 
 @contextmanager

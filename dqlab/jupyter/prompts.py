@@ -6,13 +6,13 @@ them, with the run, if no other view shows it. Without widgets, the sentences na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from importlib.util import find_spec
 from typing import Any
 
 from dqlab.clock import SystemClock
 from dqlab.documents import Documents
-from dqlab.errors import DqlabError
+from dqlab.errors import DqlabError, RunExists
 from dqlab.jupyter.messages import is_fresh, warned
 from dqlab.live.canvases import has_a_reader
 from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, sends_widgets, text_of, watch, watch_in
@@ -22,6 +22,7 @@ from dqlab.live.run_picture import code_of_retry
 from dqlab.notebook import in_jupyter, shell
 from dqlab.numbers import many, minute
 from dqlab.runs.run import Run
+from dqlab.runs.update.plan import UpdatePlan
 from dqlab.stats import Counts, Snapshot
 from dqlab.texts import one_line
 
@@ -46,24 +47,47 @@ class Choice:
     @property
     def labels(self) -> dict[str, Callable[[], str]]:
         """The actions, which return a report, by the labels of their buttons."""
+        return {label: act for label, _, act in self._ways()}
+
+    def sentences(self, error: RunExists, function: str, *, defined: bool, plan: UpdatePlan | None) -> Iterator[str]:
+        """Yield a line on the other code or documents, then the lines to copy that continue with them."""
+        name = self.run.name
+        yield f"{name}: this run exists with {error.difference}. Nothing was submitted, and it was left as it is."
+        if defined:
+            yield f"{function} is defined as in this cell now. Choose:"
+        *lines, keep = (line for _, line, _ in self._ways(function, "" if plan is None else plan.summary))
+        other_name = "--name NAME    # on this line: keep it, and map under another name"
+        yield from (f"    {line}" for line in (*lines, other_name, keep))
+
+    def _ways(self, function: str = "", updated: str = "") -> Iterator[tuple[str, str, Callable[[], str]]]:
+        """Yield the label of a button, the line that does the same, and its action, the likeliest first."""
         # No numbers in labels: they stay as they were drawn while more documents fail.
-        counts = Counts(**self.run.counts)
-        found: dict[str, Callable[[], str]] = {}
-        if self._compare is None:
-            return {"Update": self.update, "Start over": self.start_over, "Keep it": self.keep}
-        if is_fresh(counts):
-            found["Start over"] = self.start_over
-        if counts.dead:
-            found["Retry failed documents with this code"] = self.retry
-        if counts.left:
-            also = "Retry failed documents, and give the rest this code too"
-            found[also if counts.dead else "Give the rest this code"] = self.rest
-        if counts.acked or counts.dead:
-            found["Compare on a sample"] = self.compare
+        counts, name, edited = Counts(**self.run.counts), self.run.name, self._compare is not None
+        start_over = "Start over", "--on-existing new    # on this line: drop it and start over", self.start_over
+        retry, left = f"%dq retry {name} --fn {function}", f"the {many(counts.left, 'document')} that wait or run"
+        first = edited and is_fresh(counts)
+        if first:
+            yield start_over
+        if edited and counts.dead:
+            failed = f"{retry}    # its {many(counts.dead, 'failed document')} with this code"
+            yield "Retry failed documents with this code", failed, self.retry
+        if edited and counts.left and counts.dead:
+            yield (
+                "Retry failed documents, and give the rest this code too",
+                f"{retry} --rest    # and {left}",
+                self.rest,
+            )
+        elif edited and counts.left:
+            yield "Give the rest this code", f"{retry} --rest    # {left}, with this code", self.rest
+        if edited and (counts.acked or counts.dead):
+            what = f"%dq compare {name} --fn {function}    # what this code would change, on a sample"
+            yield "Compare on a sample", what, self.compare
         if self._update is not None:
-            found["Update"] = self.update
-        found.setdefault("Start over", self.start_over)
-        return found | {"Keep it": self.keep}
+            yield "Update", f"--on-existing update    # on this line: {updated}", self.update
+        if not first:
+            yield start_over
+        had = "code" if edited else "documents"
+        yield "Keep it", f"%dq attach {name}    # keep it, with the results of the {had} it had", self.keep
 
     def lost_by(self, act: Callable[[], str]) -> str:
         """Return the label with which a button that drops something asks for a second press, or "" for the others."""

@@ -128,22 +128,12 @@ def test_parts_of_documents_of_one_key_with_other_pages_are_told_apart(
     assert sorted(run.results(merge=joined)) == [WHOLE["a.pdf"], WHOLE["b.pdf"], WHOLE["c.pdf"]]
 
 
-def test_pages_of_two_documents_of_one_key_are_never_mixed(queue: dq.QueuePool, tmp_path: Path) -> None:
-    """Longest first, their last parts come after all others; without one part it is open whose the others are."""
-    named = []
-    for at in range(3):
-        (tmp_path / f"{at}.pdf").write_bytes(make_pdf(*(f"{at} {page}" for page in range(5))))
-        named.append(dq.Document("a.pdf", "", str(tmp_path / f"{at}.pdf")))
-    parts = dq.Documents(named).split(2)
-    run = queue.map(pages_of, parts.longest_first(), executor="thread")
-    assert list(run.results(merge=joined)) == [[f"{at} {page}" for page in range(5)] for at in range(3)]
+def test_pages_of_two_documents_of_one_key_are_never_mixed(queue: dq.QueuePool, papers: dq.Documents) -> None:
+    """Nothing says whose the parts are."""
+    run = queue.map(pages_of, dq.Documents([papers[0], papers[0]]).split(2), executor="thread")
 
-    for lacking in (1, 5):
-        some = [part for at, part in enumerate(parts) if at != lacking]
-        run = queue.map(pages_of, some, executor="thread")
-        assert list(run.results("skip", merge=joined)) == []
-        with pytest.raises(PartsMissing, match=r"3 documents of this run are like that"):
-            run.results(merge=joined)
+    with pytest.raises(BadOption, match=r"several documents with the key 'a.pdf' apart"):
+        run.results(merge=joined)
 
 
 def test_merge_that_fails_names_the_document(queue: dq.QueuePool, papers: dq.Documents) -> None:

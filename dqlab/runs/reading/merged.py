@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
@@ -62,9 +61,10 @@ class _Whole:
 class MergedResults(Values, StaysHere):
     """A lazy sequence with one value for each document, in document order; what `run.results(merge=...)` returns.
 
-    A document stands where its first part stands. If a part has no result, the document has no value: with
-    ``errors="return"`` it has what replaces the first such part, with ``errors="skip"`` it is left out. If the run does
-    not have all of its parts, a `PartsMissing` replaces the document in the same way.
+    A document stands where its first part stands; documents that were split have keys of their own. If a part has no
+    result, the document has no value: with ``errors="return"`` it has what replaces the first such part, with
+    ``errors="skip"`` it is left out. If the run does not have all of its parts, a `PartsMissing` replaces the document
+    in the same way.
 
     Parameters
     ----------
@@ -157,31 +157,23 @@ class MergedResults(Values, StaysHere):
         )
 
 
-def _wholes(keys: Iterator[tuple[Any, Any]]) -> Iterator[_Whole]:
-    """Yield the documents of results, given for each result its key and what replaces the result, or None."""
-    wholes, alike = list[_Whole](), defaultdict[tuple[str, int], list[_Whole]](list)
-    still = defaultdict[tuple[str, int], list[_Whole]](list)
+def _wholes(keys: Iterator[tuple[Any, Any]]) -> Iterable[_Whole]:
+    """Return the documents of results, given for each result its key and what replaces the result, or None."""
+    wholes = dict[Any, _Whole]()
     before: _Whole | None = None
     unknown = False
     for at, (key, instead) in enumerate(keys):
         part = _PART.search(key) if isinstance(key, str) else None
         if part is None:
-            whole = _Whole(key, firsts=[1], lacks=instead is not None)
-            wholes.append(whole)
+            whole = wholes[at] = _Whole(key, firsts=[1], lacks=instead is not None)
         else:
             name, (first, last, pages) = key[: part.start()], map(int, part.groups())
-            lacking = still[name, pages]
-            # Several documents may have one key: a part belongs to the first of them that still lacks this part.
-            found = next((each for each in lacking if first not in each.firsts), None)
-            if found is None:
-                found = _Whole(name, pages)
-                for group in (wholes, alike[name, pages], lacking):
-                    group.append(found)
-            whole = found
+            whole = wholes.setdefault((name, pages), _Whole(name, pages))
+            if first in whole.firsts:
+                problem = f"cannot tell the parts of several documents with the key {name!r} apart. Read run.results()."
+                raise BadOption(option="merge", value=key, problem=problem)
             whole.firsts.append(first)
             whole.had += last + 1 - first
-            if whole.had >= pages:
-                lacking.remove(whole)
             whole.lacks |= instead is not None or (unknown and first > 1)
         whole.at.append(at)
         # A cancelled or lost result may have only an ordinal as its key. Then it may be a part of the document before
@@ -190,10 +182,4 @@ def _wholes(keys: Iterator[tuple[Any, Any]]) -> Iterator[_Whole]:
         if unknown and before is not None and before.pages:
             before.lacks = True
         before = whole
-    for place, lacking in still.items():
-        if lacking:
-            # Among documents with one key, nobody knows which one lost the part: all of them count as short.
-            had = min(each.had for each in lacking)
-            for each in alike[place]:
-                each.had = had
-    yield from wholes
+    return wholes.values()

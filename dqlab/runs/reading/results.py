@@ -964,14 +964,10 @@ def frame_of_pairs(
     pairs: Iterable[tuple[Any, Any]], count: int, replaces: Callable[[Any], bool] | None
 ) -> pd.DataFrame:
     """Return a DataFrame of (key, value) as `Results.to_frame` does; `replaces` finds values that replace a result."""
-    rows, left = FrameRows(replaces), iter(pairs)
-    with shown(f"reading {many(count, 'result')}") as wait:
-        read = 0
-        while page := list(islice(left, SAID_EVERY)):
-            rows.add([value for _, value in page], [key for key, _ in page], ())
-            read += len(page)
-            wait.step(f"{read:,} read")
-    return _with_reasons(rows.frame(), rows)
+    left = iter(pairs)
+    pages = iter(lambda: list(islice(left, SAID_EVERY)), [])
+    stretches = ([OpenedStretch(0, [value for _, value in page], [key for key, _ in page])] for page in pages)
+    return frame_of_pages(stretches, count, replaces)
 
 
 def _frame_of(rows: FrameRows, pages: Iterable[list[OpenedStretch]], count: int) -> pd.DataFrame:

@@ -11,22 +11,16 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
-from dqlab.cluster.transport.queue_calls import Handle
-from dqlab.cluster.transport.reports import Progress
 from dqlab.datasets import needs_pyarrow
-from dqlab.datasets.sink_parts import Reader
 from dqlab.datasets.sinks import extent
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.documents.parts import Inline, Line, Row
 from dqlab.errors import BadOption, DocumentError, DqlabWarning
 from dqlab.runs.compare.accepting import mixed
-from dqlab.runs.failures import Failures
-from dqlab.runs.reading.merged import MergedResults
 from dqlab.runs.reading.results import ResultRows, Results
 from dqlab.runs.submit.elements import key_of, repeats
-from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.waiting import reading
 from dqlab.user_frames import level_of_user
 
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
     from dqlab.datasets.files import Published
     from dqlab.datasets.rows import Rows
     from dqlab.datasets.table import RunTable
+    from dqlab.runs.run import Run
 
 PAGE = 1_000
 """Documents of an input in one batch of rows."""
@@ -43,44 +38,10 @@ PAGE = 1_000
 Errors = Literal["raise", "skip"]
 
 
-class HasResults(Protocol):
-    """The parts of a run that its tables need."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the run."""
-
-    @property
-    def id(self) -> bytes:
-        """Return the id of the run."""
-
-    @property
-    def handle(self) -> Handle:
-        """Return the handle of the run's queue."""
-
-    @property
-    def submitter(self) -> Submitter | None:
-        """Return the submission of this process, or None."""
-
-    def results(self, errors: Any = ..., timeout: Any = ...) -> Results | MergedResults:
-        """Wait for the run, then return its values."""
-
-    def failures(self) -> Failures:
-        """Return the run's dead letters."""
-
-    def results_now(self) -> Results:
-        """Return the values so far."""
-
-    def reader(self) -> Reader | None:
-        """Return the reader of the rows in the run's sink, or None without a sink."""
-
-    def _progress(self) -> Progress: ...
-
-
 class RunTables:
     """Returns or writes the results of a run as a table."""
 
-    def __init__(self, run: HasResults) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
 
     def table(self) -> RunTable:
@@ -204,7 +165,7 @@ class RunRows:
 
     reasoned, lined = False, True
 
-    def __init__(self, run: HasResults) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
 
     @property
