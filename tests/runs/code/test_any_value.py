@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import time
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -137,19 +135,6 @@ def test_objects_that_raise_or_lie_can_be_read(text: str) -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize(
-    "value",
-    [mock.Mock(), mock.MagicMock(), mock.Mock(spec=dict), mock.AsyncMock(), mock.sentinel.one, mock.ANY, mock.call.a],
-    ids=lambda value: type(value).__name__,
-)
-def test_mocks_can_be_read(value: object) -> None:
-    """Tests of a notebook's functions put mocks under their globals."""
-    function = reading(value)
-    code_version(function)
-    exact_version(function)
-    dq.explain(function)
-
-
 @pytest.mark.parametrize("what", ["lab", "queue", "run", "client"])
 def test_function_that_reads_what_is_connected_is_refused_at_once(lab: dq.Lab, queue: dq.QueuePool, what: str) -> None:
     """`def f(x): return lab.name` took 13 to 27 s; all that runs in the process hangs on a lab."""
@@ -163,8 +148,3 @@ def test_function_that_reads_what_is_connected_is_refused_at_once(lab: dq.Lab, q
     assert "cannot be sent" in repr(dq.explain(function))
     # Well below one second for what is ours; a client of Dask has all that earlier tests left here behind it.
     assert time.process_time() - started < (12 if what == "client" else 5)
-
-
-def test_new_modules_of_the_list_exist() -> None:
-    """A misspelt name would be skipped for ever."""
-    assert sum(importlib.util.find_spec(name) is not None for name in MODULES) >= len(MODULES) - 2

@@ -139,12 +139,3 @@ def test_warning_comes_once_for_each_function_and_says_what_to_do(queue: dq.Queu
     )
     assert list(run.results(timeout=60)) == [1, 2]
     assert fn.__globals__["seen"] == []
-
-
-def test_explain_lists_it() -> None:
-    fn = cell("seen = []\ndef f(x):\n    seen.append(x)\n")["f"]
-
-    explained = dq.explain(fn)
-
-    assert [each.name for each in explained.changed] == ["seen"]
-    assert "! f changes seen (list): a copy in each consumer's process. Return the value" in repr(explained)

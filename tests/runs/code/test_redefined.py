@@ -46,16 +46,6 @@ def test_a_function_with_other_code_is_found(notebook: ModuleType) -> None:
     assert found.newer("parse", short(notebook.parse)) is None  # it was retried with it
 
 
-def test_the_same_code_defined_again_is_not(notebook: ModuleType) -> None:
-    """Run All defines everything again."""
-    run_cell(notebook, FIRST)
-    before = short(notebook.parse)
-
-    run_cell(notebook, FIRST)
-
-    assert Redefined().newer("parse", before) is None
-
-
 def test_a_value_that_it_reads_counts_once_a_cell_has_changed_it(
     notebook: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

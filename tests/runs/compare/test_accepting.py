@@ -73,19 +73,6 @@ def test_what_failed_runs_again_with_the_accepted_code(run: dq.Run, found: Compa
     assert run.compare(new, sample=200).versions == "v1, v2 → v2"
 
 
-def test_rest_of_a_run_that_goes_on_has_the_accepted_code(queue: dq.QueuePool, queue_name: str) -> None:
-    """What waits runs it."""
-    run = queue.map(int, [*range(40), *map(str, range(40, 80))], name=queue_name)
-    run.wait()
-    again = queue.map(old, range(100), retry=NOTHING)
-    again.pause()
-    waiting = sum(again.counts[state] for state in ("ready", "delayed"))
-    if again.counts["acked"]:
-        again.accept(again.compare(more, sample=20))
-        again.resume().wait()
-        assert again.versions[1].results >= waiting
-
-
 def test_declared_equal_code_attaches_and_is_not_mixed(
     queue: dq.QueuePool, run: dq.Run, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dqlab as dq
-from dqlab.errors import BadOption, DqlabWarning, RunError, RunExists
+from dqlab.errors import BadOption, RunError, RunExists
 from dqlab.runs.compare.comparing import compare
 from dqlab.runs.compare.comparison import Became, Comparison
 from dqlab.testing import Tally
@@ -85,14 +85,6 @@ def test_dead_documents_are_a_stratum_and_counts_add_up(run: dq.Run) -> None:
     assert found.share.low <= truth() / 2000 <= found.share.high
     assert str(found).startswith("v1 → v2 on 300 of 2,000 documents: ")
     assert list(found.to_frame().became[:3]) == [str(each.became) for each in found.pairs[:3]]
-
-
-def test_whole_run_has_no_interval(run: dq.Run) -> None:
-    """A sample larger than the run is the run."""
-    found = run.compare(new, sample=5000)
-    assert (found.sample, found.total) == (2000, 2000)
-    assert found.share.low == found.share.high == pytest.approx(truth() / 2000)
-    assert "would change" not in found.summary
 
 
 def test_sample_of_which_all_fail_is_compared(run: dq.Run) -> None:
@@ -267,9 +259,3 @@ def test_batches_and_setup_are_those_of_the_run(queue: dq.QueuePool, queue_name:
     run = queue.map(double, range(100), name=queue_name, batch=10, setup={"add": lambda: 1}).wait()
     found = run.compare(triple, sample=20)
     assert [each.after for each in found.pairs] == [3 * each.ordinal + 1 for each in found.pairs]
-
-
-def test_a_warning_is_no_error_of_a_comparison(run: dq.Run, recwarn: pytest.WarningsRecorder) -> None:
-    """It says itself what failed."""
-    run.compare(new, sample=50)
-    assert not [each for each in recwarn if issubclass(each.category, DqlabWarning)]
