@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dqlab import __version__
-from dqlab.cli.command import COMMANDS, OF_NOTEBOOKS, main, quickstart
+from dqlab.cli.command import main, quickstart
 
 
 def test_misspelt_command_names_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,14 +36,6 @@ def test_an_empty_path_is_not_the_current_directory(words: list[str], capsys: py
     assert "'' names no file or directory; '.' is the current directory" in capsys.readouterr().err
 
 
-def test_unknown_command_lists_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where no guess fits, the whole choice is shown."""
-    status = main(["xyzzy"])
-
-    assert status == 2
-    assert capsys.readouterr().err == f"dqlab: no command 'xyzzy'. Commands: {', '.join([*COMMANDS, *OF_NOTEBOOKS])}.\n"
-
-
 def test_no_command_prints_the_help_and_is_a_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     """A script that calls `dqlab` with an empty variable must not pass for done."""
     assert main([]) == 2
@@ -57,14 +49,6 @@ def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> N
 
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"dqlab {__version__}\n"
-
-
-def test_demo_refuses_options_that_it_does_not_know() -> None:
-    """Only `lab` passes words on; elsewhere a word that means nothing is a mistake."""
-    with pytest.raises(SystemExit) as ended:
-        main(["demo", "--fast"])
-
-    assert ended.value.code == 2
 
 
 def test_notebook_of_this_directory_comes_first(tmp_path: Path) -> None:
@@ -137,17 +121,6 @@ def test_lab_opens_this_folder_wherever_dqlab_lies(
     assert launched[0] == str(copy)
     assert f"--ServerApp.root_dir={tmp_path}" in launched
     assert copy.read_bytes() == shipped.read_bytes()
-
-
-def test_lab_leaves_another_quickstart_of_this_folder_alone(launched: list[str], tmp_path: Path) -> None:
-    """A project may have notebooks/quickstart.ipynb of its own, which is not the one that was asked for."""
-    (tmp_path / "notebooks").mkdir()
-    theirs = write_cells(tmp_path / "notebooks" / "quickstart.ipynb", "print('theirs')")
-
-    main(["lab"])
-
-    assert "theirs" not in (tmp_path / "quickstart.ipynb").read_text()
-    assert "theirs" in theirs.read_text()
 
 
 @pytest.mark.parametrize("given", [["--notebook-dir={}"], ["--notebook-dir", "{}"], ["--ServerApp.root_dir={}"]])

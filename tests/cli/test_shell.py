@@ -193,15 +193,6 @@ def test_what_the_doctor_advises_can_be_typed_where_it_is_shown(
     assert "2 dead" in capsys.readouterr().out
 
 
-def test_advice_in_a_shell_names_commands_of_a_shell(
-    lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
-
-    assert main(["drain", queue.name, *at]) == 0
-    assert f"dqlab resume {queue.name} ends that" in capsys.readouterr().out
-
-
 def test_logs_and_slowest_from_a_shell(lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]) -> None:
     at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
     run = queue.map(print, ["said"], name=f"run-{queue.name}", logs="all").wait(timeout=30)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -214,15 +213,6 @@ def test_a_file_whose_process_is_gone_is_told_of_and_removed(state: Path, ended:
     assert not list(state.iterdir())
 
 
-def test_a_file_of_another_machine_is_passed_over(state: Path, ended: int) -> None:
-    """A home directory is often that of many machines."""
-    register(registration("there", pid=ended, host=f"not-{socket.gethostname()}"))
-
-    with pytest.raises(NoLocalCluster):
-        find(None)
-    assert len(list(state.iterdir())) == 1
-
-
 def test_a_file_that_cannot_be_read_is_passed_over(state: Path) -> None:
     register(registration("good"))
     (state / "bad.json").write_text("{")
@@ -263,12 +253,6 @@ def test_of_several_clusters_one_has_to_be_named() -> None:
             find("noon")
         with pytest.raises(UsageError, match="--name night-2"):
             register(registration("night"))
-
-
-def test_store_that_cannot_be_made_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """It ended in words of the system about a directory, without what to do."""
-    assert main(["up", "--store", "/proc/none"]) == 1
-    assert "cannot write to store /proc/none. Nothing was started" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("store", ["/data/runs", None])

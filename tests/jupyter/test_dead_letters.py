@@ -35,16 +35,6 @@ def letter(payload: bytes, message: str = "'<b>'") -> DeadLetter:
     )
 
 
-def test_letter_shows_document_error_deliveries_version_and_traceback() -> None:
-    """All that one asks of a failure, in one place."""
-    text = letter_bundle(letter(seal_value("the document")))["text/plain"]
-
-    for part in ("a.txt  KeyError: '<b>'", "4 deliveries", "3 retries used up", "code c0ffee", "parse:2"):
-        assert part in text
-    assert "document: 'the document'" in text
-    assert text.endswith("KeyError: '<b>'")
-
-
 def test_key_of_one_document_is_not_taken_for_the_id_of_another() -> None:
     """A document of a run over numbers is named by its number."""
     failures: Any = [replace(letter(b""), id=3, key=9), replace(letter(b""), id=5, key=3)]

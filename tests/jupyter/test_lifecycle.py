@@ -172,19 +172,6 @@ def test_closing_says_what_is_gone(alone: Any, capsys: Any) -> None:
     assert "lab 'local' was closed, so run 'small' can no longer be used" in str(alone.fails("%dq wait run"))
 
 
-def test_waiting_for_a_paused_run_names_the_line_that_resumes_it(connected: Any, queue: dq.QueuePool) -> None:
-    """99 documents were left, and nobody knew why."""
-    queue.pause()
-    connected.run("%dq submit abs --over range(99) --name stands --on-existing new")
-
-    said = str(connected.fails("%dq wait stands --timeout 2"))  # without an answer until then, it would name that alone
-
-    assert "is paused" in said
-    assert "%dq resume" in said
-    queue.resume()
-    connected.run("%dq wait stands")
-
-
 def test_back_to_a_run_by_name(connected: Any, capsys: Any) -> None:
     """Also where no variable holds the lab or the run."""
     connected.run("%dq submit abs --over range(3) --name found-again --on-existing new --wait -o run")
@@ -272,14 +259,3 @@ def test_other_documents_of_a_run_that_exists_say_how_to_go_on_by_magics(connect
     assert "--on-existing new" in str(error)
     assert "on_existing=" not in str(error)
     assert "%dq retry" not in str(error)
-
-
-def test_empty_input_says_that_there_is_nothing_to_do(connected: Any, capsys: Any, tmp_path: Any) -> None:
-    """A pattern that matches nothing is a frequent slip, and looks like success."""
-    connected["docs"] = dq.Documents.from_glob(tmp_path / "*.txt")
-    connected.run("%dq submit abs --over docs --name nothing --on-existing new --wait -o run")
-
-    assert "nothing: docs has no documents, so there is nothing to do. Check its path or pattern" in (
-        capsys.readouterr().out
-    )
-    assert connected["run"].done

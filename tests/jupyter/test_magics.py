@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 from traitlets import TraitError
 
 import dqlab as dq
-from dqlab.errors import AllFailed, DqlabWarning, RunExists
+from dqlab.errors import DqlabWarning, RunExists
 from dqlab.live.display import Mode, mode
 from tests.kit.waiting import until
 
@@ -58,48 +58,6 @@ def test_function_of_a_cell_runs_in_processes_when_it_is_limited(connected: Any)
     run = connected["run"]
     assert list(run.results(errors="skip")) == [0, 2]
     assert "ended itself with exit status 9" in run.failures()[0].message
-
-
-def test_devices_are_asked_for_in_the_line(connected: Any) -> None:
-    with pytest.raises(UsageError, match=r"gpus=1.5: is a whole number, or a share of one device"):
-        connected.run("%dq submit abs --over [1] --gpus 1.5")
-
-
-def test_code_version_knows_its_cell(connected: Any) -> None:
-    """People say of a version that it came with cell 12."""
-    connected.run("1")
-    number = connected.shell.execution_count
-
-    connected.run("%%dq submit --over range(2) -o run\ndef same(x): return x")
-
-    assert [version.cell for version in connected["run"].versions] == [number]
-    assert "def same" in connected["run"].source
-
-
-def test_submission_of_a_cell_names_the_function_that_is_mapped(
-    connected: Any, queue: dq.QueuePool, capsys: Any
-) -> None:
-    """The last one is, which a reader who had written the main one first may overlook."""
-    main, helper = "def main(x): return helper(x) + 1", "def helper(x): return x"
-
-    connected.run(f"%%dq submit --over range(4) --name helperlast --wait -o run\n{main}\n{helper}")
-    said = capsys.readouterr().out
-    assert f"helperlast: helper() over 4 documents on queue {queue.name}, 2 consumers" in said
-
-    connected.run(f"%%dq submit --over range(4) --name main --wait -o run\n{helper}\n{main}")
-    said = capsys.readouterr().out
-    assert f"main: 4 documents on queue {queue.name}" in said
-
-
-def test_submission_that_attaches_names_the_run_and_its_documents(
-    connected: Any, queue: dq.QueuePool, capsys: Any
-) -> None:
-    """The line gave the number of the new documents, as if they had been submitted."""
-    connected.run("%dq submit abs --over range(7) --name again --on-existing new --wait -o run")
-    capsys.readouterr()
-
-    connected.run("%dq submit abs --over range(7) --name again -o run")
-    assert "Attached to run 'again' (7 documents); nothing runs again" in capsys.readouterr().out
 
 
 def test_submission_that_attaches_to_a_run_that_goes_on_says_so(
@@ -151,31 +109,6 @@ def test_variables_of_a_function_are_seen(connected: Any) -> None:
     )
 
     assert list(connected.run("go([0, 1, 2])")) == [1, 0, 1]
-
-
-BROKEN = """
-%%dq submit --over range(800) --name {name} --retries 0 {more} -o run
-import time
-def broken(x):
-    time.sleep(0.002)  # so that a chunk does not hold all documents
-    raise KeyError("total")
-"""
-
-
-def test_stop_if_says_after_how_many_failures_the_run_of_a_cell_pauses(connected: Any, queue_name: str) -> None:
-    """A cell is where a broken function is tried first; three failures are enough to see that it is."""
-    connected.run(BROKEN.format(name=f"soon-{queue_name}", more="--stop-if 3").strip())
-
-    with pytest.raises(AllFailed):
-        connected["run"].wait(timeout=20)
-    assert 3 <= connected["run"].counts["dead"] < 800
-
-
-def test_stop_if_never_lets_the_run_of_a_cell_fail_to_its_end(connected: Any, queue_name: str) -> None:
-    """A run that looks for the few documents that work is a run as well."""
-    connected.run(BROKEN.format(name=f"never-{queue_name}", more="--stop-if never").strip())
-
-    assert connected["run"].wait(timeout=30).counts["dead"] == 800
 
 
 def test_cell_that_raises_submits_nothing(connected: Any, lab: dq.Lab, capsys: Any) -> None:
@@ -255,16 +188,6 @@ def test_failed_prints_classes_and_lines_that_can_be_run(failed: Any, capsys: An
     assert failed.run(show).error == "ZeroDivisionError"
 
 
-def test_failed_without_a_name_says_which_run_it_means(failed: Any, queue_name: str, capsys: Any) -> None:
-    """The last run had none, and "no dead documents" read as if no run had any."""
-    failed.run(f"%dq submit abs --over [1] --name fine-{queue_name} --wait;")
-    capsys.readouterr()
-
-    assert len(failed.run("%dq failed")) == 0
-
-    assert f"fine-{queue_name}, the last run, has no dead documents; %dq status" in capsys.readouterr().out
-
-
 def test_out_stores_the_value_and_shows_nothing(failed: Any, capsys: Any) -> None:
     """The last line of a cell otherwise shows itself."""
     capsys.readouterr()
@@ -334,19 +257,6 @@ def test_status_shows_every_queue(failed: Any, queue: dq.QueuePool, capsys: Any)
     assert "Snapshot(" not in shown
 
 
-def test_status_begins_with_the_runs_and_a_run_with_dead_is_not_plainly_done(failed: Any, capsys: Any) -> None:
-    """It said "1 empty: default" after five runs, and "done, 100 %" of one in which all had failed."""
-    capsys.readouterr()
-
-    failed.run("%dq status")
-
-    lines = capsys.readouterr().out.splitlines()
-    assert next(line for line in lines if line.startswith(("run ", "queue "))).startswith("run ")
-    row = next(line for line in lines if line.startswith(failed["run"].name))
-    assert "some dead" in row
-    assert "%dq failed" in "\n".join(lines)
-
-
 def test_runs_lists_those_of_other_clients_too(failed: Any, lab: dq.Lab, capsys: Any) -> None:
     """After a restart of the kernel `lab.runs` is empty, and the runs are still there."""
     run, other = failed["run"], lab.queue("listed").map(abs, range(3), name="listed-run", on_existing="new")
@@ -402,18 +312,6 @@ def test_retry_takes_limits_and_a_note(failed: Any, capsys: Any) -> None:
     assert run.record()["codes"][-1]["process"]["timeout"] == 60
 
 
-def test_filter_that_nothing_matches_says_what_there_is(failed: Any, capsys: Any, tmp_path: Path) -> None:
-    """ "0 documents sent again" left a misspelt class to be found by its user."""
-    assert failed.run("%dq retry --where error=='ZeroDivisonError'") == 0
-    said = capsys.readouterr().out
-    assert "matches error=='ZeroDivisonError', so nothing was sent again. There are: ZeroDivisionError " in said
-
-    (tmp_path / "a.txt").write_text("a")
-    failed["docs"] = dq.Documents.from_glob(tmp_path / "*.txt")
-    failed.run("%dq documents docs.where('size>5')")
-    assert "none of the documents matches where('size>5')." in capsys.readouterr().out
-
-
 def test_retry_without_the_function_uses_the_code_it_had(failed: Any, capsys: Any) -> None:
     """A notebook that only attached has no function of that name."""
     del failed.shell.user_ns["divide"]
@@ -463,17 +361,6 @@ def test_paused_run_goes_on(connected: Any, queue: dq.QueuePool) -> None:
     connected.run("%dq resume")
 
     assert len(connected["run"].results(timeout=30)) == 9
-
-
-def test_closed_lab_is_forgotten(notebook: Any, lab: dq.Lab, capsys: Any) -> None:
-    """The next line says how to begin again."""
-    notebook["other"] = dq.Lab(lab.client, name="other")
-    notebook.run("%dq connect other -o other")
-
-    notebook.run("%dq close")
-
-    assert "other is closed" in capsys.readouterr().out
-    assert "%dq connect" in str(notebook.fails("%dq status"))
 
 
 def test_two_labs_must_be_told_apart(notebook: Any, lab: dq.Lab) -> None:
@@ -538,13 +425,6 @@ def test_error_of_a_run_is_one_line_and_keeps_its_type(failed: Any, capsys: Any)
     assert shown.count("\n") == 1
 
 
-def test_misspelt_run_names_the_nearest(failed: Any) -> None:
-    """With the runs that exist."""
-    name = failed["run"].name
-
-    assert f"Did you mean {name!r}?" in str(failed.fails(f"%dq wait {name}x"))
-
-
 # --- the extension -----------------------------------------------------------------------------
 
 
@@ -568,13 +448,6 @@ def test_help_is_shown_by_the_question_mark(notebook: Any, capsys: Any) -> None:
     assert capsys.readouterr().out.strip() == manual
     assert notebook.shell.find_line_magic("dq").__doc__ == manual
     assert notebook.shell.find_cell_magic("dq").__doc__ == manual
-
-
-def test_command_explains_itself_even_when_it_is_incomplete(notebook: Any, capsys: Any) -> None:
-    """`-h` comes before what is missing."""
-    notebook.run("%dq submit -h")
-
-    assert "--on-existing" in capsys.readouterr().out
 
 
 def test_loading_again_leaves_one_of_everything(notebook: Any) -> None:

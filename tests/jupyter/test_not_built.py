@@ -114,6 +114,9 @@ def test_a_press_leaves_its_report_and_the_run_in_place_of_the_buttons(
     lab.attach("edited").wait(timeout=20)
     until(lambda: "edited  done" in outputs[place]["text/plain"])
 
+    said = next(data["text/plain"] for data in outputs if data["text/plain"].startswith("Retried"))
+    assert said.startswith("Retried 1 document with invert v2 at "), "in place of the sentences"
+    assert not any("Choose" in data["text/plain"] for data in outputs)
     assert set(outputs[place]) == {"text/plain", "text/html"}
     assert "Retried 1 document with invert v2 at " in outputs[place]["text/html"]
     assert "Start over" not in outputs[place]["text/html"]

@@ -61,15 +61,6 @@ def test_every_way_out_of_an_edited_run_works_where_the_run_is_named_like_its_fu
     connected["kept"].drop()
 
 
-def test_function_whose_variable_holds_a_run_is_refused(connected: Any) -> None:
-    """Where Python replaced it: `sq = lab.map(sq, ...)`."""
-    connected.run("def sq(x): return x\nsq = lab.map(sq, [1])")
-
-    with pytest.raises(UsageError, match=r"sq is a Run, not a function"):
-        connected.run("%dq submit sq --over [1]")
-    connected["sq"].drop()
-
-
 def test_only_functions_of_the_notebook_are_proposed_in_place_of_an_unknown_one(connected: Any) -> None:
     """`--fn nope` was answered with "Did you mean open?"."""
     connected.run("nop, openly = 1, 2\ndef parsed(x): return x")

@@ -74,11 +74,6 @@ def test_open_gives_the_address_of_a_panel(connected: Any) -> None:
     assert repr(connected.run("%dq open")).endswith("/dq")
 
 
-def test_open_of_no_panel_names_those_there_are(connected: Any) -> None:
-    with pytest.raises(UsageError, match="throughput"):
-        connected.run("%dq open deepth")
-
-
 def test_config_shows_and_changes_the_defaults_of_lines(connected: Any, capsys: pytest.CaptureFixture[str]) -> None:
     connected.run("%dq config queue=pages display=text")
 

@@ -72,11 +72,3 @@ def test_a_cell_that_nobody_answers_says_how_to_rehearse_and_runs(connected: Any
 
     assert "--rehearse 30 tries 30 documents first" in capsys.readouterr().out
     assert connected["run"].counts["acked"] == 10_001
-
-
-@pytest.mark.parametrize("rate", ["cheap", "-1", "nan"])
-def test_a_rate_is_a_number(connected: Any, rate: str) -> None:
-    """Before anything is submitted."""
-    error = connected.fails(f"%dq submit abs --over [1] --rehearse 30 --rate={rate}")
-
-    assert f"argument --rate: '{rate}' is no price" in str(error)

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ipywidgets.widgets.widget import _instances
 
 import dqlab as dq
 from dqlab.errors import RunExists
 from dqlab.jupyter.prompts import Choice
-from dqlab.live.display import Mode
 from dqlab.testing import Gate
 
 CELL = "%%dq submit --over {over} --name edited --retries 0 {more} -o run\ndef invert(x): return {body}"
@@ -57,19 +55,6 @@ def test_results_of_an_edited_cell_are_refused_until_the_user_has_chosen(edited:
     assert list(run.results(timeout=20)) == [1.0, 0]
 
 
-def test_run_without_failures_is_not_offered_a_retry(connected: Any, capsys: Any) -> None:
-    """A line that sends 0 documents is no choice."""
-    write(connected, "x", more="--wait --on-existing new")
-    capsys.readouterr()
-
-    write(connected, "x + 1")
-
-    said = capsys.readouterr().out
-    assert "%dq retry" not in said
-    assert "--on-existing new" in said
-    assert "--name" in said
-
-
 @pytest.mark.parametrize(("option", "versions"), [("retry-failed", 2), ("new", 1)])
 def test_option_chooses_beforehand(edited: Any, option: str, versions: int) -> None:
     """Who knows what he wants writes it into the line."""
@@ -77,16 +62,6 @@ def test_option_chooses_beforehand(edited: Any, option: str, versions: int) -> N
 
     assert list(edited["run"].results()) == [1.0, 0]
     assert len(edited["run"].versions) == versions
-
-
-def test_mended_cell_attaches_when_it_is_run_again(edited: Any, capsys: Any) -> None:
-    """Fix, retry, "Run All": the cell now holds the newest version of the run."""
-    edited.run("%dq retry edited --fn invert")
-    capsys.readouterr()
-    write(edited, "x and 1 / x", more="--wait")
-
-    assert list(edited["run"].results()) == [1.0, 0]
-    assert "Choose" not in capsys.readouterr().out
 
 
 PRESSES: dict[str, tuple[Callable[[Choice], str], str]] = {
@@ -120,56 +95,6 @@ def test_button_does_what_it_says(
     made = [1.0] if label in ("Compare on a sample", "Keep it") else [1.0, 0]
     assert list(lab.attach("edited").results(errors="skip", timeout=20)) == made
     assert [run.name for run in shown] == ([] if label == "Compare on a sample" else ["edited"])
-
-
-class Output:
-    """What a cell shows by one display, as it is now."""
-
-    def __init__(self, data: dict[str, Any]) -> None:
-        self.data = data
-
-    def update(self, data: dict[str, Any], *, raw: bool) -> None:
-        assert raw
-        self.data = data
-
-    @property
-    def text(self) -> str:
-        return str(self.data["text/plain"])
-
-    @property
-    def pressable(self) -> bool:
-        return "application/vnd.jupyter.widget-view+json" in self.data
-
-
-@pytest.fixture
-def outputs(monkeypatch: pytest.MonkeyPatch) -> list[Output]:
-    """The outputs of the choice that a cell of JupyterLab offers: sentences and buttons."""
-    outputs: list[Output] = []
-
-    def publish(data: dict[str, Any]) -> Output:
-        outputs.append(Output(data))
-        return outputs[-1]
-
-    monkeypatch.setattr("dqlab.jupyter.prompts.in_jupyter", lambda: True)
-    monkeypatch.setattr("dqlab.jupyter.prompts.mode", lambda: Mode.LIVE)
-    monkeypatch.setattr("dqlab.jupyter.prompts.publish", publish)
-    return outputs
-
-
-def test_button_of_a_cell_replaces_the_sentences_too(
-    outputs: list[Output], edited: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They still said "Choose", above a run that was done with the new code."""
-    placed: list[str] = []
-    monkeypatch.setattr("dqlab.jupyter.prompts.watch_in", lambda place, run, said: placed.append(said))
-    sentences, buttons = outputs
-    box = _instances[buttons.data["application/vnd.jupyter.widget-view+json"]["model_id"]]
-
-    box.children[0].children[0].click()
-
-    assert sentences.text.startswith("Retried 1 document with invert v2 at ")
-    assert placed == [sentences.text]
-    assert not buttons.pressable
 
 
 def test_button_wakes_the_view_that_the_cell_has(edited: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,18 +168,6 @@ def test_run_in_mid_run_without_failures_is_offered_the_new_code_for_its_rest(
     gate.open()
 
 
-def test_what_a_retry_sends_again_is_not_taken_for_a_rest(edited: Any, capsys: Any) -> None:
-    """A run that was done has nothing else: the advice to use --rest sends the reader after nothing."""
-    edited.run("%dq pause edited;")  # what is sent again waits, as it does for a moment at any retry
-    capsys.readouterr()
-
-    edited.run("%dq retry edited --fn invert")
-
-    said = capsys.readouterr().out.splitlines()[0]
-    assert said == "edited: 1 document sent again with invert as it is defined now"
-    edited.run("%dq resume edited;")
-
-
 def test_cell_names_what_could_not_be_compared(connected: Any, capsys: Any) -> None:
     """In the words of a line, each time it is run."""
     connected.run(
@@ -267,13 +180,6 @@ def test_cell_names_what_could_not_be_compared(connected: Any, capsys: Any) -> N
     for _ in range(2):
         connected.run(cell)
         assert "cannot compare `model`: use --on-existing new if it changed" in capsys.readouterr().out
-
-
-def test_explain_lists_what_a_function_takes_along(connected: Any) -> None:
-    """Before anything is submitted."""
-    connected.run("limit = 3\ndef f(x): return x + limit")
-
-    assert "limit of f: int" in repr(connected.run("%dq explain f"))
 
 
 def test_lines_that_name_an_edited_run_refuse_its_old_results_until_it_is_kept(edited: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-import types
 from typing import Any
 
 import pytest
@@ -133,28 +132,6 @@ def test_error_while_handling_another_keeps_the_other(connected: Any, shown: Any
     assert "KeyError: 'key'" in text
     assert "During handling of the above exception" in text
     assert text.rindex("RunNotFound") > text.index("KeyError")
-
-
-def test_what_was_hidden_is_back_when_it_was_shown(connected: Any, shown: Any) -> None:
-    """An error that is caught later, logged or sent on is whole."""
-    shown("lab.attach('nowhere')")
-
-    error = sys.last_value
-
-    assert isinstance(error.__traceback__, types.TracebackType)
-    assert frames(error.__traceback__)[-1].f_code.co_filename.endswith("run_book.py")
-    assert error.__suppress_context__ is False
-
-
-def test_import_alone_is_enough(connected: Any, shown: Any) -> None:
-    """Not everybody loads the extension."""
-    connected.run("%unload_ext dqlab")
-
-    text = shown("lab.attach('nowhere')")
-
-    connected.run("%load_ext dqlab")
-    assert "RunNotFound: no run named 'nowhere'" in text
-    assert "/dqlab/" not in text
 
 
 def test_interrupted_connect_shows_one_line(notebook: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

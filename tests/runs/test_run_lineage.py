@@ -162,21 +162,6 @@ def test_elements_that_are_no_documents_have_no_version(queue: dq.QueuePool) -> 
     assert table["_seconds"].null_count == table["_at"].null_count == table["_consumer"].null_count == 0
 
 
-@pytest.mark.parametrize("kind", ["thread", "coroutine"])
-def test_documents_of_a_series_have_their_versions(queue: dq.QueuePool, kind: str) -> None:
-    """Its index gives the keys; what a document is does not depend on the container that it came in."""
-
-    async def coroutine(document: dq.Document) -> str:
-        return document.version
-
-    documents = pd.Series([dq.Document("x", f"v{n}", "/x") for n in range(4)], index=list("abcd"))
-    run = queue.map(coroutine if kind == "coroutine" else lambda document: document.version, documents)
-
-    frame = run.results(timeout=30).to_frame(columns=["value", "_version"])
-    assert frame.index.tolist() == list("abcd")
-    assert frame["_version"].tolist() == frame["value"].tolist() == [f"v{n}" for n in range(4)]
-
-
 def test_a_document_without_a_result_has_no_lineage(queue: dq.QueuePool) -> None:
     """Its failure has who tried it; a time or a code in its row would be that of no result."""
 

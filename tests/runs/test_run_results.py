@@ -80,30 +80,6 @@ def test_run_over_nothing_is_done_with_no_results(queue: dq.QueuePool) -> None:
     assert (len(results), list(results)) == (0, [])
 
 
-def test_keys_are_positions_where_the_input_has_none(queue: dq.QueuePool) -> None:
-    """Whatever is mapped over, each value can be traced to its element."""
-    results = queue.map(square, [7, 8, 9]).results()
-
-    assert list(results.keys()) == [0, 1, 2]
-    assert list(results.items()) == [(0, 49), (1, 64), (2, 81)]
-
-
-def test_table_has_the_documents_as_index(queue: dq.QueuePool, documents: list[dq.Document]) -> None:
-    """`to_frame` is where most results go."""
-    frame = queue.map(key_of, documents).results().to_frame()
-
-    assert list(frame.index) == [document.key for document in documents]
-    assert list(frame["value"]) == ["C.TXT", "A.TXT", "B/Ä.TXT"]
-
-
-def test_results_that_are_dicts_become_columns(queue: dq.QueuePool) -> None:
-    """A function that returns several figures returns a row."""
-    frame = queue.map(row, range(3)).results().to_frame()
-
-    assert frame.columns.tolist() == ["number", "square"]
-    assert frame["square"].tolist() == [0, 1, 4]
-
-
 def test_failed_documents_raise_unless_told_otherwise(queue: dq.QueuePool) -> None:
     """A missing result must be asked for, never overlooked."""
     run = queue.map(odd_only, range(5))

@@ -79,14 +79,6 @@ def test_a_row_without_a_result_keeps_its_label(queue: dq.QueuePool, labels: lis
     assert list(run.results(errors="return").keys()) == labels
 
 
-def test_a_filter_finds_documents_by_their_position(queue: dq.QueuePool) -> None:
-    """The keys of a list are numbers, and a filter compares text: it chose none, and nothing was retried."""
-    run = queue.map(measure, ["x" * 7] * 12, retry=dq.Retry(0)).wait(timeout=30)
-
-    assert run.retry(fn=len, where="key == '3' or '1' in key") == 4
-    assert dict(run.wait(timeout=30).results(errors="skip").items()) == dict.fromkeys((1, 3, 10, 11), 7)
-
-
 class Trap:
     def __reduce__(self) -> tuple[Any, ...]:
         return os._exit, (3,)

@@ -32,16 +32,6 @@ def mostly(x: int) -> object:
     return Closed() if x % 10 == 3 else x
 
 
-def only_there(x: int) -> object:
-    """Return an instance of a class in a module that exists on the worker alone."""
-    import sys
-    import types
-
-    module = sys.modules.setdefault("only_on_the_worker", types.ModuleType("only_on_the_worker"))
-    exec("class Thing:\n    pass", module.__dict__)
-    return module.Thing() if x == 1 else x
-
-
 def fail_oddly(x: int) -> int:
     raise Surprise(x, 2)
 
@@ -79,14 +69,6 @@ def test_error_has_the_key_the_reason_and_the_bytes(queue: dq.QueuePool) -> None
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.payload) == (str(error), error.payload)
     assert "payload" not in repr(error)
-
-
-def test_class_that_only_workers_have_is_named(queue: dq.QueuePool) -> None:
-    """The package that is missing in the kernel can be installed, and the same results be read then."""
-    results = queue.map(only_there, range(3)).results(errors="return")
-
-    assert (results[0], results[2]) == (0, 2)
-    assert (results[1].error, results[1].reason) == ("ModuleNotFoundError", "No module named 'only_on_the_worker'")
 
 
 def test_table_has_the_reason_in_its_row(queue: dq.QueuePool) -> None:

@@ -17,7 +17,7 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, w
 import dqlab as dq
 from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
-from dqlab.jupyter.server.proxy import Trick, framed, location, query, upstream_path
+from dqlab.jupyter.server.proxy import Trick, framed, query, upstream_path
 from dqlab.jupyter.server.services import LARGEST
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
 from tests.jupyter.server.dashboards import Dashboards
@@ -181,13 +181,6 @@ def test_page_of_a_silent_service_tries_again_by_itself(jupyter: Jupyter, papers
 def test_token_of_jupyter_is_left_out_of_queries(raw: str, kept: str) -> None:
     """A link with the token in it opens Jupyter; nobody else is to know it."""
     assert query(raw) == kept
-
-
-def test_location_is_judged_by_where_it_leads() -> None:
-    """Another port of the same machine is another server."""
-    home = "http://127.0.0.1:5"
-    assert location("http://127.0.0.1:6/x", f"{home}/a", home, "/dq") is None
-    assert location("b", f"{home}/a/c", home, "/dq") == "/dq/a/b"
 
 
 # --- websockets -----------------------------------------------------------------------------
