@@ -169,6 +169,7 @@ def _warn_of_comparison(text: str) -> None:
     warnings.warn_explicit(text, Uncomparable, frame.f_code.co_filename, frame.f_lineno, registry={})
 
 
+_CODE = FunctionType | type | ModuleType
 HEAVY = 50_000_000
 """Bytes above which a function causes a warning: each shard keeps it, and each consumer's process has a copy."""
 
@@ -203,16 +204,18 @@ def check_weight(name: str, nbytes: int, values: Iterable[tuple[str, Any]]) -> N
         warnings.warn(text, HeavyFunction, stacklevel=level_of_user())
 
 
+def _size_of(value: Any) -> int | None:
+    """Return the bytes of a value's pickle, or None if it has none."""
+    try:
+        return len(seal_value(value))
+    except SealError:
+        return None
+
+
 def _largest(values: Iterable[tuple[str, Any]]) -> str:
     """Return the largest value in words, or "" if none can be measured."""
-    sizes: dict[str, int] = {}
-    for name, value in values:
-        if issubclass(type(value), FunctionType | type | ModuleType):
-            continue
-        try:
-            sizes[name] = len(seal_value(value))
-        except SealError:
-            continue
+    measured = ((name, _size_of(value)) for name, value in values if not issubclass(type(value), _CODE))
+    sizes = {name: size for name, size in measured if size is not None}
     if not sizes:
         return ""
     name = max(sizes, key=lambda each: sizes[each])
@@ -336,11 +339,7 @@ def _captured(name: str, value: Any, version: CodeVersion) -> Captured:
     compared = "type only" if uncertain else "content"
     if issubclass(type(value), ModuleType):
         return Captured(name, f"module {attribute(value, '__name__')}", 0, "content" if is_local(value) else "release")
-    try:
-        size = len(seal_value(value))
-    except SealError:
-        size = None
-    return Captured(name, typed, size, compared)
+    return Captured(name, typed, _size_of(value), compared)
 
 
 # --- whether it can be called --------------------------------------------------------------

@@ -89,30 +89,22 @@ class UpdatePlan:
     new: list[Document] = field(repr=False)
     changed: list[tuple[int, Document]] = field(repr=False)
     again: int
-    gone: int
-    kept: int
-    unknown: int
-    failed: int
-    reasons: dict[str, int]
-    made: dict[int, int]
-    lacking: dict[str, int]
-    code: int
-    keep_gone: bool
-    evidence: str = field(repr=False)
-    """When the input was listed, and what was compared."""
     digest: str = field(repr=False)
     """Digest of the input that the run had; another one since then refuses the plan."""
-    gone_at: Ranges = field(repr=False)
-
     input: Iterable[Any] = field(repr=False)
     """The documents that were compared with the run."""
-
-    @classmethod
-    def of_redo(cls, run: str, chosen: list[tuple[int, Any]], digest: str, given: Iterable[Any]) -> UpdatePlan:
-        """Return a plan that runs documents of a run again, and nothing else."""
-        none: dict[str, Any] = {"gone": 0, "kept": 0, "unknown": 0, "failed": 0, "code": 0, "reasons": {}, "made": {}}
-        none |= {"lacking": {}, "keep_gone": False, "evidence": "", "gone_at": Ranges()}
-        return cls(run, [], chosen, len(chosen), digest=digest, input=given, **none)
+    gone: int = 0
+    kept: int = 0
+    unknown: int = 0
+    failed: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    made: dict[int, int] = field(default_factory=dict)
+    lacking: dict[str, int] = field(default_factory=dict)
+    code: int = 0
+    keep_gone: bool = False
+    evidence: str = field(default="", repr=False)
+    """When the input was listed, and what was compared."""
+    gone_at: Ranges = field(default_factory=Ranges, repr=False)
 
     @property
     def only_again(self) -> bool:
@@ -228,6 +220,8 @@ def plan_of(
         new,
         sorted(changed, key=lambda each: each[0]),
         repeated,
+        progress.record.input.digest,
+        elements,
         gone.size,
         kept.total(),
         unknown,
@@ -238,9 +232,7 @@ def plan_of(
         runs,
         keep_gone,
         f"{listed} listed at {minute(at_wall)} with the keys and versions{_property(compared)} it has",
-        progress.record.input.digest,
         Ranges() if keep_gone else gone,
-        elements,
     )
 
 

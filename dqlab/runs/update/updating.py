@@ -133,7 +133,7 @@ def redo(
         return 0
     code = run._new_code(fn) if fn is not None else run.handle.link.sync(queue_calls.newest_code(run.handle, run.id))
     assert run.updates is not None, "every run of a lab has it"
-    run.updates(run, UpdatePlan.of_redo(run.name, chosen, progress.record.input.digest, given), code)
+    run.updates(run, UpdatePlan(run.name, [], chosen, len(chosen), progress.record.input.digest, given), code)
     return len(chosen)
 
 
