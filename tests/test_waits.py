@@ -37,7 +37,6 @@ import dqlab.runs
 from dqlab.checkup.examine import Gathering
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.ref import Ref
-from dqlab.datasets.rows import Shape
 from dqlab.datasets.table import RunTable
 from dqlab.errors import (
     ActorGone,
@@ -198,7 +197,6 @@ ASKS: dict[str, Call] = {
     "Run.spend": lambda s: s.run.spend(),
     "Run.diff": lambda s: _not_rehearsed(s.run, lambda run: run.diff(1, 1)),
     "Run.results_at": lambda s: list(s.same_run.results_at([(0, 1)])),
-    "RunTable.batches_of": lambda s: list(s.table.batches_of(Shape())),
     "RunTable.columns": lambda s: s.table.columns,
     "RunTable.head": lambda s: s.table.head(),
     "RunTable.in_rest": lambda s: s.table.in_rest(),

@@ -97,13 +97,14 @@ class Gathered:
 
     def __init__(self, names: Collection[str] = ROW_LINEAGE) -> None:
         self.names = [name for name in ROW_LINEAGE if name in names]
-        self._runs = {name: _Runs() for name in self.names if name not in (SECONDS, AT)}
+        self._values: dict[str, list[Any]] = {name: [] for name in self.names if name not in (SECONDS, AT)}
         self._seconds, self._moments = array("d"), array("q")
 
     def add(self, lineage: Lineage) -> None:
         """Add the lineage of the next results."""
-        for name, runs in self._runs.items():
-            runs.add(lineage.runs(name))
+        for name, values in self._values.items():
+            for value, n in lineage.runs(name):
+                values += [value] * n
         if SECONDS in self.names:
             self._seconds += lineage.seconds()
         if AT in self.names:
@@ -114,13 +115,10 @@ class Gathered:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        made: dict[str, Any] = {}
-        for name, runs in self._runs.items():
-            kind = pa.int64() if name == ATTEMPTS else pa.string()
-            if len(runs.values) == 1 and runs.values[0] is not None:
-                made[name] = pa.repeat(pa.scalar(runs.values[0], kind), runs.lengths[0])
-            else:
-                made[name] = pa.array(runs.listed(), kind)
+        made = {
+            name: pa.array(values, pa.int64() if name == ATTEMPTS else pa.string())
+            for name, values in self._values.items()
+        }
         if SECONDS in self.names:
             column = pa.Array.from_buffers(pa.float64(), len(self._seconds), [None, pa.py_buffer(self._seconds)])
             made[SECONDS] = pc.if_else(pc.is_nan(column), None, column)
@@ -144,32 +142,7 @@ class Gathered:
         if name == AT:
             moments = np.frombuffer(self._moments, np.int64).copy().view("datetime64[us]")
             return pd.Series(moments, index).dt.tz_localize("UTC")
-        runs = self._runs[name]
-        if name != ATTEMPTS:
-            return pd.Series(runs.listed(), index, dtype=None if runs.values else object)
-        if None in runs.values:
-            return pd.Series(runs.listed(), index, dtype="Int64")
-        return pd.Series(np.repeat(np.array(runs.values, np.int64), np.array(runs.lengths, np.int64)), index)
-
-
-class _Runs:
-    """A column as runs of equal values, without a tuple of 56 bytes for each."""
-
-    __slots__ = ("lengths", "values")
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self.lengths = array("q")
-
-    def add(self, runs: Iterable[tuple[Any, int]]) -> None:
-        values, lengths = self.values, self.lengths
-        for value, n in runs:
-            if values and values[-1] == value:
-                lengths[-1] += n
-            else:
-                values.append(value)
-                lengths.append(n)
-
-    def listed(self) -> list[Any]:
-        """Return the value of each row."""
-        return list(chain.from_iterable(map(repeat, self.values, self.lengths)))
+        values = self._values[name]
+        if name == ATTEMPTS:
+            return pd.Series(values, index, dtype="Int64" if None in values else "int64")
+        return pd.Series(values, index, dtype=None if values else object)

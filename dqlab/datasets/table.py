@@ -174,8 +174,7 @@ class RunTable:
             Only these, in this order.
         """
         shape, wanted = self._stream(columns)
-        schema = shape.schema if wanted is None else pa.schema([shape.schema.field(name) for name in wanted])
-        return pa.RecordBatchReader.from_batches(schema, self._batches(shape, wanted))
+        return pa.RecordBatchReader.from_batches(shape.schema_of(wanted), self._batches(shape, wanted))
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -196,13 +195,18 @@ class RunTable:
             A result cannot be unpickled here.
         """
         wanted = self._wanted(columns)
+        found, shape = self._read(wanted)
+        warn_of_rest(self.name, shape, wanted)
+        return found
+
+    def _read(self, wanted: list[str] | None = None) -> tuple[Any, Shape]:
+        """Return the rows as an Arrow table, with the wanted columns alone, and their final shape."""
         reading = self.reading()
         batches = [batch if wanted is None else batch.select(_present(batch, wanted)) for batch in reading]
         shape = reading.shape
         recast = [shape.recast(batch, wanted) for batch in batches]
         self._known = shape.copied()
-        warn_of_rest(self.name, shape, wanted)
-        return pa.Table.from_batches(recast, shape.schema_of(wanted))
+        return pa.Table.from_batches(recast, shape.schema_of(wanted)), shape
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
         """Return the rows as a pandas DataFrame, with the columns of `to_arrow`.
@@ -219,11 +223,6 @@ class RunTable:
     def reading(self) -> Reading:
         """Return one pass over all rows, with a schema that may widen on the way."""
         return Reading(self._source, self.shape().copied())
-
-    def batches_of(self, shape: Shape) -> Iterator[Any]:
-        """Yield the rows as batches with the schema of a shape, and with values that do not fit it in the rest."""
-        for rows in self._source.rows():
-            yield from shape.batches(rows, widen=False)
 
     def query(self, sql: str) -> Any:
         """Return the result of a query over the table ``results``, which has the present rows; see `Run.query`."""
@@ -271,8 +270,9 @@ class RunTable:
 
     def _batches(self, shape: Shape, wanted: list[str] | None) -> Iterator[Any]:
         try:
-            for batch in self.batches_of(shape):
-                yield batch if wanted is None else batch.select(wanted)
+            for rows in self._source.rows():
+                for batch in shape.batches(rows, widen=False):
+                    yield batch if wanted is None else batch.select(wanted)
         finally:  # also if the reader stops early
             warn_of_rest(self.name, shape, wanted)
 
@@ -300,46 +300,6 @@ class QueryError(UsageError):
     text = "the query over run {run!r} failed: {reason}.{hint} Nothing was changed. Tables and columns: {known}."
 
 
-class _Stream:
-    """A table for DuckDB with one schema for all readings, and with a column ``key`` if it has none."""
-
-    def __init__(self, table: RunTable) -> None:
-        self._table = table
-        self._shape: Shape = table.shape()
-        names = {name.lower() for name in self._shape.schema.names}
-        self._keyed = _KEY_ALONE not in names
-        self.error: BaseException | None = None
-        self.read = self._shape
-        """The shape after the reading."""
-        self.keys: list[Any] = []
-        """The keys, as arrays."""
-
-    @property
-    def names(self) -> list[str]:
-        """The columns that a query can name."""
-        return list(self._schema().names)
-
-    def _schema(self) -> Any:
-        schema = self._shape.schema
-        return schema.insert(0, pa.field(_KEY_ALONE, schema.field(KEY).type)) if self._keyed else schema
-
-    def _batches(self) -> Iterator[Any]:
-        schema = self._schema()
-        try:
-            self.read, self.keys = self._shape.copied(), []
-            for batch in self._table.batches_of(self.read):
-                self.keys.append(batch.column(KEY))
-                columns = [batch.column(KEY)] if self._keyed else []
-                yield pa.RecordBatch.from_arrays([*columns, *batch.columns], schema=schema)
-        except BaseException as error:
-            self.error = error  # DuckDB keeps only the text; `query` raises the error itself
-            raise
-
-    def reader(self) -> Any:
-        """Return a reader that begins at the first row."""
-        return pa.RecordBatchReader.from_batches(self._schema(), self._batches())
-
-
 def query(results: RunTable, sql: str, source: RunTable | str) -> Any:
     """Return the result of a query over the tables ``results`` and ``source`` as a pandas DataFrame."""
     # `source` is a text, why there is no table, if the run's input is not available here.
@@ -359,30 +319,35 @@ def query(results: RunTable, sql: str, source: RunTable | str) -> Any:
                 "with a table of your own: run.join(frame, on='key')."
             )
         tables["source"] = source
-    streams = {name: _Stream(table) for name, table in tables.items()}
+    read = {name: table._read() for name, table in tables.items()}
     with duckdb.connect() as connection:
+        for name, (rows, _) in read.items():
+            connection.register(name, _keyed(rows))
         try:
-            for name, stream in streams.items():
-                # Copied: a query may name a table twice, and a stream is read once.
-                connection.register(f"{name}_stream", stream.reader())
-                connection.execute(f"create temp table {name} as select * from {name}_stream")
             frame = _frame(connection.sql(sql), results.name)
         except duckdb.Error as error:
-            for stream in streams.values():
-                if stream.error is not None:
-                    raise stream.error from None
-            raise _refused(results.name, str(error), streams) from None
-    read = streams["results"].read
-    named = [name for name in read.schema.names if name.lower() in sql.lower()]
-    warn_of_rest(results.name, read, None if _ALL.search(sql) else named)
-    if "source" in streams and _RESULTS.search(sql) and ORDINAL not in sql:
-        _warn_of_keys(results.name, streams["source"].keys)
+            known = "; ".join(
+                f"{name} ({few_of(_keyed(rows).column_names, _SHOWN)})" for name, (rows, _) in read.items()
+            )
+            reason = one_line(error, 400).rstrip(".!? ")
+            raise QueryError(run=results.name, reason=reason, hint="", known=known) from None
+    shape = read["results"][1]
+    named = [name for name in shape.schema.names if name.lower() in sql.lower()]
+    warn_of_rest(results.name, shape, None if _ALL.search(sql) else named)
+    if "source" in read and _RESULTS.search(sql) and ORDINAL not in sql:
+        _warn_of_keys(results.name, read["source"][0].column(KEY))
     return frame
 
 
-def _warn_of_keys(run: str, keys: list[Any]) -> None:
+def _keyed(rows: Any) -> Any:
+    """Return a table with a column ``key`` if it has none."""
+    has = _KEY_ALONE in {name.lower() for name in rows.column_names}
+    return rows if has else rows.add_column(0, _KEY_ALONE, rows.column(KEY))
+
+
+def _warn_of_keys(run: str, keys: Any) -> None:
     """Warn about a key of several documents, whose rows a join by key multiplies."""
-    counts = pa.chunked_array(keys or [[]]).value_counts()
+    counts = keys.value_counts()
     again = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     if len(again):
         said = (
@@ -414,9 +379,3 @@ def _number(column: Any) -> Any:
             if made.cast(column.type).equals(column):
                 return made
     return column
-
-
-def _refused(run: str, said: str, streams: Mapping[str, _Stream]) -> QueryError:
-    """Return the error for a query that DuckDB refused, with the tables and columns that exist."""
-    known = "; ".join(f"{name} ({few_of(stream.names, _SHOWN)})" for name, stream in streams.items())
-    return QueryError(run=run, reason=one_line(said, 400).rstrip(".!? "), hint="", known=known)

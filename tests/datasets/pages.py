@@ -12,8 +12,6 @@ from typing import Any
 
 from dqlab.datasets.rows import Rows, Shape
 
-NOTHING = object()
-
 
 class Pages:
     """Values in pages, as the source of a table."""

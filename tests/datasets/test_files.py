@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -189,13 +188,6 @@ def test_what_is_not_of_this_run_is_left_as_it_is(tmp_path: Path, what: str, nam
     assert {str(file): file.stat().st_mtime_ns for file in tmp_path.rglob("*")} == before
 
 
-def test_a_file_where_a_folder_is_to_be_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("mine")
-
-    with pytest.raises(TargetTaken, match="has a file"):
-        write_parquet(table_of(NUMBERS), tmp_path / "out", RUN)
-
-
 @pytest.mark.parametrize("path", ["s3://bucket/out", "", b"out"])
 def test_what_is_no_path_here_is_refused(path: Any) -> None:
     with pytest.raises(BadOption, match="is not a path"):
@@ -234,38 +226,6 @@ def test_a_reading_that_fails_leaves_what_was_there(
     assert isinstance(error, KeyError | KeyboardInterrupt) or said in str(raised.value)
     assert [file.name for file in tmp_path.iterdir()] == ([name] if before else [])
     assert not before or ds.dataset(target).count_rows() == 9
-
-
-@pytest.mark.cluster
-def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
-    resource = pytest.importorskip("resource")
-    script = f"""
-import resource, signal, sys
-from pathlib import Path
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-from tests.datasets.test_files import *
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-import random
-values = [{{"t": random.randbytes(100)}} for _ in range(3_000)]
-try:
-    write_parquet(table_of(values), Path({str(tmp_path)!r}) / "out", RUN)
-except TargetUnwritable as error:
-    print(error)
-"""
-    assert resource is not None
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-
-    assert "could not be written" in done.stdout
-    assert "File too large" in done.stdout
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-
-    with pytest.raises(TargetUnwritable, match="Permission denied"):
-        write_parquet(table_of(NUMBERS), tmp_path / "out", RUN)
 
 
 SLOW = """

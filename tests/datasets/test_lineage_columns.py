@@ -16,7 +16,6 @@ from dqlab.runs.reading.results import OpenedStretch, chosen_columns, frame_of_p
 
 AT = 1.7e9
 WHEN = datetime.datetime.fromtimestamp(AT, datetime.UTC)
-ID = "ab" * 16
 
 
 def made_of(n: int, **more: Any) -> Made:

@@ -201,17 +201,6 @@ def test_each_value_is_in_its_column_or_in_the_rest(values: list[Any], seed: int
                     assert same(found, each) or without_nothing(in_json(found)) == without_nothing(in_json(each))
 
 
-def test_pages_without_a_rest_are_never_objects(tmp_path: Path) -> None:
-    """A million rows as Python objects take the memory that a sink was chosen to spare."""
-    values = [{"n": n, "text": f"{n}" * 3, "half": n / 2} for n in range(200)]
-    fast = pages_of(tmp_path, values, 5, 50)
-
-    table = RunTable(fast)
-    assert table.to_arrow()["n"].to_pylist() == list(range(200))
-    assert table.head(3)["half"].to_pylist() == [0.0, 0.5, 1.0]
-    assert [batch.num_rows for batch in table.to_batches()] == [50] * 4
-
-
 @pytest.mark.filterwarnings("ignore:values of run")
 def test_what_fitted_no_column_is_no_row_of_its_own(tmp_path: Path) -> None:
     """Bytes stand in the rest as a dict, and the table had a column of its name."""

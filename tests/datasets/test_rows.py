@@ -261,29 +261,6 @@ def test_a_table_with_deep_values_is_written_as_parquet_that_can_be_read(wrap: A
     assert (json.loads(row["_rest"])["n"] if deep > 16 else row["n"]) == nested
 
 
-def test_a_list_with_one_element_that_does_not_fit_is_whole_in_the_rest() -> None:
-    kind, came, rest = column([[1, 2], [3, "x", 5], None, [6]])
-
-    assert (kind, came) == ("list<item: int64>", [[1, 2], None, None, [6]])
-    assert [text and json.loads(text) for text in rest] == [None, {"a": [3, "x", 5]}, None, None]
-
-
-def test_a_nested_dict_with_one_field_that_does_not_fit_is_whole_in_the_rest() -> None:
-    _, came, rest = column([{"x": 1, "y": [1]}, {"x": 2, "y": ["a"]}, {"x": 3}])
-
-    assert came == [{"x": 1, "y": [1]}, None, {"x": 3, "y": None}]
-    assert json.loads(rest[1]) == {"a": {"x": 2, "y": ["a"]}}
-
-
-@pytest.mark.parametrize("value", [7, 1.5, "text", True, b"\0", [1, 2], NOON, np.arange(3), (1, 2)])
-def test_a_value_that_is_no_row_stands_in_the_column_value(value: Any) -> None:
-    batch = batch_of([value, None, value])
-
-    assert batch.schema.names == ["_key", "_ordinal", "value", "_rest"]
-    assert [same(came, went) for came, went in zip(batch["value"].to_pylist(), [value, None, value], strict=True)]
-    assert batch["value"].null_count == 1
-
-
 def test_rows_and_values_of_one_run_have_their_own_columns() -> None:
     """A row may have a column of that name, which is another one."""
     batch = batch_of([{"value": 1, "b": "x"}, 5, None, Page(3, ["w"]), Point(1, 2), "text"])
@@ -371,32 +348,6 @@ def test_types_widen_behind_the_first_values_and_columns_do_not_become_more(monk
     assert [row["m"] for row in rows] == [None, None, "x", None]
     assert [row["_rest"] for row in rows] == [None, None, '{"new":1}', '{"n":"no"}']
     assert shape.in_rest == 2
-
-
-def test_a_number_that_a_wider_type_cannot_have_moves_to_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2^53 + 1 as a float is another number, and nothing would show it."""
-    monkeypatch.setattr(module, "SAMPLE", 1)
-    shape = Shape()
-    batches = [*shape.batches(rows_of([{"n": 2**53 + 1}, {"n": 7}]), widen=True)]
-    batches += shape.batches(rows_of([{"n": 0.5}], first=2), widen=True)
-
-    rows = pa.Table.from_batches([shape.recast(batch) for batch in batches], shape.schema).to_pylist()
-    assert [row["n"] for row in rows] == [None, 7.0, 0.5]
-    assert [row["_rest"] for row in rows] == [f'{{"n":{2**53 + 1}}}', None, None]
-    assert shape.in_rest == 1
-
-
-def test_a_schema_that_was_given_out_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    shape = Shape()
-    list(shape.batches(rows_of([{"n": 1}]), widen=True))
-    before = shape.schema
-
-    (batch,) = shape.batches(rows_of([{"n": 2.5}, {"n": 3, "m": 1}]), widen=False)
-
-    assert batch.schema.equals(before)
-    assert shape.schema.equals(before)
-    assert batch["n"].to_pylist() == [None, 3]
-    assert batch["_rest"].to_pylist() == ['{"n":2.5}', '{"m":1}']
 
 
 def test_words_as_names_of_columns_end_in_the_rest() -> None:

@@ -70,13 +70,6 @@ def test_a_table_has_what_the_results_have(queue: dq.QueuePool) -> None:
     assert pa.table(run.table()).equals(table)
 
 
-def test_rows_stand_under_the_keys_of_their_documents(queue: dq.QueuePool, tmp_path: Path) -> None:
-    listed = documents(tmp_path)
-    rows = queue.map(length, listed).results(timeout=30).to_arrow().to_pylist()
-
-    assert [(row["_key"], row["size"]) for row in rows] == [(each.key, each.size) for each in listed]
-
-
 def test_a_table_may_be_read_while_the_run_goes_on(queue: dq.QueuePool, tmp_path: Path) -> None:
     """The first rows show whether the function does what it should, an hour before the last."""
     gate = Gate(tmp_path)
@@ -196,26 +189,6 @@ def test_a_column_of_the_user_is_chosen_by_its_name_also_if_dqlab_has_one(queue:
     }
 
 
-def test_chosen_columns_of_uneven_rows_and_of_failures(queue: dq.QueuePool) -> None:
-    run = queue.map(odd, range(4), retry=NONE)
-    with pytest.warns(DqlabWarning, match="failed"):
-        run.wait(timeout=30)
-
-    frame = run.results("return").to_frame(columns=["n", "_error"])
-    assert frame["n"].tolist()[1::2] == [1, 3]
-    assert frame["n"].isna().tolist() == frame["_error"].notna().tolist() == [True, False, True, False]
-    values = queue.map(abs, [-1, 2]).results(timeout=30).to_frame(columns=["value", "_ordinal"])
-    assert values.to_dict("list") == {"value": [1, 2], "_ordinal": [0, 1]}
-
-
-def test_results_of_nothing_have_the_columns_that_were_chosen(queue: dq.QueuePool) -> None:
-    with pytest.warns(DqlabWarning, match="no documents"):
-        results = queue.map(count, []).results(timeout=30)
-
-    assert list(results.to_frame(columns=["n", "_ordinal"])) == ["n", "_ordinal"]
-    assert results.to_arrow().num_rows == 0
-
-
 # --- joins and queries ---------------------------------------------------------------------------
 
 
@@ -233,14 +206,6 @@ def test_a_query_joins_results_with_the_input(queue: dq.QueuePool, tmp_path: Pat
         "version": [each.version for each in reversed(listed)],
         "path": [each.where for each in reversed(listed)],
     }
-
-
-def test_the_input_of_a_query_must_be_here(queue: dq.QueuePool, lab: dq.Lab) -> None:
-    run = queue.map(count, iter(range(3)), name=f"once-{queue.name}").wait(timeout=30)
-    with pytest.raises(UsageError, match="range_iterator, which can be read only once"):
-        run.query("select * from source")
-
-    assert run.query("select count(*) as n from results").n.tolist() == [3]
 
 
 def test_results_stand_beside_the_rows_that_they_belong_to(queue: dq.QueuePool, tmp_path: Path) -> None:
@@ -360,32 +325,6 @@ def test_a_run_that_changes_while_it_is_published_is_refused(
         run.publish(tmp_path / "dataset")
 
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("what", ["a note", "another run", "a broken manifest", "a file"])
-def test_publishing_leaves_what_is_not_its_own(queue: dq.QueuePool, tmp_path: Path, what: str) -> None:
-    target = tmp_path / "dataset"
-    run = queue.map(count, range(3)).wait(timeout=30)
-    if what == "a file":
-        target.write_text("mine")
-    elif what == "another run":
-        queue.map(count, range(2)).publish(target, timeout=30)
-    else:
-        target.mkdir()
-        (target / ("note.txt" if what == "a note" else "manifest.json")).write_text("mine")
-    before = sorted((str(file), file.stat().st_mtime_ns) for file in tmp_path.rglob("*"))
-
-    with pytest.raises(TargetTaken):
-        run.publish(target)
-
-    assert sorted((str(file), file.stat().st_mtime_ns) for file in tmp_path.rglob("*")) == before
-
-
-def test_a_run_without_documents_is_published(queue: dq.QueuePool, tmp_path: Path) -> None:
-    with pytest.warns(DqlabWarning, match="no documents"):
-        made = queue.map(count, []).publish(tmp_path / "dataset", timeout=30)
-
-    assert (made.rows, made.failures) == (0, 0)
 
 
 # --- what is shown -------------------------------------------------------------------------------

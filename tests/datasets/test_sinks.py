@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import decimal
 import fractions
 import json
-import os
 import pickle
 import random
 from collections import deque
@@ -37,7 +35,7 @@ from dqlab.datasets.sink_parts import (
     open_parts,
     writer_of,
 )
-from dqlab.datasets.sinks import CLAIM, SinkTaken, SinkUnreachable, Target, as_sink, claim, let_go, owner_of, sink_of
+from dqlab.datasets.sinks import SinkTaken, SinkUnreachable, Target, as_sink, claim, let_go, sink_of
 from dqlab.datasets.yielded import Yielded
 from dqlab.errors import BadOption, ResultRefused, UsageError
 from tests.datasets.pages import in_json, same
@@ -90,22 +88,6 @@ class Paper:
 
 
 UTC = datetime.UTC
-EXACT: dict[str, list[Any]] = {
-    "rows": [{"n": 1, "t": "a"}, {"n": 2, "t": "b"}],
-    "numbers": [1, 2, -(2**62)],
-    "numbers with a point": [0.5, 1e300, -0.0],
-    "texts": ["", "ä", "\ud800"],
-    "nothing": [None, None],
-    "nothing among rows": [{"a": 1}, None, {"a": None}],
-    "nothing but empty rows": [{}, None, {}],
-    "nothing among numbers": [1, None, 3],
-    "lists": [[1, 2], [], [3]],
-    "nested": [{"a": {"x": [1, {"y": "z"}]}}, {"a": {"x": [2, {"y": "w"}]}}],
-    "types that change midway": [{"a": 1}, {"a": "two"}, {"a": [3]}, {"a": None}],
-    "values that change midway": [1, "two", [3], {"four": 4}],
-    "large whole numbers": [2**63, 2**200, 1],
-    "truth": [True, False],
-}
 
 
 PLAIN = st.fixed_dictionaries({"a": st.integers(0, 9)})
@@ -167,15 +149,6 @@ def test_a_file_cannot_hold_rows_that_were_yielded(tmp_path: Path) -> None:
 
     assert isinstance(error, ResultRefused)
     assert "yielded rows" in str(error)
-
-
-@pytest.mark.parametrize("deep", [20, 60, 300])
-def test_a_deep_value_comes_back(tmp_path: Path, deep: int) -> None:
-    nested: Any = [1]
-    for _ in range(deep):
-        nested = [nested]
-
-    assert through(dq.Parquet(tmp_path / "out"), [{"x": nested}, {"x": [2]}]) == [{"x": nested}, {"x": [2]}]
 
 
 class Mine:
@@ -294,48 +267,6 @@ def test_rows_beside_those_that_cannot_be_kept_are_written_as_one_part(tmp_path:
     assert len(list((tmp_path / "out").glob("abababab-*"))) == 1
 
 
-@pytest.mark.parametrize("name", EXACT)
-def test_a_value_comes_back_from_its_part_as_it_was(tmp_path: Path, name: str) -> None:
-    """Results of a run with a sink are its values, whatever they are."""
-    values = EXACT[name]
-
-    found = through(dq.Parquet(tmp_path / "out"), values)
-
-    assert list(map(repr, found)) == list(map(repr, values))
-
-
-def test_values_of_other_libraries_become_what_they_stand_for(tmp_path: Path) -> None:
-    """A part is read by whatever reads Parquet, where numpy's types and dataclasses are unknown."""
-    when = datetime.datetime(2024, 5, 1, 12, 30, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
-    values = [
-        {"a": np.int64(5), "b": np.arange(3), "c": np.float32(0.5)},
-        Paper("x", 3),
-        {"at": when, "naive": datetime.datetime(2024, 5, 1), "day": datetime.date(2024, 5, 1)},  # noqa: DTZ001
-        {"price": decimal.Decimal("1.50"), "raw": b"\0\xff"},
-    ]
-
-    found = through(dq.Parquet(tmp_path), values)
-
-    found = [{name: value for name, value in row.items() if value is not None} for row in found]
-    assert found[0] == {"a": 5, "b": [0, 1, 2], "c": 0.5}
-    assert found[1] == {"title": "x", "pages": 3}
-    assert found[2]["at"] == when
-    assert found[2]["naive"] == datetime.datetime(2024, 5, 1)  # noqa: DTZ001
-    assert found[3]["price"] == decimal.Decimal("1.50")
-    assert found[3]["raw"] == b"\0\xff"
-
-
-def test_words_of_texts_counted_in_dicts_come_back(tmp_path: Path) -> None:
-    """Each row has columns of its own, more than a table has: they are in the rest, and the part stays small."""
-    values = [{f"word{n * 37 % 5_000}": n for n in range(row, row + 150)} for row in range(0, 9_000, 100)]
-
-    found = through(dq.Parquet(tmp_path), values)
-
-    assert [{name: n for name, n in row.items() if n is not None} for row in found] == values
-    (part,) = tmp_path.glob("*.parquet")
-    assert part.stat().st_size < 1_500_000
-
-
 def test_lineage_of_a_row_is_in_its_part(tmp_path: Path) -> None:
     """The file alone says which document, code and consumer made a row."""
     pq = pytest.importorskip("pyarrow.parquet")
@@ -348,13 +279,6 @@ def test_lineage_of_a_row_is_in_its_part(tmp_path: Path) -> None:
     assert table["_code"].to_pylist() == ["c0de"] * 2
     assert table["_consumer"].to_pylist() == ["consumer/q/0"] * 2
     assert str(table.schema.field("_at").type) == "timestamp[us, tz=UTC]"
-
-
-def test_names_of_columns_of_a_user_do_not_take_those_of_lineage(tmp_path: Path) -> None:
-    """A user's column would be read as the key of the document."""
-    assert through(dq.Parquet(tmp_path / "p"), [{"_key": 5, "_at": 1, 3: 4}]) == [{"_key": 5, "_at": 1, 3: 4}]
-    (part,) = (tmp_path / "p").glob("*.parquet")
-    assert pq.read_table(part).column_names[2:5] == ["_key_", "_at_", "3"]
 
 
 # --- Files ---------------------------------------------------------------------------------------
@@ -580,27 +504,6 @@ def test_a_part_that_is_written_while_its_run_is_dropped_does_not_stay(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_whose_files_cannot_be_deleted_stays_that_of_its_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sink = dq.Parquet(tmp_path / "out")
-    through(sink, [1])
-    delete = Target.delete
-
-    def refuse(target: Target, name: str) -> None:
-        if name != CLAIM:
-            raise PermissionError(name)
-        delete(target, name)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Target, "delete", refuse)
-        with pytest.raises(PermissionError):
-            let_go(sink, ID)
-
-    assert owner_of(sink.target) == (RUN, ID, True, "")
-    assert let_go(sink, ID) == 1
-
-
 @pytest.mark.parametrize("step", range(6))
 def test_a_drop_that_is_killed_at_any_step_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
@@ -630,27 +533,6 @@ def test_a_drop_that_is_killed_at_any_step_can_be_repeated(
 
     let_go(sink, ID)
     assert sink.target.names() == []
-
-
-def test_nothing_is_written_for_a_run_that_is_being_dropped(tmp_path: Path) -> None:
-    sink = dq.Parquet(tmp_path / "out")
-    claim(sink, RUN, ID)
-    sink.target.write(CLAIM, json.dumps({"run": RUN, "id": ID, "dropped": True}).encode())
-
-    with pytest.raises(SinkUnreachable, match="was dropped"):
-        writer_of(sink, RUN, ID, "here").write(f"{ID[:8]}-c0-1-000000", rows_of([1]))
-    assert sink.target.names() == [CLAIM]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
-    """Otherwise the run would stand still with its first row."""
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(SinkTaken, match="no place"):
-            claim(dq.Parquet(tmp_path / "out"), RUN, ID)
-    finally:
-        tmp_path.chmod(0o700)
 
 
 def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:

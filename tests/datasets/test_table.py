@@ -289,20 +289,6 @@ def test_a_query_over_an_input_that_is_not_here_is_refused() -> None:
         query(table_of([1]), "select * from source", "another process mapped them")
 
 
-class Broken(Pages):
-    def rows(self, most: int | None = None) -> Any:
-        for at, rows in enumerate(super().rows(most)):
-            if at == 5:
-                raise ColumnNotFound(where="numbers", column="x", hint="", done="", known="")
-            yield rows
-
-
-def test_what_reading_raises_is_what_the_query_raises() -> None:
-    """DuckDB keeps the text of an error in a stream, in one of its own that no code catches by name."""
-    with pytest.raises(ColumnNotFound):
-        RunTable(Broken([{"n": n} for n in range(MANY)])).query("select sum(n) from results")
-
-
 def test_columns_that_differ_in_case_alone_can_be_asked_for() -> None:
     found = table_of([{"N": 1, "n": 2}]).query("select * from results")
 

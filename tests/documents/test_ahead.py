@@ -194,15 +194,3 @@ def test_a_file_is_read_ahead_with_one_request() -> None:
 
     assert found == [None, b"/b", None, b"/c"]
     assert sorted(handler.requests) == ["GET /b", "GET /c", "GET /gone"]
-
-
-def test_what_no_thread_reads_ahead_is_left_to_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_thread(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    slot = Slot([far(n) for n in range(3)])
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", no_thread)
-        slot.begin()
-
-    assert taken(slot.begin()) is None

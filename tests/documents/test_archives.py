@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import bz2
 import gc
 import gzip
@@ -11,18 +10,15 @@ import os
 import pickle
 import random
 import tarfile
-import threading
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
-from dqlab.documents import Document, Documents, archives, parsed_natively
-from dqlab.documents.document import sealed_key
+from dqlab.documents import Document, Documents, archives
 from dqlab.errors import (
     BadOption,
     DocumentChanged,
@@ -124,29 +120,6 @@ def test_pattern_of_members_means_what_it_means_for_files(tmp_path: Path, form: 
         assert sorted(f"{plain}/{key}" for key in wanted) == found
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_reference_is_small_and_its_key_is_read_without_code(tmp_path: Path, form: str) -> None:
-    """A million of them lie in a queue."""
-    folder = tmp_path / ("d" * 60)
-    folder.mkdir()
-    name = "wiki/2024-06/pages/0123456789/an-article-with-a-longish-name-0001.html"
-    (document,) = Documents.from_archive(pack(folder / f"dump.{form}", [name]))
-    short = Document(document.key, document.version, "/data/corpus/dump.zip", document.size, part=document.part)
-
-    assert len(pickle.dumps(short)) <= 300
-    assert sealed_key(pickle.dumps(document, 5)) == name
-
-
-@pytest.mark.parametrize("form", ["zip", "tar", "tar.gz"])
-def test_archive_behind_a_url_is_read_there(tmp_path: Path, form: str) -> None:
-    path = pack(tmp_path / f"dump.{form}", names_for(form))
-    fsspec.filesystem("memory").pipe(f"/packed/dump.{form}", path.read_bytes())
-    one, several = (Documents.from_archive(f"memory://packed/{name}") for name in (f"dump.{form}", f"*.{form}"))
-
-    assert {document.key: document.bytes() for document in one} == unpacked(path)
-    assert [document.key for document in several] == [f"dump.{form}/{name}" for name in names_for(form)]
-
-
 def test_members_of_one_name_are_documents_of_their_own(tmp_path: Path) -> None:
     """A tar that was appended to has them; results are told apart by position."""
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
@@ -215,22 +188,6 @@ def test_a_tar_is_a_tar_also_when_its_last_member_is_a_zip(tmp_path: Path) -> No
         assert opened.read("a.html") == contents("a.html")
 
 
-def test_sparse_members_and_long_names_of_a_tar_are_read(tmp_path: Path) -> None:
-    """tarfile knows the formats; nothing here reads blocks by itself."""
-    for kind in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-        name = "x" * 300 + "/é" * 60
-        with tarfile.open(tmp_path / "long.tar", "w", format=kind) as tar:
-            for at in range(3):
-                info = tarfile.TarInfo(f"{name}{at}")
-                info.size = 3
-                tar.addfile(info, io.BytesIO(b"%03d" % at))
-        archives._kept.clear()
-        documents = list(Documents.from_archive(tmp_path / "long.tar"))
-        assert [(document.key, document.bytes()) for document in documents[::-1]] == [
-            (f"{name}{at}", b"%03d" % at) for at in (2, 1, 0)
-        ]
-
-
 # --- Damage.
 
 
@@ -270,16 +227,6 @@ def test_what_is_another_kind_of_file_is_called_that(tmp_path: Path, held: bytes
 
     with pytest.raises(InputUnreadable, match=f"dump.zip' cannot be listed: {said}"):
         list(Documents.from_archive(tmp_path / "dump.zip"))
-
-
-def test_zip_with_a_bad_directory_cannot_be_listed(tmp_path: Path) -> None:
-    path = pack(tmp_path / "dump.zip", NAMES[:3])
-    data = bytearray(path.read_bytes())
-    data[data.index(b"PK\x01\x02")] = 0
-    path.write_bytes(bytes(data))
-
-    with pytest.raises(InputUnreadable, match="BadZipFile"):
-        list(Documents.from_archive(path))
 
 
 @pytest.mark.parametrize("form", ["tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"])
@@ -511,24 +458,6 @@ def test_child_of_a_fork_opens_archives_itself(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_text_and_pages_of_members_are_those_of_files(tmp_path: Path) -> None:
-    """Encoding lines, compressed members and PDFs: a member is a document like any other."""
-    of = {
-        "old.py": "# coding: latin-1\nname = 'é'\n".encode("latin-1"),
-        "paper.PDF": make_pdf("first", "second"),
-        "log.txt.bz2": bz2.compress(b"line\n" * 70),
-    }
-    documents = {each.key: each for each in Documents.from_archive(pack(tmp_path / "a.zip", list(of), of.__getitem__))}
-
-    assert documents["old.py"].text().endswith("name = 'é'\n")
-    assert [page.text() for page in documents["paper.PDF"].pages()] == ["first", "second"]
-    assert [page.count("\n") for page in documents["log.txt.bz2"].pages()] == [60, 10]
-    assert asyncio.run(documents["old.py"].abytes()) == of["old.py"]
-    assert parsed_natively([documents["paper.PDF"]])
-    assert parsed_natively(Documents.from_archive(tmp_path / "a.zip", "*.PDF"))
-    assert not parsed_natively(Documents.from_archive(tmp_path / "a.zip", "*.py"))
-
-
 @pytest.mark.parametrize("packed", [bytes, gzip.compress])
 def test_tar_that_goes_on_behind_its_end_mark_is_listed_with_a_warning(
     tmp_path: Path, packed: Callable[[bytes], bytes]
@@ -576,42 +505,3 @@ def test_forms_of_zip_and_tar_that_other_programs_write_are_read(tmp_path: Path)
     for name in ("program.exe", "12.zip", "14.zip", "parts.tgz", "old.tar"):
         found = [(document.key, document.bytes()) for document in Documents.from_archive(tmp_path / name)]
         assert found == [("x.txt", contents("x.txt"))]
-
-
-def test_archive_that_is_replaced_while_threads_read_gives_the_listed_bytes_or_an_error(tmp_path: Path) -> None:
-    """Never those of another version."""
-
-    def make(version: int) -> Path:
-        names = [str(at) for at in range(50)]
-        return pack(tmp_path / f"{version}.stored.zip", names, lambda name: f"{version}:{name}".encode() * 50)
-
-    make(0).rename(tmp_path / "dump.zip")
-    documents = list(Documents.from_archive(tmp_path / "dump.zip"))
-    stop, wrong, read = threading.Event(), list[bytes](), [0, 0]
-
-    def reader(seed: int) -> None:
-        draw = random.Random(seed)
-        while not stop.is_set():
-            document = draw.choice(documents)
-            try:
-                data = document.bytes()
-            except DocumentChanged:
-                read[1] += 1
-            else:
-                read[0] += 1
-                wrong.extend([data] if data != f"0:{document.key}".encode() * 50 else [])
-
-    threads = [threading.Thread(target=reader, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for version in range(1, 21):
-        before = sum(read)
-        make(version % 2).replace(tmp_path / "dump.zip")
-        while sum(read) < before + 20:
-            assert all(thread.is_alive() for thread in threads)
-    stop.set()
-    for thread in threads:
-        thread.join()
-
-    assert not wrong
-    assert min(read) > 0

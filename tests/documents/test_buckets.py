@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import fsspec
 import pytest
@@ -16,7 +15,6 @@ from dqlab.errors import InputNotFound, InputUnreadable
 from tests.kit.sampled import examples
 from tests.kit.stores import Store, s3
 
-ROOT = Path(__file__).parents[2]
 OPTIONS = {"anon": True}
 
 

@@ -130,11 +130,6 @@ def test_a_transfer_of_parquet_that_ends_early_ends_its_listing_and_is_tried_aga
     assert retryable(caught.value)
 
 
-def test_a_host_that_is_not_known_is_still_a_wrong_option() -> None:
-    with pytest.raises(BadOption, match="Check its scheme, host and path"):
-        list(dq.Documents.from_archive("no-such-scheme-at-all://x/a.zip"))
-
-
 # --- silence ---
 
 

@@ -125,26 +125,6 @@ def test_pages_joined_are_the_text(text: str, lines: int) -> None:
     assert pages[-1].count("\n") <= lines
 
 
-def test_bytes_and_text_are_the_same_from_a_url() -> None:
-    """A function works on a bucket as it did on a folder."""
-    document = in_memory("naïve\r\n".encode())
-
-    assert document.bytes() == "naïve\r\n".encode()
-    assert document.text() == "naïve\n"
-    with document.open("r") as stream:
-        assert stream.readline() == "naïve\n"
-
-
-def test_undecodable_text_raises_unicode_error_with_its_position(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "charset_normalizer", None)
-    with pytest.raises(UnicodeDecodeError) as caught:
-        written(tmp_path / "a.txt", b"caf\xe9\n").text()
-
-    assert caught.value.start == 3
-
-
 def test_errors_and_encoding_given_by_the_reader_win(tmp_path: Path) -> None:
     """A caller may know better than the file."""
     document = written(tmp_path / "a.py", b"# coding: utf-8\ncaf\xe9\n")
@@ -152,16 +132,6 @@ def test_errors_and_encoding_given_by_the_reader_win(tmp_path: Path) -> None:
     assert document.text("latin-1").endswith("café\n")
     assert document.text(errors="replace").endswith("caf\ufffd\n")
     assert "".join(document.pages(encoding="latin-1")).endswith("café\n")
-
-
-def test_document_gone_since_it_was_listed_is_file_not_found(tmp_path: Path) -> None:
-    """The operating system's own error, with the path, is what failures should show."""
-    document = written(tmp_path / "a.txt", b"a")
-    Path(document.where).unlink()
-
-    with pytest.raises(FileNotFoundError) as caught:
-        document.text()
-    assert caught.value.filename == document.where
 
 
 def test_documents_are_not_opened_for_writing(tmp_path: Path) -> None:
@@ -173,12 +143,6 @@ def test_documents_are_not_opened_for_writing(tmp_path: Path) -> None:
     with pytest.raises(BadOption, match="encoding"):
         document.open("rb", "utf-8")  # type: ignore[call-overload]
     assert document.bytes() == b"a"
-
-
-def test_page_count_is_what_the_listing_knew() -> None:
-    """None says that they were not counted, which is not zero."""
-    assert Document("a", "1", "/a", n_pages=7).page_count == 7
-    assert Document("a", "1", "/a").page_count is None
 
 
 def test_a_file_that_is_written_again_while_it_is_read_has_changed(

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import glob
-import gzip
-import io
 import os
 import sys
 import tempfile
 import zipfile
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +18,6 @@ from hypothesis import strategies as st
 
 from dqlab.documents import Document, Documents
 from dqlab.errors import BadOption, ExtraMissing, InputNotFound, InputUnreadable
-from tests.kit.http_server import serving
-from tests.kit.pdfs import make_pdf
 from tests.kit.sampled import examples
 
 NAMES = st.sampled_from(["a", "b", "a.txt", "b.txt", "a-b", "é.txt", ".hidden", "[x]"])
@@ -76,50 +71,6 @@ def test_pattern_matches_what_the_standard_glob_does(paths: list[str], pattern: 
         assert keys(Documents.from_glob(f"memory://{Path(folder).name}/*/{pattern}")) == expected
 
 
-def test_keys_are_relative_to_the_folder_before_the_wildcard(tmp_path: Path) -> None:
-    """Moving the corpus to another machine leaves its keys, and so its results, as they were."""
-    tree(tmp_path, "corpus/a/1.txt", "corpus/b/2.txt", "other/3.txt")
-    first = next(iter(Documents.from_glob(tmp_path / "corpus/**/*.txt")))
-
-    assert keys(Documents.from_glob(tmp_path / "corpus/**/*.txt")) == ["a/1.txt", "b/2.txt"]
-    assert keys(Documents.from_glob(tmp_path / "corpus/a/1.txt")) == ["1.txt"]
-    assert first.where == str(tmp_path / "corpus/a/1.txt")
-    assert first.text() == "corpus/a/1.txt"
-
-
-def test_order_is_that_of_the_whole_paths(tmp_path: Path) -> None:
-    """Ordinals depend on it: a file system's own order changes between machines and days."""
-    tree(tmp_path, "a/z", "a-b/y", "a.txt", "a/b/x", "ab")
-
-    assert keys(Documents.from_glob(tmp_path / "**")) == ["a-b/y", "a.txt", "a/b/x", "a/z", "ab"]
-
-
-def test_version_changes_with_size_or_time(tmp_path: Path) -> None:
-    """Resume must notice a document that was edited in place."""
-    tree(tmp_path, "a.txt")
-    documents = Documents.from_glob(tmp_path / "*")
-    before = documents[0].version
-
-    os.utime(tmp_path / "a.txt", ns=(0, 1))
-    touched = documents[0].version
-    (tmp_path / "a.txt").write_text("longer than before")
-    os.utime(tmp_path / "a.txt", ns=(0, 1))
-
-    assert len({before, touched, documents[0].version}) == 3
-    assert documents[0].size == 18
-
-
-def test_iterating_again_lists_again(tmp_path: Path, memory: str) -> None:
-    """A listing is a question, not an answer kept since the morning."""
-    on_disk, in_store = Documents.from_glob(tmp_path / "*"), Documents.from_glob(f"{memory}/*")
-    assert keys(on_disk) == keys(in_store) == []
-
-    tree(tmp_path, "new.txt")
-    fsspec.filesystem("memory").pipe("/corpus/new.txt", b"")
-
-    assert keys(on_disk) == keys(in_store) == ["new.txt"]
-
-
 @pytest.mark.parametrize("start", ["{tmp}/missing", "memory://missing", "file://{tmp}/missing"])
 def test_missing_folder_is_reported_at_once_with_its_path(tmp_path: Path, start: str) -> None:
     """A typo gives an error in its own cell, not a run of nothing."""
@@ -137,13 +88,6 @@ def test_folder_removed_after_the_call_is_reported_when_listed(tmp_path: Path) -
 
     with pytest.raises(InputNotFound, match="inbox"):
         next(iter(documents))
-
-
-@pytest.mark.parametrize("ending", ["", "/"])
-def test_folder_instead_of_a_pattern_is_refused_with_the_pattern_to_use(tmp_path: Path, ending: str) -> None:
-    """It would match nothing, which nobody means."""
-    with pytest.raises(BadOption, match=r"/\*\*'"):
-        Documents.from_glob(f"{tmp_path}{ending}")
 
 
 def test_file_removed_while_listing_is_left_out(tmp_path: Path) -> None:
@@ -197,16 +141,6 @@ def test_unreadable_names_are_listed_and_open(tmp_path: Path) -> None:
         "日本語.txt",
     ]
     assert len(documents) == 3
-
-
-def test_store_is_listed_with_urls_that_open(memory: str) -> None:
-    """The reference must work on a consumer that knows nothing of the pattern."""
-    fsspec.filesystem("memory").pipe({"/corpus/a/1.txt": b"one", "/corpus/é 2.txt": b"two", "/corpus/3.pdf": b"3"})
-    documents = Documents.from_glob(f"{memory}/**/*.txt")
-
-    assert [(document.key, document.bytes()) for document in documents] == [("a/1.txt", b"one"), ("é 2.txt", b"two")]
-    assert documents[0].where == "memory://corpus/a/1.txt"
-    assert documents[0].size == 3
 
 
 def test_listing_and_looking_at_one_url_give_the_same_version(memory: str) -> None:
@@ -272,14 +206,6 @@ def _expect_unreadable(folder: Path) -> None:
         next(listing)
 
 
-def test_formats_can_be_mixed_and_each_is_read_as_what_it_is(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(make_pdf("paper"))
-    (tmp_path / "b.html").write_bytes(b"<p>page")
-    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"text"))
-
-    assert [document.text() for document in Documents.from_glob(tmp_path / "*")] == ["paper", "<p>page", "text"]
-
-
 @pytest.mark.parametrize(
     ("url", "package", "extra"),
     [
@@ -306,43 +232,6 @@ def test_url_without_its_package_says_which_extra_to_install(
     ):
         with pytest.raises(ExtraMissing, match=rf"need {package}, .*pip install 'dqlab\[{extra}\]'"):
             opens()
-
-
-class OneFile(BaseHTTPRequestHandler):
-    """Has ``/data/a.zip``, and lists no folders."""
-
-    body = b""
-
-    def do_HEAD(self) -> None:
-        found = self.path == "/data/a.zip"
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Length", str(len(self.body) if found else 0))
-        self.end_headers()
-
-    def do_GET(self) -> None:
-        self.do_HEAD()
-        if self.path == "/data/a.zip":
-            self.wfile.write(self.body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Write nothing."""
-
-
-def test_one_file_of_a_server_that_lists_no_folders_is_found() -> None:
-    """`from_archive` of a URL was `InputNotFound`, for the folder that it is in."""
-    pytest.importorskip("aiohttp")
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("a.txt", "some text")
-    handler = type("Handler", (OneFile,), {"body": packed.getvalue()})
-    with serving(handler) as url:
-        assert [(each.key, each.text()) for each in Documents.from_archive(f"{url}/data/a.zip")] == [
-            ("a.txt", "some text")
-        ]
-        (file,) = Documents.from_glob(f"{url}/data/a.zip")
-        assert (file.key, file.bytes()) == ("a.zip", packed.getvalue())
-        with pytest.raises(InputNotFound):
-            Documents.from_archive(f"{url}/data/b.zip")
 
 
 def test_a_package_that_a_file_system_needs_is_named_whatever_fsspec_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:

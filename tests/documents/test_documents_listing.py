@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.documents import Document, Documents
-from dqlab.errors import BadOption, LengthUnknown, UsageError
+from dqlab.errors import BadOption, UsageError
 
 SMALL = st.none() | st.integers(0, 12)
 
@@ -124,15 +123,6 @@ def test_iterator_gives_its_documents_once() -> None:
         iter(documents)
 
 
-def test_counting_an_iterator_is_refused_and_leaves_it_whole() -> None:
-    """Counting it would use it up."""
-    documents = Documents(iter(references(2)))
-
-    with pytest.raises(LengthUnknown):
-        len(documents)
-    assert len(list(documents)) == 2
-
-
 def test_callable_is_called_again_for_each_pass() -> None:
     """The way to map a generator and still resume it."""
 
@@ -201,12 +191,6 @@ def test_repr_of_a_glob_says_when_nothing_matches(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
 
     assert repr(Documents.from_glob(pattern)) == f"Documents.from_glob({pattern!r})"
-
-
-def test_errors_of_listings_survive_pickling() -> None:
-    """They may be raised in another process than the one that shows them."""
-    for error in (LengthUnknown(), UsageError(reason="read twice")):
-        assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 @pytest.mark.parametrize(("element", "said"), [("foo://x", "Protocol not known: foo"), ("a\0b", "null byte")])

@@ -149,12 +149,6 @@ def test_pages_of_a_pdf_are_those_of_pdfium(tmp_path: Path) -> None:
     by_hand.close()
 
 
-def test_pdf_behind_a_url_is_read() -> None:
-    fsspec.filesystem("memory").pipe("/papers/a.pdf", make_pdf("there"))
-
-    assert [page.text() for page in Documents(["memory://papers/a.pdf"])[0].pages()] == ["there"]
-
-
 @pytest.mark.parametrize(
     ("contents", "error", "said"),
     [
@@ -562,15 +556,6 @@ def test_file_that_changed_since_it_was_listed_is_a_failure_with_the_way_out(tmp
     assert caught.value.now == document.refreshed().version
     assert document.refreshed().text() == "after that"
     assert document.refreshed().size == 10
-
-
-def test_touched_file_counts_as_changed(tmp_path: Path) -> None:
-    """Of equal size, a file may well have other contents."""
-    document = written(tmp_path / "a.pdf", make_pdf("one"))
-    os.utime(tmp_path / "a.pdf", ns=(7, 7))
-
-    with pytest.raises(DocumentChanged):
-        next(document.pages())
 
 
 @pytest.mark.parametrize("version", ["", "1", "2024-01", "v2", "6-x"])

@@ -314,29 +314,6 @@ def test_keys_that_name_no_row_are_refused(frame: Any, key: Any, error: type[Exc
         list(dq.Documents.from_frame(frame, key=key))
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        pd.date_range("2024", periods=3),
-        pd.period_range("2024", periods=3, freq="M"),
-        pd.Index([0.5, 1.5, 2.5]),
-        pd.Index([1.0, None, 2.0]),
-        pd.Index(["a", "a", "b"]),
-        pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)]),
-    ],
-    ids=lambda index: type(index).__name__,
-)
-@pytest.mark.parametrize("key", [None, "x"])
-def test_advice_for_an_index_that_cannot_be_keys_works(index: pd.Index, key: str | None) -> None:
-    """It was to leave out key=, which was not there, so that rows are called by the index, which cannot be keys."""
-    frame = pd.DataFrame({"x": [1.5, 2.5, 3.5]}, index=index)
-
-    with pytest.raises(DocumentError, match=r"leave out key=, and pass frame\.reset_index\(\)"):
-        list(dq.Documents.from_frame(frame, key=key))
-
-    assert [each.key for each in dq.Documents.from_frame(frame.reset_index())] == [0, 1, 2]
-
-
 def test_a_frame_that_is_changed_after_it_was_mapped_keeps_its_rows() -> None:
     """The input is read while the run is submitted."""
     frame = FRAME.copy()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import codecs
 import csv
-import gc
 import gzip
 import io
 import json
@@ -14,7 +13,6 @@ import os
 import pickle
 import random
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,14 +33,11 @@ from dqlab.errors import (
     BadOption,
     ColumnNotFound,
     DocumentChanged,
-    ExtraMissing,
     FileUnreadable,
-    InputNotFound,
     KeysUnusable,
     RecordInvalid,
 )
-from tests.kit.compressed import ZSTD, zstd_compress
-from tests.kit.descriptors import count_files
+from tests.kit.compressed import zstd_compress
 from tests.kit.sampled import examples, mostly_slow
 
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
@@ -139,29 +134,10 @@ def test_blank_lines_and_marks_are_no_records_of_json(tmp_path: Path) -> None:
     assert list(dq.Documents.from_jsonl(path)) == []
 
 
-def test_slices_and_counts_are_those_of_the_whole(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(notes(10))
-    (tmp_path / "b.jsonl").write_bytes(notes(10, 10))
-    documents = dq.Documents.from_jsonl(tmp_path / "*.jsonl", key="id")
-
-    assert list(documents[3:18:4]) == list(documents)[3:18:4]
-    assert len(documents) == 20
-    assert documents.repeats
-
-
 def test_whole_numbers_and_texts_that_look_alike_are_two_keys(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"id": 7}\n{"id": "7"}\n{"id": ""}\n{"id": "\\u0000i7"}\n')
 
     assert [each.key for each in dq.Documents.from_jsonl(tmp_path / "a.jsonl", key="id")] == [7, "7", "", "\0i7"]
-
-
-def test_files_behind_fsspec_are_read() -> None:
-    memory = fsspec.filesystem("memory")
-    memory.pipe("/lines/a.jsonl", notes(5))
-    memory.pipe("/lines/b.jsonl.gz", gzip.compress(notes(5, 5)))
-    documents = list(dq.Documents.from_jsonl("memory://lines/*", key="id"))
-
-    assert [each["at"] for each in documents] == list(range(10))
 
 
 # --- versions -------------------------------------------------------------------------------
@@ -352,28 +328,6 @@ def test_a_compressed_file_that_was_cut_off_ends_the_listing_by_name(tmp_path: P
     ):
         documents.extend(iter(dq.Documents.from_jsonl(path)))
     assert [each.row for each in documents[:3]] == [json.loads(line) for line in text.splitlines()[:3]]
-
-
-def test_lines_of_zstandard_in_several_frames_are_one_file(tmp_path: Path) -> None:
-    """As logs are appended to; and nothing but their bytes says what they are."""
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(zstd_compress(notes(300)) + zstd_compress(notes(300, 300)))
-
-    found = list(dq.Documents.from_jsonl(path, key="id"))
-
-    assert [each.row for each in found] == [json.loads(line) for line in notes(600).splitlines()]
-
-
-@pytest.mark.parametrize("constructor", [dq.Documents.from_jsonl, dq.Documents.from_csv])
-def test_lines_of_zstandard_without_its_package_name_the_extra(
-    tmp_path: Path, constructor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.zst"
-    path.write_bytes(zstd_compress(b"id\n1\n"))
-    monkeypatch.setitem(sys.modules, ZSTD, None)
-
-    with pytest.raises(ExtraMissing, match=r"Zstandard need .*zstd.*pip install 'dqlab\[documents\]'"):
-        constructor(path)
 
 
 def test_a_compressed_file_that_was_damaged_later_has_changed_or_is_unreadable(tmp_path: Path) -> None:
@@ -632,12 +586,6 @@ def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
             make(tmp_path / "a.jsonl")
 
 
-def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
-    for constructor in (dq.Documents.from_jsonl, dq.Documents.from_csv):
-        with pytest.raises(InputNotFound, match="no file matches"):
-            constructor(tmp_path / "*.gz")
-
-
 # --- cost -----------------------------------------------------------------------------------
 
 
@@ -662,35 +610,6 @@ def test_ascending_reads_of_a_compressed_file_never_start_over(tmp_path: Path, m
         thread.join()
     assert sorted(found) == list(range(3_000))
     assert file._forward.starts <= 6
-
-
-def test_files_are_closed_when_they_are_listed_and_when_others_are_read(tmp_path: Path) -> None:
-    """A folder has more files than a process may have open."""
-    for at in range(60):
-        (tmp_path / f"{at:03}.jsonl").write_bytes(COMPRESSED[("", ".gz")[at % 2]](notes(2, 2 * at)))
-    gc.disable()
-    try:
-        documents = list(dq.Documents.from_jsonl(tmp_path / "*.jsonl", key="id"))
-        assert count_files(tmp_path) == 0
-        assert [each["at"] for each in documents] == list(range(120))
-        assert count_files(tmp_path) <= 20
-    finally:
-        gc.enable()
-
-
-def test_values_of_one_record_are_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(notes(2))
-    document = dq.Documents.from_jsonl(path)[1]
-    read = []
-    real = lines.raw
-    monkeypatch.setattr(lines, "raw", lambda *given: (read.append(given), real(*given))[1])
-
-    assert (document["id"], document["text"], document["at"]) == ("n1", "ä", 1)
-    assert len(read) == 1
-    changed = document.row
-    changed["at"] = 7
-    assert document["at"] == 1
 
 
 def test_odd_files_are_read_as_they_are(tmp_path: Path) -> None:

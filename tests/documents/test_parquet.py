@@ -6,18 +6,13 @@ import datetime
 import gc
 import os
 import pickle
-import subprocess
 import sys
-import textwrap
 import threading
-import tracemalloc
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import fsspec
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,7 +34,6 @@ from dqlab.errors import (
     WrongKind,
 )
 from tests.kit.descriptors import count_files
-from tests.kit.sampled import mostly_slow
 
 pytestmark = pytest.mark.lowest
 
@@ -87,18 +81,6 @@ def test_without_a_key_rows_are_called_by_file_and_position(tmp_path: Path) -> N
     assert dq.Documents.from_parquet(several)[2].key == f"{tmp_path}/in/a.parquet:2"
 
 
-def test_slices_counts_and_passes_name_the_same_documents(tmp_path: Path) -> None:
-    papers(tmp_path / "a.parquet")
-    for key in (None, "id"):
-        documents = dq.Documents.from_parquet(tmp_path / "a.parquet", key=key)
-        whole = list(documents)
-
-        assert list(documents[0:]) == whole == list(documents)
-        assert list(documents[2::3]) == whole[2::3]
-        assert (len(documents), len(documents[4:])) == (10, 6)
-        assert documents[9] == whole[9]
-
-
 def test_reference_is_small_and_survives_pickling(tmp_path: Path) -> None:
     """A million of them are in the queue, and in the log."""
     folder = tmp_path / "projects/archive/2024"
@@ -118,15 +100,6 @@ def test_whole_numbers_are_keys_and_differ_from_texts_that_look_alike(tmp_path: 
 
     assert [each.key for each in dq.Documents.from_parquet(tmp_path / "n.parquet", key="id")] == [7, -1, (1 << 63) - 1]
     assert [each.key for each in dq.Documents.from_parquet(tmp_path / "t.parquet", key="id")] == ["7", "-1", ""]
-
-
-def test_columns_restrict_what_a_row_has(tmp_path: Path) -> None:
-    papers(tmp_path / "a.parquet")
-    document = dq.Documents.from_parquet(tmp_path / "a.parquet", key="id", columns=["n"])[4]
-
-    assert document.row == {"n": 4}
-    with pytest.raises(ColumnNotFound, match="no column 'text'"):
-        document["text"]
 
 
 @pytest.mark.parametrize("options", [{"key": "idd"}, {"columns": ["txet"]}, {"key": "id", "columns": ["n", "Text"]}])
@@ -385,27 +358,6 @@ def test_values_become_plain_python_with_none_for_null(tmp_path: Path) -> None:
         assert repr(found) == repr(want), name
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", mostly_slow(["parquet", "jsonl", "csv"], "parquet"))
-def test_a_very_large_row_among_small_ones_is_read_and_leaves_them_alone(tmp_path: Path, kind: str) -> None:
-    """As a book in a column of abstracts; it travels in no message, and is larger than what is decoded in one go."""
-    text = "word " * (7 << 20)
-    frame = pd.DataFrame({"id": ["a", "b", "c"], "text": ["small", text, "end"]})
-    path = tmp_path / f"a.{kind}"
-    if kind == "parquet":
-        frame.to_parquet(path)
-        documents = dq.Documents.from_parquet(path, key="id")
-    elif kind == "jsonl":
-        frame.to_json(path, orient="records", lines=True)
-        documents = dq.Documents.from_jsonl(path, key="id")
-    else:
-        frame.to_csv(path, index=False)
-        documents = dq.Documents.from_csv(path, key="id")
-
-    assert [(each.key, len(each["text"])) for each in documents] == [("a", 5), ("b", len(text)), ("c", 3)]
-    assert all(len(pickle.dumps(each)) < 300 for each in documents)
-
-
 @pytest.mark.parametrize("group", [1, 7, 100])
 def test_files_without_rows_and_groups_of_any_size_are_read(tmp_path: Path, group: int) -> None:
     papers(tmp_path / "a.parquet", n=0)
@@ -414,29 +366,6 @@ def test_files_without_rows_and_groups_of_any_size_are_read(tmp_path: Path, grou
 
     assert [each["n"] for each in documents] == list(range(20))
     assert list(dq.Documents.from_parquet(tmp_path / "a.parquet")) == []
-
-
-def test_a_generator_of_paths_is_read_once_and_its_documents_can_be_listed_again(tmp_path: Path) -> None:
-    paths = (papers(tmp_path / f"{name}.parquet", n=2, first=at) for at, name in enumerate("ab"))
-    documents = dq.Documents.from_parquet(paths)
-
-    assert documents.repeats
-    assert list(documents) == list(documents)
-    assert len(documents) == 4
-
-
-def test_files_behind_fsspec_are_read(tmp_path: Path) -> None:
-    memory = fsspec.filesystem("memory")
-    for name, first in (("a", 0), ("b", 10)):
-        memory.pipe(f"/rows/{name}.parquet", papers(tmp_path / f"{name}.parquet", first=first).read_bytes())
-    documents = list(dq.Documents.from_parquet("memory://rows/*.parquet", key="id", columns=["n"]))
-
-    assert [(each.key, each["n"]) for each in documents] == [(f"p{at}", at) for at in range(20)]
-    assert dq.Documents.from_parquet("memory://rows/b.parquet")[0]["n"] == 10
-    memory.pipe("/rows/b.parquet", papers(tmp_path / "c.parquet", n=3).read_bytes())
-    parquet._TABLES.clear()
-    with pytest.raises(DocumentChanged):
-        documents[15]["n"]
 
 
 # --- refused --------------------------------------------------------------------------------
@@ -513,16 +442,6 @@ def test_a_folder_is_refused_with_the_pattern_for_it(tmp_path: Path) -> None:
         dq.Documents.from_parquet(tmp_path)
 
 
-def test_a_url_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "gs", raising=False)
-
-    with pytest.raises(
-        ExtraMissing, match=r"files of gs:// need gcsfs.*Nothing was changed.*pip install 'dqlab\[gcs\]'"
-    ):
-        dq.Documents.from_parquet("gs://bucket/*.parquet")
-
-
 def test_a_missing_pyarrow_says_which_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     papers(tmp_path / "a.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
@@ -531,37 +450,6 @@ def test_a_missing_pyarrow_says_which_extra_to_install(tmp_path: Path, monkeypat
         dq.Documents.from_parquet(tmp_path / "a.parquet")
     with pytest.raises(ImportError):
         dq.Documents.from_parquet(tmp_path / "a.parquet")
-
-
-@pytest.mark.cluster
-@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="takes root, who can become somebody else")
-def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
-    script = f"""
-        import os, sys
-        import dqlab as dq
-        import pyarrow.parquet
-        dq.Documents, dq.errors.InputUnreadable
-        os.setgid(65534); os.setuid(65534)
-        try:
-            dq.Documents.from_parquet({str(tmp_path)!r} + "/closed/*.parquet")
-        except dq.errors.InputUnreadable as error:
-            print(error)
-    """
-    papers(tmp_path / "a.parquet")
-    (tmp_path / "closed").mkdir(mode=0o700)
-    for above in [tmp_path, *tmp_path.parents][:4]:
-        if str(above) not in ("/", "/tmp"):
-            above.chmod(0o755)
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
-
-    assert "closed" in ended.stdout, ended.stderr
-    assert "PermissionError" in ended.stdout
 
 
 def test_rows_have_no_text_and_files_have_no_rows(tmp_path: Path) -> None:
@@ -693,23 +581,6 @@ def test_a_large_row_group_is_decoded_piece_by_piece(tmp_path: Path, monkeypatch
     assert batches._forward.starts <= 3, "two slots at two places do not start each other over"
 
 
-@pytest.mark.long
-def test_listing_holds_few_bytes_for_a_key_however_many_there_are(tmp_path: Path) -> None:
-    """A million keys cost the client at most 120 MB; here a tenth of them, counted by Python itself."""
-    n = 100_000
-    path = written(tmp_path / "a.parquet", {"id": [f"arxiv:{at:09}" for at in range(n)]}, group=25_000)
-    documents = dq.Documents.from_parquet(path, key="id")
-    tracemalloc.start()
-    try:
-        for _ in documents:
-            pass
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-    assert peak < 120e6 * n / 1e6 + 3e6, f"{peak / 1e6:.1f} MB"
-
-
 def test_the_first_document_comes_after_one_footer_and_some_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -738,21 +609,6 @@ def test_files_are_closed_when_they_are_listed_and_when_others_are_read(tmp_path
         assert count_files(tmp_path) <= 20
     finally:
         gc.enable()
-
-
-def test_numpy_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyarrow comes without it."""
-
-    def refuse(*_: Any, **__: Any) -> np.ndarray[Any, Any]:
-        raise ImportError("no numpy")
-
-    class Without:
-        type = pa.string()
-        null_count = 0
-        to_numpy = staticmethod(refuse)
-        to_pylist = staticmethod(lambda: ["a"])
-
-    assert parquet.plain_values(Without()) == ["a"]
 
 
 # --- values that Python cannot hold ----------------------------------------------------------
@@ -799,20 +655,6 @@ def test_a_value_that_python_cannot_hold_fails_its_row_alone_and_by_name(tmp_pat
         with pytest.raises(RecordInvalid, match=rf"document 'b'.*column 'v'.*{said}.*other rows of") as caught:
             asked()
         assert (caught.value.key, caught.value.column) == ("b", "v")
-
-
-def test_one_value_among_thousands_costs_no_other_row(tmp_path: Path) -> None:
-    when = pa.array([at if at != 2500 else AFTER_9999 * 10**6 for at in range(5000)], pa.timestamp("us"))
-    written(tmp_path / "a.parquet", {"id": range(5000), "when": when}, 5000)
-
-    failed = []
-    for document in dq.Documents.from_parquet(tmp_path / "a.parquet", key="id"):
-        try:
-            _ = document["when"]
-        except RecordInvalid as error:
-            failed.append(error.key)
-
-    assert failed == [2500]
 
 
 def test_a_key_that_python_cannot_hold_ends_the_listing(tmp_path: Path) -> None:

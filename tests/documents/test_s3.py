@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import uuid
-import zipfile
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import dqlab as dq
@@ -76,32 +72,6 @@ def test_an_object_with_two_colons_in_its_key_is_read(bucket: tuple[Any, str], o
 
     assert (document.key, document.text(), asyncio.run(document.abytes())) == ("a::b.txt", "text", b"text")
     assert document.open().read() == document.refreshed().bytes() == b"text"
-
-
-def test_rows_and_members_in_a_bucket_are_read_by_consumers(
-    queue: dq.QueuePool, bucket: tuple[Any, str], options: dict[str, Any]
-) -> None:
-    system, name = bucket
-    table = pa.table({"id": [f"r{n}" for n in range(500)], "n": range(500)})
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=100)
-    system.pipe_file(f"{name}/t.parquet", sink.getvalue())
-    dump = io.BytesIO()
-    with zipfile.ZipFile(dump, "w") as archive:
-        for n in range(40):
-            archive.writestr(f"p/{n}.html", f"<b>{n}</b>")
-    system.pipe_file(f"{name}/d.zip", dump.getvalue())
-    system.pipe_file(f"{name}/l.jsonl", b'{"id": "x", "n": 1}\n{"id": "y", "n": 2}\n')
-
-    rows = dq.Documents.from_parquet(f"s3://{name}/t.parquet", key="id", storage_options=options)
-    members = dq.Documents.from_archive(f"s3://{name}/d.zip", "**/*.html", storage_options=options)
-    lines = dq.Documents.from_jsonl(f"s3://{name}/l.jsonl", key="id", storage_options=options)
-
-    assert dict(queue.map(lambda doc: doc["n"] * 2, rows).results().items()) == {f"r{n}": 2 * n for n in range(500)}
-    assert dict(queue.map(lambda doc: doc.html(), members).results().items()) == {
-        f"p/{n}.html": f"{n}" for n in range(40)
-    }
-    assert dict(queue.map(lambda doc: doc["n"], lines).results().items()) == {"x": 1, "y": 2}
 
 
 def test_object_that_changes_after_it_was_listed_is_a_failure_of_that_document_alone(

@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 from types import MappingProxyType
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -179,27 +178,9 @@ def test_a_question_mark_in_the_url_of_a_web_server_begins_its_query(server: str
     assert [content(each) for each in make(url)] == list(TEXTS.values())
 
 
-def test_a_pattern_in_the_url_of_a_web_server_has_no_question_mark(server: str) -> None:
-    (document,) = dq.Documents.from_glob(f"{server}/a.txt{SIGNED}")
-    (row, *_) = dq.Documents.from_parquet(f"{server}/t.parquet{SIGNED}")
-
-    assert (document.key, document.text()) == (f"a.txt{SIGNED}", TEXT)
-    assert row.key == "t.parquet:0"
-
-
 def test_a_file_that_is_cut_off_is_no_shorter_file(server: str) -> None:
     """Without a length nothing else tells that the connection has ended early."""
     with pytest.raises(Exception, match=r"not completed|TransferEncodingError"):
         one(f"{server}/cut.txt").text()
     with pytest.raises(FileUnreadable, match=r"not completed|TransferEncodingError"):
         list(dq.Documents.from_parquet(f"{server}/cut.parquet", key="id"))
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize("kind", ["rows of Parquet", "members of a zip"])
-def test_consumers_read_parts_of_a_file_without_a_length(queue: dq.QueuePool, server: str, kind: str) -> None:
-    run = queue.map(content, PARTS[kind](server), name="parts")
-
-    assert dict(run.results(timeout=60).items()) == TEXTS
-    stats: Any = run.stats()
-    assert stats.unit == ("bytes" if "zip" in kind else "documents")
