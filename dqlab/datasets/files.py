@@ -100,51 +100,39 @@ class Writer:
 
     def __init__(self, folder: Path, run: Identity, *, rows_per_file: int | None) -> None:
         self._folder, self._run, self._rows_per_file = folder, run, rows_per_file
-        self._files: list[_File] = []
 
     def write(self, table: RunTable) -> Shape:
         """Write all rows, and return their final shape."""
         reading = table.reading()
-        for batch in reading:
-            if not self._files or not self._files[-1].takes(batch, self._rows_per_file):
-                self._next(batch.schema)
-            self._files[-1].write(batch)
-        shape = reading.shape
-        if not self._files:
-            self._next(shape.schema)
-        self._files[-1].close()
-        self._unify(shape)
+        files, shape = self._written("early", reading), reading.shape
+        if not files or any(not file.schema.equals(shape.schema) for file in files):
+            early, files = files, self._written("whole", _recast(files, shape), shape.schema)
+            for file in early:
+                file.path.unlink()
+        for number, file in enumerate(files):
+            file.path.rename(self._folder / f"part-{number:05d}.parquet")
         return shape
 
-    def _next(self, schema: Any) -> None:
-        if self._files:
-            self._files[-1].close()
-        name = f"part-{len(self._files):05d}.parquet"
-        self._files.append(_File(self._folder / name, schema, self._run))
-
-    def _unify(self, shape: Shape) -> None:
-        """Rewrite the files whose schema is older than the final one, or join all into one file."""
-        # A single file has several parts so far if types have widened, because a Parquet file has one schema.
-        if self._rows_per_file is None and len(self._files) > 1:
-            whole = _File(self._folder / "whole", shape.schema, self._run)
-            for file in self._files:
-                _copy(file.path, whole, shape)
-                file.path.unlink()
-            whole.close()
-            whole.path.rename(self._files[0].path)
-            return
-        for file in self._files:
-            if not file.schema.equals(shape.schema):
-                again = _File(file.path.with_suffix(".again"), shape.schema, self._run)
-                _copy(file.path, again, shape)
-                again.close()
-                again.path.replace(file.path)
+    def _written(self, name: str, batches: Iterable[Any], schema: Any = None) -> list[_File]:
+        """Write batches into files, another one for each schema; given a schema, one without rows if there are none."""
+        files = list[_File]()
+        for batch in batches:
+            if not files or not files[-1].takes(batch, self._rows_per_file):
+                if files:
+                    files[-1].close()
+                files.append(_File(self._folder / f"{name}-{len(files)}", batch.schema, self._run))
+            files[-1].write(batch)
+        if not files and schema is not None:
+            files.append(_File(self._folder / name, schema, self._run))
+        if files:
+            files[-1].close()
+        return files
 
 
-def _copy(path: Path, file: _File, shape: Shape) -> None:
-    with pq.ParquetFile(path) as source:
-        for batch in source.iter_batches(GROUP_ROWS):
-            file.write(shape.recast(batch))
+def _recast(files: Iterable[_File], shape: Shape) -> Iterator[Any]:
+    for file in files:
+        with pq.ParquetFile(file.path) as source:
+            yield from map(shape.recast, source.iter_batches(GROUP_ROWS))
 
 
 class _File:
@@ -270,22 +258,12 @@ SCHEMA = 1
 RESULTS, FAILURES, MANIFEST = "results.parquet", "failures.parquet", "manifest.json"
 LIBRARIES = ("dqlab", "dask", "distributed", "cloudpickle", "numpy", "pandas", "pyarrow")
 FAILURES_AT_ONCE = 1_000
+_TEXTS = ("error", "message", "reason", "at", "traceback", "fingerprint")
+"""What a failure says."""
+_KINDS = dict.fromkeys((KEY, *_TEXTS, "_code", "_consumer"), pa.string())
+_KINDS |= dict.fromkeys((ORDINAL, "deliveries", "exceptions"), pa.int64()) | {"_at": pa.timestamp("us", tz="UTC")}
 _FAILURES = pa.schema(
-    [
-        (KEY, pa.string()),
-        (ORDINAL, pa.int64()),
-        ("error", pa.string()),
-        ("message", pa.string()),
-        ("reason", pa.string()),
-        ("at", pa.string()),
-        ("traceback", pa.string()),
-        ("fingerprint", pa.string()),
-        ("deliveries", pa.int64()),
-        ("exceptions", pa.int64()),
-        ("_code", pa.string()),
-        ("_consumer", pa.string()),
-        ("_at", pa.timestamp("us", tz="UTC")),
-    ]
+    [(name, _KINDS[name]) for name in (KEY, ORDINAL, *_TEXTS, "deliveries", "exceptions", "_code", "_consumer", "_at")]
 )
 
 
@@ -367,8 +345,7 @@ def _write_failures(failures: Iterable[Any], path: Path, run: Identity) -> int:
 
 def _failure(letter: Any) -> dict[str, Any]:
     named = {KEY: str(letter.key), ORDINAL: letter.ordinal, "_code": letter.version, "_consumer": letter.consumer}
-    for name in ("error", "message", "reason", "at", "traceback", "fingerprint"):
-        named[name] = getattr(letter, name)
+    named |= {name: getattr(letter, name) for name in _TEXTS}
     texts = {name: shown(text) if isinstance(text, str) else text for name, text in named.items()}
     when = None if letter.when is None else round(letter.when * 1e6)
     return texts | {"deliveries": letter.deliveries, "exceptions": letter.exceptions, "_at": when}

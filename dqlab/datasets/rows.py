@@ -176,7 +176,7 @@ class Shape:
         rest: dict[int, dict[str, Any]] = {}
         made = self._columns(rows, rest, widen=widen, grow=grow)
         made[KEY] = self._keys(rows, rest, widen=widen)
-        made[ORDINAL] = _ordinals(rows.ordinals)
+        made[ORDINAL] = pa.array(rows.ordinals, _INT64)
         if self.lined:
             known = rows.lineage or {}
             made |= {name: _array(known.get(name), kind, len(rows)) for name, kind in _LINEAGE_KINDS.items()}
@@ -252,7 +252,7 @@ class Shape:
     def _keys(self, rows: Rows, rest: dict[int, dict[str, Any]], *, widen: bool) -> Any:
         if rows.keys is None and (pa.types.is_null(self._key) or self._key == _INT64):
             self._key = _INT64
-            return _ordinals(rows.ordinals)
+            return pa.array(rows.ordinals, _INT64)
         keys: Sequence[Any] = rows.ordinals if rows.keys is None else rows.keys
         if pa.types.is_null(self._key):
             self._key = _INT64 if set(map(type, keys)) == {int} else _TEXT
@@ -348,18 +348,7 @@ def _array(values: Any, kind: Kind, count: int) -> Any:
         return pa.nulls(count, kind)
     if isinstance(values, pa.Array):
         return values
-    if values and values.count(values[0]) == len(values):  # the same code, consumer and attempt, as most parts have
-        return pa.repeat(pa.scalar(values[0], kind), count)
     return pa.array(values, kind)
-
-
-def _ordinals(ordinals: Sequence[int]) -> Any:
-    if isinstance(ordinals, range) and ordinals:
-        try:
-            return pa.arange(ordinals.start, ordinals.stop)
-        except AttributeError:  # before pyarrow 21
-            pass
-    return pa.array(ordinals, _INT64)
 
 
 def warn_of_rest(run: str, shape: Shape, columns: Sequence[str] | None = None) -> None:

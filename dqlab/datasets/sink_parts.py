@@ -285,7 +285,8 @@ class _PartWriter:
             shape.declare(declared)
         lineage: dict[str, Any] = dict(zip(ROW_LINEAGE, known, strict=True))
         lineage["_at"] = _moments(lineage["_at"])
-        lineage |= {name: _known(lineage[name]) for name in ("_version", "_code")}
+        # "" stands for an unknown text.
+        lineage |= {name: [text or None for text in lineage[name]] for name in ("_version", "_code")}
         unnamed = labels.count(None)
         keys = None if unnamed == len(rows) else [_key_of(row) for row in rows] if unnamed else labels
         batch = shape.record_batch(Rows(ordinals, keys, values, lineage=lineage))
@@ -437,13 +438,6 @@ class _OwnWriter:
 
 def _key_of(row: SinkRow) -> str | int:
     return row.ordinal if row.key is None else row.key
-
-
-def _known(texts: Sequence[str | None]) -> Sequence[str | None]:
-    """Return texts with None in place of "", which stands for an unknown one."""
-    if texts and texts[0] and texts.count(texts[0]) == len(texts):  # the usual case: all rows have the same text
-        return texts
-    return [text or None for text in texts]
 
 
 Writer: TypeAlias = _PartWriter | _FileWriter | _OwnWriter

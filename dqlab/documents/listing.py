@@ -401,15 +401,15 @@ class Documents(SuggestsAttributes):
 
         Raises
         ------
-        ColumnNotFound, DocumentError, KeysUnusable
-            No file has the column, or the first one has it twice, or lacks the one with the keys, or has values there
-            that cannot be keys. Later files are checked when the listing reaches them; an error ends it there.
+        ColumnNotFound, DocumentError
+            No file has the column, or the first one has it twice, or lacks the one with the keys. Later files are
+            checked when the listing reaches them; an error ends it there.
         FileUnreadable
             A file is not Parquet, or is still being written.
         InputNotFound
             Nothing matches.
         KeysUnusable
-            While iterating: a key is null, or repeats.
+            While iterating: a key is null, is neither text nor whole number, or repeats.
         DocumentChanged
             A file changes while it is listed; or, in the function, after it was listed.
         RecordInvalid

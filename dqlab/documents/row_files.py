@@ -144,8 +144,6 @@ class ParquetRows:
             wanted = table.names if self._columns is None else filter(set(table.names).__contains__, self._columns)
             needed = [self._key, *(() if self._version in (None, ALL) else self._version)]
             check_columns([*wanted, *(needed if self._key is not None else ())], table.names, file.where)
-            if self._key is not None:
-                _check_type(self._key, table.schema.field(table.names.index(self._key)).type, file.where)
         except BaseException:
             table.close()
             raise
@@ -172,7 +170,7 @@ class ParquetRows:
         """Yield the keys of a row group with their batch, which also has columns `more`; raise for an invalid key."""
         for batch in self._batches_of_group(file, table, group, at, more):
             keys = _values(batch, self._key, file.where)
-            good = keys if None not in keys else list(takewhile(lambda key: type(key) in (str, int), keys))
+            good = keys if _USABLE.issuperset(map(type, keys)) else list(takewhile(_is_usable, keys))
             if good:
                 yield good, batch
             at += len(good)
@@ -192,6 +190,14 @@ class ParquetRows:
                     raise DocumentChanged(document=row, was=was, now=now, way=DocumentChanged.OF_ROW)
                 yield batch
                 position += batch.num_rows
+
+
+_USABLE = frozenset({str, int})
+"""Types of keys."""
+
+
+def _is_usable(key: Any) -> bool:
+    return type(key) in _USABLE
 
 
 def _values(batch: Any, name: str, where: str) -> list[Any]:
@@ -229,22 +235,6 @@ def _of_folders(paths: Iterable[str]) -> dict[str, bool]:
 
 def _is_whole(value: str | None) -> bool:
     return value is not None and re.fullmatch("-?[0-9]+", value) is not None and int(value) in _INT32
-
-
-def _check_type(column: str, kind: Any, where: str) -> None:
-    import pyarrow as pa
-
-    types, inner = pa.types, kind
-    if types.is_dictionary(inner):
-        inner = inner.value_type
-    view = getattr(types, "is_string_view", None)
-    text = types.is_string(inner) or types.is_large_string(inner) or (view is not None and view(inner))
-    # Null, because pandas writes that type for a table without rows.
-    if not (text or types.is_integer(inner) or types.is_null(inner)):
-        problem = f"column {column!r} of {where!r} holds values of type {kind}, which cannot be keys"
-        raise KeysUnusable(
-            reason=f"{problem}: those are texts or whole numbers. Nothing was submitted. {KEYS_OF_FILES}"
-        )
 
 
 # --- JSON lines and CSV ----------------------------------------------------------------------

@@ -67,12 +67,8 @@ _FROM = ("env:", "config:")
 _LOGIN = re.compile(r"(?<=://)[^/?#@]*:[^/?#@]+(?=@)")
 """The name and password in a URL; a "/" in a password would end the host, so it is written "%2F"."""
 
-_known: dict[str, Any] = {}
-"""Options by name: a dict, or the name of a section of Dask's config."""
 _spelled: dict[str, str] = {}
-"""Options as text, by name."""
-_names: dict[str, str] = {}
-"""Names, by options as text."""
+"""Options by name, as JSON: of a dict, or of the name of a section of Dask's config."""
 _secrets: set[str] = set()
 """Secrets that were looked up here, also earlier ones: what was opened with one may repeat it in an error."""
 
@@ -120,8 +116,7 @@ def naming(seal: Callable[[Any], T], options: Sequence[str]) -> Callable[[Any], 
 def learn(options: Iterable[str]) -> None:
     """Remember options that travelled apart from their references."""
     for spelled in options:
-        if spelled not in _names:
-            _learn(spelled)
+        _learn(spelled)
 
 
 def spelled_out(names: Iterable[str]) -> list[str]:
@@ -136,8 +131,7 @@ def named(url: str, name: str) -> StoredAt:
 
 def stored(url: str, spelled: str) -> StoredAt:
     """Join a URL and its options as text, as pickles of other references do."""
-    name = _names.get(spelled)
-    return StoredAt(url, _learn(spelled) if name is None else name)
+    return StoredAt(url, _learn(spelled))
 
 
 def storage_of(where: object) -> str:
@@ -189,8 +183,7 @@ def check_options(options: Any) -> str:
 def _learn(spelled: str) -> str:
     """Remember options as text, and return their name."""
     name = _name_of(spelled)
-    # `_names` last: a thread that finds the name there expects the options to be known.
-    _known[name], _spelled[name], _names[spelled] = json.loads(spelled), spelled, name
+    _spelled[name] = spelled
     return name
 
 
@@ -246,13 +239,13 @@ def _resolved(storage: str) -> dict[str, Any]:
     """Return options with the secrets that this process has now, or raise `StorageUnset`."""
     if not storage:
         return {}
-    options = _known.get(storage)
-    if options is None:
+    if storage not in _spelled:
         raise StorageUnset(
             reason=f"the storage_options that this document is opened with are not known {_here()}: a run's messages "
             "have their name alone. Nothing was read. Attach to the run first, lab.attach(name), or list the document "
             "again with its storage_options."
         )
+    options: dict[str, Any] | str = json.loads(_spelled[storage])
     if isinstance(options, str):
         found = entry(options)
         if not isinstance(found, Mapping):

@@ -172,7 +172,7 @@ def test_columns_of_a_frame_are_chosen_with_their_lineage(queue: dq.QueuePool, t
     assert frame["_ordinal"].tolist() == list(range(6))
     assert set(frame["_code"]) == {run.versions[0].short}
     for column in ("nothere", "_error"):
-        with pytest.raises(ColumnNotFound, match="Columns: size, _key, _ordinal"):
+        with pytest.raises(ColumnNotFound, match="Columns: 'size', '_key', '_ordinal'"):
             run.results().to_frame(columns=[column])
 
 

@@ -60,8 +60,7 @@ def _vault(monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec.register_implementation("vault", Vault, clobber=True)
     monkeypatch.setenv("DQ_TEST_PASSWORD", SECRET)
     monkeypatch.setenv("DQ_TEST_RIGHT", SECRET)
-    for name in ("_known", "_spelled", "_names"):
-        monkeypatch.setattr(storage, name, {})
+    monkeypatch.setattr(storage, "_spelled", {})
 
 
 def options(folder: Path, **more: Any) -> dict[str, Any]:
@@ -134,8 +133,7 @@ def test_options_arrive_where_nothing_was_listed(tmp_path: Path) -> None:
     [document] = dq.Documents.from_glob("vault://*.txt", storage_options=options(tmp_path))
     payload = seal_value(document)
 
-    for kept in (storage._known, storage._spelled, storage._names):
-        kept.clear()
+    storage._spelled.clear()
 
     assert pickle.loads(payload).text() == "here"
     assert SECRET.encode() not in payload
@@ -153,8 +151,7 @@ def test_reference_has_the_name_alone_of_options_that_travel_otherwise(tmp_path:
     assert len(payload) < 300
     assert len(seal_value(document)) > 10_000
     assert sealed_key(payload) == "a.txt"
-    for kept in (storage._known, storage._spelled, storage._names):
-        kept.clear()
+    storage._spelled.clear()
     back = pickle.loads(payload)
     with pytest.raises(StorageUnset, match="not known in process"):
         back.text()
@@ -186,7 +183,7 @@ def test_secret_itself_is_refused_and_not_repeated(given: dict[str, Any]) -> Non
 
     assert "env:" in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
-    assert storage._known == {}
+    assert storage._spelled == {}
 
 
 @pytest.mark.parametrize(

@@ -73,16 +73,14 @@ def refuse(doc: dq.Document) -> str:
 @pytest.fixture(autouse=True)
 def _remembers() -> Iterator[None]:
     """Give back what `forget` takes: other tests of this process have references of their own."""
-    kept = [(known, dict(known)) for known in (storage._known, storage._spelled, storage._names)]
+    before = dict(storage._spelled)
     yield
-    for known, before in kept:
-        known.update(before)
+    storage._spelled.update(before)
 
 
 def forget() -> None:
     """Have this process know no options, as a kernel that was started again."""
-    for known in (storage._known, storage._spelled, storage._names):
-        known.clear()
+    storage._spelled.clear()
 
 
 def test_reference_of_a_run_is_short_whatever_its_options_are(queue: dq.QueuePool, url: str) -> None:
