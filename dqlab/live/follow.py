@@ -41,6 +41,7 @@ from dqlab.live.next_lines import (
 from dqlab.live.run_picture import (
     Focus,
     Silence,
+    Standing,
     absent_view,
     connecting_view,
     moved_view,
@@ -310,6 +311,8 @@ class Live(ABC, Generic[View]):
         self._left = False
         self._over, self._gone = "", False
         self._drawn: tuple[View, int] | None = None
+        self._made: tuple[object, View] | None = None
+        """The last view, and the values it was made of."""
 
     def leave(self) -> None:
         """Make the next step the last, from any thread, because the view is shown elsewhere."""
@@ -354,6 +357,16 @@ class Live(ABC, Generic[View]):
     @property
     def _ended(self) -> bool:
         return False
+
+    def _standing(self) -> Standing:
+        over, obeying = self._over, self.obeying
+        return Standing(self._asking.silence, over, bool(over) and self._gone, obeying.trouble, obeying.busy)
+
+    def _made_of(self, make: Callable[..., View], *known: Any, **more: Any) -> View:
+        """Return the view that is made of some values, most of which are those of the step before."""
+        if self._made is None or self._made[0] != (known, more):
+            self._made = (known, more), make(*known, **more)
+        return self._made[1]
 
     def _finished(self) -> None:
         """Note that the last picture was drawn."""
@@ -404,8 +417,6 @@ class LiveRun(Live[RunView]):
         """Fingerprint of the opened class, and documents of it."""
         self._newer: Callable[..., Any] | None = None
         self._names, self._named_at = NO_NAMES, -FOCUS_PERIOD
-        self._made: tuple[object, RunView] | None = None
-        """The last view, and the values it was made of."""
 
     @property
     def _stats(self) -> RunStats | None:
@@ -483,25 +494,16 @@ class LiveRun(Live[RunView]):
 
     def _view(self) -> RunView:
         self._look_around()
+        name, standing = self.source.name, self._standing()._replace(said=self._said)
         # The numbers of a run at rest stay right without an answer.
-        final = self._rests and not self._stays
-        silence = None if final else self._asking.silence
-        over, trouble, busy = "" if final else self._over, self.obeying.trouble, self.obeying.busy
-        gone = bool(over) and self._gone
-        if self._stats is None and (over or trouble):
-            return absent_view(self.source.name, over or trouble, gone=gone)
+        if self._rests and not self._stays:
+            standing = standing._replace(silence=None, over="", gone=False)
         if self._stats is None:
-            return connecting_view(self.source.name, silence)
-        stats, newer = self._stats, self._newer is not None
+            reason = standing.over or standing.trouble
+            return absent_view(name, reason, gone=standing.gone) if reason else connecting_view(name, standing.silence)
+        newer = self._newer is not None
         focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names, self._tried)
-        parts = stats, focus, silence, over, gone, trouble, busy, self._said
-        # Most steps of a run that rests change nothing.
-        if self._made is None or self._made[0] != parts:
-            view = run_view(
-                stats, focus, silence=silence, over=over, gone=gone, trouble=trouble, busy=busy, said=self._said
-            )
-            self._made = parts, view
-        return self._made[1]
+        return self._made_of(run_view, self._stats, focus, standing)
 
     def _moved(self) -> RunView:
         return self._view() if self._rests else moved_view(self.source.name)
@@ -558,7 +560,6 @@ class LiveQueues(Live[QueuesView]):
         self._snapshot: Snapshot | None = None
         self._history: History | None = None
         self._lines = Asking(self._clock, HISTORY_PERIOD, (DqlabError,))
-        self._made: tuple[object, QueuesView] | None = None
 
     def _ask(self) -> None:
         source = self.source
@@ -580,26 +581,12 @@ class LiveQueues(Live[QueuesView]):
         return min(LAB_SPAN, max(LEAST_SPAN, known.end - known.t0 + 2 * HISTORY_PERIOD))
 
     def _view(self) -> QueuesView:
-        silence = self._asking.silence
-        over, trouble, busy = self._over, self.obeying.trouble, self.obeying.busy
+        standing, place, single = self._standing(), self._place, self._lab is None
         if self._snapshot is None:
-            return absent_queues(self._place, over or trouble, single=self._lab is None, silence=silence)
-        made_of = (id(self._snapshot), id(self._history), self._place, silence, over, trouble, busy)
-        # A hundred queues take a while to compare or to draw. Ids are enough: a step polls once, while the old Snapshot
-        # is alive, so a new one has another id.
-        if self._made is None or self._made[0] != made_of:
-            picture = queue_view if self._lab is None else lab_view
-            view = picture(
-                self._snapshot,
-                self._history,
-                place=self._place,
-                silence=silence,
-                over=over,
-                trouble=trouble,
-                busy=busy,
-            )
-            self._made = made_of, view
-        return self._made[1]
+            reason = standing.over or standing.trouble
+            return absent_queues(place, reason, single=single, silence=standing.silence)
+        picture = queue_view if single else lab_view
+        return self._made_of(picture, self._snapshot, self._history, place=place, standing=standing)
 
     def _moved(self) -> QueuesView:
         return moved_queues(self._place, single=self._lab is None)

@@ -14,7 +14,7 @@ from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.details import failure_row
 from dqlab.live.parts import NO_TABLE, Table
-from dqlab.live.run_picture import LONGEST, Silence, silence_notice
+from dqlab.live.run_picture import AS_EVER, LONGEST, Silence, Standing, silence_notice
 from dqlab.live.run_rows import LAST_MINUTE, RunRow, left_in_words, runs_in_order, without_live
 from dqlab.live.style import Ink
 from dqlab.live.tables import lag_of, runs_table, status_table
@@ -87,20 +87,11 @@ def moved_queues(place: Site, *, single: bool = False) -> QueuesView:
     )
 
 
-# With `silence` or `over` the numbers are old: they are shown dated, and without speed. `over`: why no more answers can
-# come. `trouble`: why the last command was refused. `busy`: what it is doing, or has done.
 def lab_view(
-    snapshot: Snapshot,
-    history: History | None = None,
-    *,
-    place: Site,
-    silence: Silence | None = None,
-    over: str = "",
-    trouble: str = "",
-    busy: str = "",
+    snapshot: Snapshot, history: History | None = None, *, place: Site, standing: Standing = AS_EVER
 ) -> QueuesView:
     """Return the picture of a lab."""
-    stale = silence is not None or bool(over)
+    stale = standing.stale
     snapshot = _as_known(snapshot) if stale else snapshot
     needing, deepest = _needing(snapshot), snapshot.deepest
     queues = _ordered(snapshot, needing)
@@ -115,9 +106,9 @@ def lab_view(
         dashboard=place.dashboard,
         cluster=place.cluster,
         stale=stale,
-        notice=_notice(snapshot, silence, over, trouble, busy, "The lab"),
-        lasting=_notice(snapshot, silence, over, "", "", "The lab"),
-        buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
+        notice=_notice(snapshot, standing, "The lab"),
+        lasting=_notice(snapshot, standing._replace(trouble="", busy=""), "The lab"),
+        buttons=() if standing.silence is None else (Button(Command.ASK, "Retry now"),),
         figures=lab_figures(snapshot, stale=stale),
         rows=tuple(_row(snapshot, queue, needing, deepest, stale=stale) for queue in queues),
         more=f"and {many(hidden, 'queue')} not listed; the totals above count all" if hidden > 0 else "",
@@ -134,17 +125,10 @@ def lab_view(
 
 
 def queue_view(
-    snapshot: Snapshot,
-    history: History | None = None,
-    *,
-    place: Site,
-    silence: Silence | None = None,
-    over: str = "",
-    trouble: str = "",
-    busy: str = "",
+    snapshot: Snapshot, history: History | None = None, *, place: Site, standing: Standing = AS_EVER
 ) -> QueuesView:
     """Return the picture of the queue at `place`."""
-    stale = silence is not None or bool(over)
+    stale = standing.stale
     snapshot = _as_known(snapshot) if stale else snapshot
     queue = snapshot.queue(place.name)
     if queue is None:
@@ -169,9 +153,9 @@ def queue_view(
         dashboard=place.dashboard,
         cluster=place.cluster,
         stale=stale,
-        notice=_notice(snapshot, silence, over, trouble, busy, "The queue"),
-        lasting=_notice(snapshot, silence, over, "", "", "The queue"),
-        buttons=() if over else (first,) if silence is None else (Button(Command.ASK, "Retry now"),),
+        notice=_notice(snapshot, standing, "The queue"),
+        lasting=_notice(snapshot, standing._replace(trouble="", busy=""), "The queue"),
+        buttons=() if standing.over else (first,) if standing.silence is None else (Button(Command.ASK, "Retry now"),),
         figures=_queue_figures(snapshot, queue, row, stale=stale),
         rows=(row,),
         sparks=(),
@@ -288,13 +272,13 @@ def _purge_question(queue: QueueStats) -> tuple[str, ...]:
     return (question, "Their errors go with them.", "Keep them", f"Discard {numbers.count(dead)}")
 
 
-def _notice(snapshot: Snapshot, silence: Silence | None, over: str, trouble: str, busy: str, what: str) -> Notice:
-    if over or trouble:
-        return Notice(one_line(over or trouble, LONGEST), Tone.BAD)
-    if silence is not None:
-        return silence_notice(silence, what)
-    if busy:
-        return Notice(one_line(busy, 300))
+def _notice(snapshot: Snapshot, standing: Standing, what: str) -> Notice:
+    if bad := standing.over or standing.trouble:
+        return Notice(one_line(bad, LONGEST), Tone.BAD)
+    if standing.silence is not None:
+        return silence_notice(standing.silence, what)
+    if standing.busy:
+        return Notice(one_line(standing.busy, 300))
     for each in snapshot.attention:
         if not each.queue:
             tone = Tone.BAD if each.severity is Severity.PROBLEM else Tone.WARN

@@ -52,6 +52,27 @@ class Silence(NamedTuple):
     """When the last answer came, seconds since 1970 UTC."""
 
 
+class Standing(NamedTuple):
+    """How a view stands, besides the numbers."""
+
+    silence: Silence | None = None
+    over: str = ""
+    """Why no more answers can come, though the run may go on."""
+    gone: bool = False
+    """With `over`: the run does not exist any more, so no line is offered to type."""
+    trouble: str = ""
+    """Why the last command was refused."""
+    busy: str = ""
+    """What the last command is doing, or has done."""
+    said: str = ""
+    """What was decided where the view stands, kept while there is nothing else to report."""
+
+    @property
+    def stale(self) -> bool:
+        """Whether the numbers are old: they are shown dated, and without speed."""
+        return self.silence is not None or bool(self.over)
+
+
 class Focus(NamedTuple):
     """What is known of a run besides its statistics; each part may be missing."""
 
@@ -69,20 +90,9 @@ class Focus(NamedTuple):
     """Documents of the sample, where the run was rehearsed and this process can submit the rest."""
 
 
-NO_FOCUS = Focus()
+NO_FOCUS, AS_EVER = Focus(), Standing()
 
 
-_FACES = {
-    RunState.SUBMITTING: Face.SUBMITTING,
-    RunState.RUNNING: Face.RUNNING,
-    RunState.PAUSED: Face.PAUSED,
-    RunState.WAITING: Face.WAITING,
-    RunState.STOPPED: Face.STOPPED,
-    RunState.DONE: Face.DONE,
-    RunState.FOLLOWING: Face.RUNNING,
-    RunState.CANCELLED: Face.CANCELLED,
-    RunState.INCOMPLETE: Face.INCOMPLETE,
-}
 _NO_ESTIMATE = {
     Face.SUBMITTING: "when the listing has ended",
     Face.PAUSED: "after Resume",
@@ -138,32 +148,18 @@ def moved_view(name: str) -> RunView:
     )
 
 
-# With `silence` or `over` the numbers are old: they are shown dated, and without speed. `over`: why no more answers can
-# come, though the run may go on; with `gone` it does not exist any more, so no line is offered to type. `trouble`: why
-# the last command was refused. `busy`: what it is doing, or has done. `said`: what was decided where the view stands,
-# kept while there is nothing else to report.
-def run_view(
-    stats: RunStats,
-    focus: Focus = NO_FOCUS,
-    *,
-    silence: Silence | None = None,
-    over: str = "",
-    gone: bool = False,
-    trouble: str = "",
-    busy: str = "",
-    said: str = "",
-) -> RunView:
+def run_view(stats: RunStats, focus: Focus = NO_FOCUS, standing: Standing = AS_EVER) -> RunView:
     """Return the picture of a run."""
-    stale = silence is not None or bool(over)
-    face = _face(stats, stale=stale)
+    silence, over, gone = standing.silence, standing.over, standing.gone
+    face = _face(stats, stale=standing.stale)
     # Once, here: sentence, figures, chart and log of one picture must agree on the end.
     stats = replace(stats, eta=None if stats.resting or face is Face.NO_ANSWER else stats.eta)
     share = stats.share
     name, chip = one_line(stats.name), _chip(face, stats)
     waits = _waiting_for(face, stats, focus)
     lasting = Notice(one_line(over, LONGEST), Tone.BAD) if over else _lasting(face, stats, focus, waits, silence)
-    if said and (focus.tried is not None or not lasting.text):
-        lasting = Notice(said)
+    if standing.said and (focus.tried is not None or not lasting.text):
+        lasting = Notice(standing.said)
     if face is Face.EMPTY:
         return RunView(
             name=name,
@@ -191,8 +187,8 @@ def run_view(
         sentence="" if gone else _sentence(stats),
         percent=numbers.share(share),
         milestone=_milestone(share, stats.unit),
-        stale=stale,
-        notice=lasting if over else _notice(face, lasting, silence, trouble=trouble, busy=busy),
+        stale=standing.stale,
+        notice=lasting if over else _notice(face, lasting, standing),
         lasting=lasting,
         bars=_bars(stats),
         bar_label=_bar_label(stats, share),
@@ -274,7 +270,7 @@ def _face(stats: RunStats, *, stale: bool) -> Face:
         return Face.EMPTY
     if stats.state is RunState.DONE and (stats.counts.dead or stats.counts.lost):
         return Face.DONE_DEAD
-    return _FACES[stats.state]
+    return Face.RUNNING if stats.state is RunState.FOLLOWING else Face(stats.state.value)
 
 
 def _chip(face: Face, stats: RunStats) -> str:
@@ -371,13 +367,13 @@ def _release(held: ConsumerStats) -> tuple[Button, ...]:
     return (replace, Button(Command.GIVE_UP, label, hint=failed, target=held.document))
 
 
-def _notice(face: Face, lasting: Notice, silence: Silence | None, *, trouble: str, busy: str) -> Notice:
+def _notice(face: Face, lasting: Notice, standing: Standing) -> Notice:
     """Return the effect of a press, unless the state of the run matters more."""
-    if trouble:
-        return Notice(one_line(trouble, LONGEST), Tone.BAD)
+    if standing.trouble:
+        return Notice(one_line(standing.trouble, LONGEST), Tone.BAD)
     # The effect of a press must not hide a state that needs the user.
-    if busy and silence is None and face not in (Face.STOPPED, Face.WAITING, Face.INCOMPLETE):
-        return Notice(one_line(busy, 300))
+    if standing.busy and standing.silence is None and face not in (Face.STOPPED, Face.WAITING, Face.INCOMPLETE):
+        return Notice(one_line(standing.busy, 300))
     return lasting
 
 

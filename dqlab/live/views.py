@@ -394,6 +394,10 @@ class _View:
     """How many rows are left out: of failures, or of queues."""
     details: Details = NO_DETAILS
 
+    def _sent(self, *names: str) -> dict[str, Any]:
+        """Return some fields as plain JSON-ready data."""
+        return {name: plain(getattr(self, name)) for name in names}
+
     @property
     def live(self) -> str:
         """When the numbers are from, as ``live 14:22:07``, ``as of`` when old, or ``ended`` when final."""
@@ -447,35 +451,13 @@ class RunView(_View):
     def parts(self) -> dict[str, Any]:
         """Return plain JSON-ready data in the parts that `LiveWidget` sends."""
         return {
-            "head": plain(
-                {
-                    "name": self.name,
-                    "face": self.face,
-                    "chip": self.chip,
-                    "stale": self.stale,
-                    "notice": self.notice,
-                    "buttons": self.buttons,
-                }
-            ),
-            "bars": plain(
-                {
-                    "percent": self.percent,
-                    "unit": self.unit,
-                    "bars": self.bars,
-                    "label": self.bar_label,
-                    "milestone": self.milestone,
-                }
-            ),
-            "numbers": plain(
-                {
-                    "subtitle": self.subtitle,
-                    "live": self.live,
-                    "counters": [(each.state, each.word, each.documents, each.zero) for each in self.counters],
-                    "figures": self.figures,
-                    "lines": self.compact,
-                    "ask": self.ask,
-                }
-            ),
+            "head": self._sent("name", "face", "chip", "stale", "notice", "buttons"),
+            "bars": {**self._sent("percent", "unit", "bars", "milestone"), "label": self.bar_label},
+            "numbers": {
+                **self._sent("subtitle", "live", "figures", "ask"),
+                "counters": [[*each] for each in self.counters],
+                "lines": plain(self.compact),
+            },
             "failures": plain({"title": self.failures_title, "rows": self.failures, "more": self.more}),
             "offers": plain(self.offers),
             **self.details.parts(),
@@ -571,24 +553,9 @@ class QueuesView(_View):
     def parts(self) -> dict[str, Any]:
         """Return plain JSON-ready data in the parts that `LiveWidget` sends."""
         parts = {
-            "head": plain(
-                {
-                    "name": self.name,
-                    "icon": self.icon,
-                    "chip": self.chip,
-                    "tone": self.tone,
-                    "dashboard": self.dashboard,
-                    "cluster": self.cluster,
-                    "stale": self.stale,
-                    "notice": self.notice,
-                    "buttons": self.buttons,
-                }
-            ),
-            "numbers": plain({"subtitle": self.subtitle, "live": self.live, "figures": self.figures}),
-            "rows": {
-                "rows": [[plain(each) for each in row] for row in self.rows],
-                "more": self.more,
-            },
+            "head": self._sent("name", "icon", "chip", "tone", "dashboard", "cluster", "stale", "notice", "buttons"),
+            "numbers": self._sent("subtitle", "live", "figures"),
+            "rows": {"rows": [[plain(each) for each in row] for row in self.rows], "more": self.more},
             "sparks": {name: list(values) for name, values in self.sparks},
             "runs": plain({"title": self.runs_title, "rows": self.runs, "more": self.runs_more}),
             "needs": self.details.parts()["needs"],

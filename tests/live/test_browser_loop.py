@@ -10,7 +10,7 @@ import pytest
 
 from dqlab.live.details import examples
 from dqlab.live.next_lines import NotebookNames, run_here
-from dqlab.live.run_picture import Focus, run_view
+from dqlab.live.run_picture import Focus, Standing, run_view
 from dqlab.live.views import RunView
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot, StopReason
 from tests.kit.chromium import needs_chromium
@@ -69,9 +69,9 @@ def test_nothing_jumps_when_the_state_changes(
     views = {
         "paused": run_view(replace(running, state=RunState.PAUSED, why="by root, 19:30"), focus),
         "running": run_view(running, focus),
-        "refused": run_view(running, focus, trouble="Pause failed: no."),
+        "refused": run_view(running, focus, standing=Standing(trouble="Pause failed: no.")),
         "done with dead": run_view(done, focus._replace(newer=True)),
-        "retried": run_view(running, focus, busy="61 documents sent through again."),
+        "retried": run_view(running, focus, standing=Standing(busy="61 documents sent through again.")),
         "done": run_view(clean, focus),
     }
     for name, view in views.items():

@@ -11,7 +11,7 @@ import pytest
 from dqlab.live import details
 from dqlab.live.canvases import bundle
 from dqlab.live.layout import log_line
-from dqlab.live.run_picture import Focus, Silence, absent_view, run_view
+from dqlab.live.run_picture import Focus, Silence, Standing, absent_view, run_view
 from dqlab.live.run_rows import run_rows, run_word
 from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN
@@ -229,7 +229,7 @@ def test_input_that_failed_before_its_first_document_is_not_called_empty(running
 
 def test_silence_keeps_numbers_and_drops_what_is_live(running: RunStats) -> None:
     """The last counts are worth something; a speed from a minute ago is not."""
-    view = run_view(running, silence=Silence(38.2, running.at - 38.2))
+    view = run_view(running, standing=Standing(silence=Silence(38.2, running.at - 38.2)))
 
     assert (view.face, view.stale, view.live) == (Face.NO_ANSWER, True, "as of 14:22:07")
     fate = "The run goes on without this view, unless its cluster has ended."
@@ -251,7 +251,7 @@ def test_cancelling_the_rest_of_a_run_leaves_its_share_of_dead_documents(running
 
 def test_refused_command_is_said_before_anything_else(running: RunStats) -> None:
     """Who pressed a button waits for this."""
-    view = run_view(replace(running, why="paused by ana"), trouble="Pause failed: gone")
+    view = run_view(replace(running, why="paused by ana"), standing=Standing(trouble="Pause failed: gone"))
 
     assert (view.notice.text, view.notice.tone) == ("Pause failed: gone", Tone.BAD)
 
@@ -348,8 +348,8 @@ def test_what_a_press_has_done_is_not_what_is_kept(running: RunStats, snapshot: 
     """ "33 documents sent through again." was saved into the notebook."""
     run, focus = stuck(running, snapshot, 360.0)
     for shown in (
-        run_view(run, focus, busy="#50: tried again; c0 takes other documents now."),
-        run_view(run, focus, trouble="Replace failed: gone"),
+        run_view(run, focus, standing=Standing(busy="#50: tried again; c0 takes other documents now.")),
+        run_view(run, focus, standing=Standing(trouble="Replace failed: gone")),
     ):
         kept = bundle(shown)
         assert "tried again" not in str(kept)
@@ -357,12 +357,15 @@ def test_what_a_press_has_done_is_not_what_is_kept(running: RunStats, snapshot: 
         assert "Waiting for 1 document: inv-00777.pdf" in kept["text/html"]
         assert "Waiting for 1 document: inv-00777.pdf" in kept["text/plain"]
     over = "Its lab was closed, so it cannot be asked any more."
-    assert over in bundle(run_view(running, over=over, busy="33 documents sent through again."))["text/html"]
+    assert (
+        over
+        in bundle(run_view(running, standing=Standing(over=over, busy="33 documents sent through again.")))["text/html"]
+    )
 
 
 def test_a_run_that_has_not_ended_is_dated_by_its_last_numbers(running: RunStats) -> None:
     """ "no answer, 35.1 % since 20:10:16" gave the begin of the run; its last answer was of 23 s later."""
-    for view in (run_view(running), run_view(running, silence=Silence(38, running.at - 38))):
+    for view in (run_view(running), run_view(running, standing=Standing(silence=Silence(38, running.at - 38)))):
         assert view.period == "as of 21 Nov 2026, 14:22:07, began 13:58:40"
         assert "as of 21 Nov 2026, 14:22:07" in html_of(view)
     assert run_view(replace(running, started=running.started - 86_400)).period.endswith("began 20 Nov 2026, 13:58:40")
@@ -372,7 +375,7 @@ def test_what_to_do_next_is_not_cut_off_a_long_sentence(running: RunStats) -> No
     """ "To go on: `dqlab up ...`, then lab.attach..." ended there."""
     reason = f"lab 'local' was closed. {'What was confirmed is kept. ' * 20}To go on: lab.attach('parse-invoices')."
 
-    for view in (run_view(running, over=reason), absent_view("parse-invoices", reason)):
+    for view in (run_view(running, standing=Standing(over=reason)), absent_view("parse-invoices", reason)):
         assert view.notice.text.endswith("lab.attach('parse-invoices').")
 
 
