@@ -55,10 +55,8 @@ class RunsPanel:
         if not scene.runs:
             return "<span>Nothing has been mapped here yet</span>"
         over = speeds_over(run_rows(scene.snapshot))
-        beyond = max(0, len(scene.runs) - self._stage.rows) + (scene.unlisted_runs or 0)
+        beyond = max(0, len(scene.runs) - self._stage.rows) + scene.unlisted_runs
         words = [f"speed: {over}" if over else "", f"and {count(beyond)} more: %dq runs" if beyond else ""]
-        if scene.unlisted_runs is None:
-            words.append(f"of the newest {count(len(scene.snapshot.runs))} runs of all queues")
         return "".join(f"<span>{text(word)}</span>" for word in words if word)
 
     def draw(self, scene: Scene) -> None:

@@ -27,15 +27,17 @@ from dqlab.live.panels.parts import (
     Panel,
     Stage,
     code,
+    colours,
     column,
     html,
+    look,
     page_template,
     read,
     show,
     strong,
     text,
     times,
-    tokens,
+    variables,
 )
 from dqlab.live.panels.scene import (
     LATELY,
@@ -98,7 +100,7 @@ class Page:
     """Panels in a document, for as long as it is open."""
 
     def __init__(self, doc: Document, readings: Readings, asked: Request, names: Sequence[str]) -> None:
-        theme = tokens(asked.theme)
+        theme = colours(asked.theme)
         self.doc, self._readings, self._asked = doc, readings, asked
         self.stage = stage = Stage(theme, alone=len(names) == 1)
         self.panels = [PANELS[name](stage) for name in names]
@@ -107,7 +109,7 @@ class Page:
         self._queues, self._spans = self._controls(stage.sheet)
         self._seen: Snapshot | None = None
         self._broken = False
-        doc.theme = theme.theme
+        doc.theme = look(theme)
         self.update()
         columns = [column(panel.name, [self._words[panel.name], *panel.parts]) for panel in self.panels]
         # Frozen: Bokeh would look through all models again after each root.
@@ -321,7 +323,8 @@ def open_page(names: Sequence[str], scheduler: Any, extra: dict[str, Any], doc: 
     doc.template_variables.update(extra)
     doc.template_variables.update(
         css=read("page.css"),
-        theme=tokens(asked.theme),
+        theme=asked.theme,
+        variables=variables(asked.theme),
         panels={name: PANELS[name].title for name in names} if opened is not None else {},
         absent=ABSENT.format(address=getattr(scheduler, "address", "")),
         alone=alone,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -63,44 +63,33 @@ COLOURS = {
 """Light and dark."""
 
 
-class Tokens:
-    """The colours of one theme, by name."""
-
-    def __init__(self, name: str, place: int) -> None:
-        self.name = name
-        self._colours = {colour: both[place] for colour, both in COLOURS.items()}
-
-    def __getitem__(self, colour: str) -> str:
-        return self._colours[colour]
-
-    @property
-    def css(self) -> str:
-        """The declarations of the variables, as ``--dq-ready:#4C8FDC``."""
-        return "".join(f"--dq-{name}:{colour};" for name, colour in self._colours.items()) + f"color-scheme:{self.name}"
-
-    @property
-    def theme(self) -> Theme:
-        """The look of figures."""
-        axis = {
-            "axis_line_color": None,
-            "major_tick_line_color": None,
-            "minor_tick_line_color": None,
-            "major_label_text_color": self["ink2"],
-            "major_label_text_font": SANS,
-            "major_label_text_font_size": "11px",
-        }
-        plot = {"outline_line_color": None, "background_fill_alpha": 0, "border_fill_alpha": 0, "min_border": 0}
-        words = {"text_font": {"value": SANS}, "text_font_size": {"value": "11px"}}
-        grid = {"grid_line_color": self["hair"]}
-        return Theme(json={"attrs": {"Plot": plot, "Axis": axis, "Grid": grid, "Text": words}})
+Colours = Mapping[str, str]
 
 
-LIGHT, DARK = Tokens("light", 0), Tokens("dark", 1)
+def colours(theme: str) -> Colours:
+    """Return the colours of a theme by name, those of the light one unless it is ``dark``."""
+    return {name: both[theme == "dark"] for name, both in COLOURS.items()}
 
 
-def tokens(theme: str) -> Tokens:
-    """Return a theme by name, the light one unless it is ``dark``."""
-    return DARK if theme == "dark" else LIGHT
+def variables(theme: str) -> str:
+    """Return the declarations of the variables, as ``--dq-ready:#4C8FDC``."""
+    return "".join(f"--dq-{name}:{colour};" for name, colour in colours(theme).items()) + f"color-scheme:{theme}"
+
+
+def look(of: Colours) -> Theme:
+    """Return the look of figures."""
+    axis = {
+        "axis_line_color": None,
+        "major_tick_line_color": None,
+        "minor_tick_line_color": None,
+        "major_label_text_color": of["ink2"],
+        "major_label_text_font": SANS,
+        "major_label_text_font_size": "11px",
+    }
+    plot = {"outline_line_color": None, "background_fill_alpha": 0, "border_fill_alpha": 0, "min_border": 0}
+    words = {"text_font": {"value": SANS}, "text_font_size": {"value": "11px"}}
+    grid = {"grid_line_color": of["hair"]}
+    return Theme(json={"attrs": {"Plot": plot, "Axis": axis, "Grid": grid, "Text": words}})
 
 
 HERE = Path(__file__).parent
@@ -207,7 +196,7 @@ def html(sheet: InlineStyleSheet, name: str) -> Div:
 class Stage:
     """What the panels of a page share: their look, one time axis and one crosshair."""
 
-    def __init__(self, theme: Tokens, *, alone: bool = False) -> None:
+    def __init__(self, theme: Colours, *, alone: bool = False) -> None:
         self.theme, self.alone = theme, alone
         # Each model has a shadow root of its own, which page.css does not reach.
         self.sheet = InlineStyleSheet(css=read("panel.css"))

@@ -108,13 +108,10 @@ class Scene:
         return tuple(run for run in self.snapshot.runs if not self.queue.state or run.queue == self.queue.name)
 
     @property
-    def unlisted_runs(self) -> int | None:
-        """How many more runs there are, None when they may belong to other queues."""
-        beyond = self.snapshot.runs_total - len(self.snapshot.runs)
-        if beyond > 0 and self.queue.state:
-            # An older scheduler does not count the runs of a queue.
-            return max(0, self.queue.runs - len(self.runs)) if self.queue.runs else None
-        return max(0, beyond)
+    def unlisted_runs(self) -> int:
+        """How many more runs there are."""
+        total = self.queue.runs if self.queue.state else self.snapshot.runs_total
+        return max(0, total - len(self.runs))
 
     def full(self, values: Sequence[float | None]) -> list[float]:
         """Return a series of the history with a value for each instant, zeros where none is known."""
