@@ -13,9 +13,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -23,9 +22,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TextIO, cast
 from weakref import WeakKeyDictionary, ref
 
-from dqlab import numbers
 from dqlab.errors import BadOption, DqlabError, DqlabWarning
-from dqlab.live import details
 from dqlab.live.canvases import (
     HtmlCanvas,
     LooseCanvas,
@@ -41,12 +38,12 @@ from dqlab.live.canvases import (
 )
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following, is_gone
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
-from dqlab.live.layout import checkup_parts, compared_parts, ended_line, needs_table, timeline_parts
+from dqlab.live.layout import checkup_parts, compared_parts, ended_line, snapshot_parts, timeline_parts
 from dqlab.live.next_lines import is_embedded, is_lab, is_queue, names_here
-from dqlab.live.parts import GAP, Part, line
+from dqlab.live.parts import Part, Table
 from dqlab.live.render import render_html, render_text
 from dqlab.live.run_picture import Focus, absent_view, connecting_view, run_view
-from dqlab.live.style import PLAIN, Ink, TextStyle
+from dqlab.live.style import PLAIN, TextStyle
 from dqlab.live.tables import (
     failures_table,
     leases_table,
@@ -54,13 +51,11 @@ from dqlab.live.tables import (
     results_table,
     rows_table,
     runs_table,
-    status_table,
 )
 from dqlab.live.ticker import shared
 from dqlab.live.views import Press, RunView
 from dqlab.notebook import in_jupyter, running_cell, shell
 from dqlab.stats import RunStats
-from dqlab.stats.snapshot import MAX_ATTENTION
 
 if TYPE_CHECKING:
     from dqlab.runs.run import Run
@@ -320,84 +315,47 @@ def drawn(*parts: Part) -> dict[str, str]:
     return text if mode() is Mode.TEXT else {**text, "text/html": render_html(parts)}
 
 
-def _watch_queues_if_live(source: Any) -> None:
-    if mode() is not Mode.LIVE or not in_jupyter() or not _can_be_watched(source):
+def _is_open(source: Any) -> bool:
+    """Return whether a source can be shown: a run always, a lab or a queue until it is closed."""
+    return not ((is_lab(source) or is_queue(source)) and source.closed)
+
+
+def _watch_if_live(source: Any) -> None:
+    if mode() is not Mode.LIVE or not in_jupyter() or not _is_open(source):
         # IPython tries the next formatter then.
         raise NotImplementedError
-    watch(source)
+    if not _concluded.holds(source):
+        watch(source)
 
 
-def _can_be_watched(source: Any) -> bool:
-    return (is_lab(source) or is_queue(source)) and not source.closed
+def _source_bundle(source: Any, **_: object) -> dict[str, str] | None:
+    return _shown(source) if _is_open(source) else None
 
 
-def _queues_bundle(source: Any, **_: object) -> dict[str, str] | None:
-    return _shown(source) if _can_be_watched(source) else None
+def _bundle_of(make: Callable[[Any], Table | Iterable[Part]]) -> Callable[..., dict[str, str]]:
+    """Return a formatter of values that are shown as a table, or as several parts."""
 
+    def bundle_of(value: Any, **_: object) -> dict[str, str]:
+        made = make(value)
+        return drawn(*([made] if isinstance(made, Table) else made))
 
-def _watch_if_live(run: Run) -> None:
-    if mode() is not Mode.LIVE or not in_jupyter():
-        # IPython tries the next formatter then.
-        raise NotImplementedError
-    if not _concluded.holds(run):
-        watch(run)
-
-
-def _run_bundle(run: Run, **_: object) -> dict[str, str]:
-    return _shown(run)
-
-
-RUNS_OF_STATUS = 20
-"""Rows of runs that a status shows; `%dq runs` lists them all."""
-NEEDS = "needs you"
-
-
-def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
-    parts: list[Part] = [status_table(snapshot)]
-    if snapshot.runs:
-        hidden = snapshot.runs_total - len(snapshot.runs)
-        table = runs_table(snapshot.runs, hidden, snapshot.attention, RUNS_OF_STATUS, ended=snapshot.totals)
-        # "in 12 min" is read later, too: it needs a date.
-        if any(not run.resting for run in snapshot.runs):
-            at = f"as of {numbers.date(snapshot.at)}, {numbers.clock(snapshot.at)}"
-            table = replace(table, notes=(*table.notes, at))
-        parts = [table, GAP, *parts]
-    if needs := details.needs(snapshot.attention, (), MAX_ATTENTION, several=True):
-        parts += [GAP, line(NEEDS, Ink.STRONG), needs_table(needs, snapshot.attention_total)]
-    return drawn(*parts)
-
-
-def _checkup_bundle(checkup: Any, **_: object) -> dict[str, str]:
-    return drawn(*checkup_parts(checkup))
-
-
-def _timeline_bundle(timeline: Any, **_: object) -> dict[str, str]:
-    return drawn(*timeline_parts(timeline.history))
-
-
-def _compared_bundle(found: Any, **_: object) -> dict[str, str]:
-    return drawn(*compared_parts(found))
-
-
-def _bundle_of(table: Callable[[Any], Part]) -> Callable[..., dict[str, str]]:
-    """Return a formatter of values that are shown as a table."""
-    return lambda value, **_: drawn(table(value))
+    return bundle_of
 
 
 _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     # By name, so that nothing here imports these classes: a class that moves needs its new name here.
-    ("dqlab.runs.run", "Run"): _run_bundle,
-    ("dqlab.lab", "Lab"): _queues_bundle,
-    ("dqlab.runs.pool", "QueuePool"): _queues_bundle,
+    ("dqlab.runs.run", "Run"): _source_bundle,
+    ("dqlab.lab", "Lab"): _source_bundle,
+    ("dqlab.runs.pool", "QueuePool"): _source_bundle,
     ("dqlab.runs.reading.results", "Results"): _bundle_of(results_table),
     ("dqlab.datasets.table", "RunTable"): _bundle_of(rows_table),
     ("dqlab.runs.failures", "Failures"): _bundle_of(failures_table),
-    ("dqlab.runs.compare.comparison", "Comparison"): _compared_bundle,
+    ("dqlab.runs.compare.comparison", "Comparison"): _bundle_of(compared_parts),
     ("dqlab.runs.queue_rows", "UnackedLeases"): _bundle_of(leases_table),
-    ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
+    ("dqlab.stats.snapshot", "Snapshot"): _bundle_of(snapshot_parts),
     ("dqlab.stats.runs", "RunList"): _bundle_of(runs_table),
-    ("dqlab.checkup.facts", "Checkup"): _checkup_bundle,
-    ("dqlab.runs.queue_rows", "Timeline"): _timeline_bundle,
+    ("dqlab.checkup.facts", "Checkup"): _bundle_of(checkup_parts),
+    ("dqlab.runs.queue_rows", "Timeline"): _bundle_of(lambda timeline: timeline_parts(timeline.history)),
     ("dqlab.documents.listing", "Documents"): _bundle_of(listing_table),
 }
 
@@ -407,6 +365,5 @@ def register_formatters(ip: Any) -> None:
     formatter = ip.display_formatter
     for (module, name), show in _BUNDLES.items():
         formatter.mimebundle_formatter.for_type_by_name(module, name, show)
-    formatter.ipython_display_formatter.for_type_by_name("dqlab.runs.run", "Run", _watch_if_live)
-    for module, name in (("dqlab.lab", "Lab"), ("dqlab.runs.pool", "QueuePool")):
-        formatter.ipython_display_formatter.for_type_by_name(module, name, _watch_queues_if_live)
+    for module, name in (("dqlab.runs.run", "Run"), ("dqlab.lab", "Lab"), ("dqlab.runs.pool", "QueuePool")):
+        formatter.ipython_display_formatter.for_type_by_name(module, name, _watch_if_live)

@@ -40,7 +40,6 @@ from dqlab.live.next_lines import (
 )
 from dqlab.live.run_picture import (
     Focus,
-    Silence,
     Standing,
     absent_view,
     connecting_view,
@@ -99,11 +98,9 @@ class Asking:
         return self._clock.monotonic() - self._answered
 
     @property
-    def silence(self) -> Silence | None:
-        """How long there has been no answer, or None while that is too short to be shown."""
-        if self.quiet <= STALE_AFTER:
-            return None
-        return Silence(self.quiet, self.since)
+    def silence(self) -> float | None:
+        """When the last answer came, or None while that is too short ago to be shown."""
+        return self.since if self.quiet > STALE_AFTER else None
 
     def every(self, period: float) -> None:
         """Set the least seconds between two polls."""
@@ -132,21 +129,8 @@ class Asking:
         return answer
 
 
-SLOW = frozenset(
-    {
-        Command.GO,
-        Command.REHEARSE,
-        Command.RETRY,
-        Command.SHOW,
-        Command.REPLACE,
-        Command.GIVE_UP,
-        Command.SCALE,
-        Command.COMPACT,
-        Command.PURGE,
-        Command.DRAIN,
-    }
-)
-"""Commands that may take longer than a step."""
+AT_ONCE = (Command.ASK, Command.PAUSE, Command.RESUME, Command.CANCEL)
+"""Commands that take no longer than a step."""
 SAID, REFUSED = 12.0, 60.0
 """Seconds for which a view shows the effect of a press, or why it was refused; then the current state again."""
 NAME = "dqlab-live-command"
@@ -196,10 +180,10 @@ class Obeying:
             self.answered += 1
             self.show()
             # A slow command here would stop all views of the ticker. Slow ones run one after another in threads.
-            if press.command in SLOW:
-                self._start(press)
-            else:
+            if press.command in AT_ONCE:
                 self._carry_out(press)
+            else:
+                self._start(press)
 
     def join(self, timeout: float = 10.0) -> None:
         """Wait until no command is running."""

@@ -14,7 +14,7 @@ from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.details import failure_row
 from dqlab.live.parts import NO_TABLE, Table
-from dqlab.live.run_picture import AS_EVER, LONGEST, Silence, Standing, silence_notice
+from dqlab.live.run_picture import AS_EVER, LONGEST, Standing, silence_notice
 from dqlab.live.run_rows import LAST_MINUTE, RunRow, left_in_words, runs_in_order, without_live
 from dqlab.live.style import Ink
 from dqlab.live.tables import lag_of, runs_table, status_table
@@ -65,7 +65,7 @@ class Site:
     """The lab has started the processes of its cluster."""
 
 
-def absent_queues(place: Site, reason: str = "", *, single: bool = False, silence: Silence | None = None) -> QueuesView:
+def absent_queues(place: Site, reason: str = "", *, single: bool = False, silence: float | None = None) -> QueuesView:
     """Return the view of a lab or queue that has not answered yet, or does not answer now."""
     what = "The queue" if single else "The lab"
     notice = Notice(one_line(reason, LONGEST), Tone.WARN) if reason else NO_NOTICE

@@ -10,16 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 from dqlab import numbers
+from dqlab.live import details
 from dqlab.live.next_lines import lines_of, more_needs
 from dqlab.live.parts import GAP, Box, Cell, Chart, Column, Gauge, Line, Part, Series, Steps, Table, Title, line
 from dqlab.live.run_picture import NEAR_END
 from dqlab.live.run_rows import AT_WORK, LAST_MINUTE, WHOLE_RUN
 from dqlab.live.style import PLAIN, STATES, Ink, Span, TextStyle, paint
-from dqlab.live.tables import ROWS
+from dqlab.live.tables import ROWS, runs_table, status_table
 from dqlab.live.views import Face, Figure, Need, Notice, QueuesView, RunView, Tone
 from dqlab.numbers import UNKNOWN, many
 from dqlab.runs.compare.comparison import Became, Compared, Comparison, difference
-from dqlab.stats import History, Mark, Severity
+from dqlab.stats import History, Mark, Severity, Snapshot
+from dqlab.stats.snapshot import MAX_ATTENTION
 from dqlab.texts import as_word, one_line
 
 _TONES = {Tone.PLAIN: Ink.PLAIN, Tone.QUIET: Ink.QUIET, Tone.WARN: Ink.WARN, Tone.BAD: Ink.BAD}
@@ -177,6 +179,27 @@ def _failures(view: RunView) -> Table:
     classes = many(hidden, "class").replace(" ", " more ")
     more = f"and {classes}, listed by %dq failed {as_word(view.name)}" if hidden > 0 else ""
     return Table(columns, tuple(rows), notes=tuple(note for note in (more, view.more) if note))
+
+
+RUNS_OF_STATUS = 20
+"""Rows of runs that a status shows; `%dq runs` lists them all."""
+NEEDS = "needs you"
+
+
+def snapshot_parts(snapshot: Snapshot) -> list[Part]:
+    """Return the runs and queues of a lab, and what needs the user."""
+    parts: list[Part] = [status_table(snapshot)]
+    if snapshot.runs:
+        hidden = snapshot.runs_total - len(snapshot.runs)
+        table = runs_table(snapshot.runs, hidden, snapshot.attention, RUNS_OF_STATUS, ended=snapshot.totals)
+        # "in 12 min" is read later, too: it needs a date.
+        if any(not run.resting for run in snapshot.runs):
+            at = f"as of {numbers.date(snapshot.at)}, {numbers.clock(snapshot.at)}"
+            table = replace(table, notes=(*table.notes, at))
+        parts = [table, GAP, *parts]
+    if needs := details.needs(snapshot.attention, (), MAX_ATTENTION, several=True):
+        parts += [GAP, line(NEEDS, Ink.STRONG), needs_table(needs, snapshot.attention_total)]
+    return parts
 
 
 _MARKS = 8

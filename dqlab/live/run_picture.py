@@ -43,19 +43,11 @@ from dqlab.stats.runs import setup_words
 from dqlab.texts import as_word, one_line
 
 
-class Silence(NamedTuple):
-    """A time without an answer."""
-
-    seconds: float
-    """How long there has been no answer."""
-    since: float
-    """When the last answer came, seconds since 1970 UTC."""
-
-
 class Standing(NamedTuple):
     """How a view stands, besides the numbers."""
 
-    silence: Silence | None = None
+    silence: float | None = None
+    """When the last answer came, where that is a while ago, seconds since 1970 UTC."""
     over: str = ""
     """Why no more answers can come, though the run may go on."""
     gone: bool = False
@@ -116,7 +108,7 @@ MORE_TRIED = 100
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
 
-def connecting_view(name: str, silence: Silence | None = None) -> RunView:
+def connecting_view(name: str, silence: float | None = None) -> RunView:
     """Return the view of a run that has not answered yet."""
     line = one_line(name)
     return RunView(
@@ -324,11 +316,11 @@ def _done_of(counts: Counts, unit: str) -> str:
     return numbers.amount(counts.worked, unit, of=counts.all if counts.worked < counts.all else None)
 
 
-def silence_notice(silence: Silence, what: str = "The run") -> Notice:
+def silence_notice(silence: float, what: str = "The run") -> Notice:
     """Return the notice of a time without an answer, and what it means for the numbers shown."""
     # No seconds here: a poll that waits holds up the view, and a counter would stand still.
     fate = f"{what} goes on without this view, unless its cluster has ended."
-    return Notice(f"No answer since {numbers.clock(silence.since)}. This view keeps asking. {fate}", Tone.WARN)
+    return Notice(f"No answer since {numbers.clock(silence)}. This view keeps asking. {fate}", Tone.WARN)
 
 
 def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
@@ -377,7 +369,7 @@ def _notice(face: Face, lasting: Notice, standing: Standing) -> Notice:
     return lasting
 
 
-def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: Silence | None) -> Notice:
+def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: float | None) -> Notice:
     if silence is not None:
         return silence_notice(silence)
     why = one_line(stats.why, 300)

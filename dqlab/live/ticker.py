@@ -11,21 +11,16 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dqlab.live.follow import Live
 
 PERIOD = 0.25
 """Seconds between two steps."""
 NAME = "dqlab-live"
 
 logger = logging.getLogger(__name__)
-
-
-class Moving(Protocol):
-    """A view that a ticker updates."""
-
-    def tick(self) -> bool:
-        """Do one step, and return False when it was the last."""
-        ...
 
 
 class Ticker:
@@ -35,10 +30,10 @@ class Ticker:
         self._period = period
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._views: list[Moving] = []
+        self._views: list[Live[Any]] = []
         self._thread: threading.Thread | None = None
 
-    def add(self, view: Moving) -> None:
+    def add(self, view: Live[Any]) -> None:
         """Update a view from now on, and start the thread if there is none."""
         with self._lock:
             self._views.append(view)
@@ -53,7 +48,7 @@ class Ticker:
         self._wake.set()
 
     @property
-    def views(self) -> tuple[Moving, ...]:
+    def views(self) -> tuple[Live[Any], ...]:
         """The views that are updated, the oldest first."""
         with self._lock:
             return tuple(self._views)
@@ -88,14 +83,14 @@ class Ticker:
                     return
             wake.wait(self._period)
 
-    def _step(self, view: Moving) -> bool:
+    def _step(self, view: Live[Any]) -> bool:
         try:
             return view.tick()
         except Exception:  # a view that fails must not stop the others
             logger.exception("event=live_view_failed view=%r", view)
             return False
 
-    def _drop(self, view: Moving) -> None:
+    def _drop(self, view: Live[Any]) -> None:
         with self._lock:
             if view in self._views:
                 self._views.remove(view)

@@ -8,7 +8,7 @@ thread of its own while a cell is busy, so nothing of the user's is touched here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import anywidget
@@ -21,30 +21,6 @@ from dqlab.live.views import Command, Press, QueuesView, RunView
 _SLACK = 0.05
 """Seconds by which a step may be early."""
 _AT_ONCE = ("head", "examples")
-
-
-class _HeldParts:
-    """Hold back changed parts, so that they are sent in one message per period."""
-
-    def __init__(self, period: float, clock: Clock | None = None) -> None:
-        self._period, self._clock = period, clock or SystemClock()
-        self._sent: dict[str, Any] = {}
-        self._at: float | None = None
-        self.behind = False
-
-    def due(self, parts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parts that changed, if they may be sent now, else none."""
-        now = self._clock.monotonic()
-        changed = {name: part for name, part in parts.items() if name not in self._sent or self._sent[name] != part}
-        early = self._at is not None and now - self._at < self._period - _SLACK
-        # Parts repeat numbers of one instant, so they are sent together. A new head, such as another state, waits for
-        # nothing.
-        self.behind = early and bool(changed) and not any(name in changed for name in _AT_ONCE)
-        if self.behind or not changed:
-            return {}
-        self._sent |= changed
-        self._at = now
-        return changed
 
 
 BEAT = 3.0
@@ -98,10 +74,11 @@ class LiveWidget(anywidget.AnyWidget):
         self, view: RunView | QueuesView, *, on_press: Callable[[Press], None], clock: Clock | None = None
     ) -> None:
         kind = "run" if isinstance(view, RunView) else "queue" if view.single else "lab"
-        self._held_parts, self._clock = _HeldParts(_FRAMES[kind], clock), clock or SystemClock()
+        self._clock = clock or SystemClock()
+        self._sent = view.parts()
+        self._sent_at = self._beat = self._clock.monotonic()
         self._kept: float | None = None
-        self._beat = self._clock.monotonic()
-        super().__init__(kind=kind, **self._held_parts.due(view.parts()))
+        super().__init__(kind=kind, **self._sent)
         # `on_press` is called from any thread, and must return at once.
         self._on_press = on_press
         self.on_msg(self._receive)
@@ -118,12 +95,19 @@ class LiveWidget(anywidget.AnyWidget):
         return self._kept is not None and self._clock.monotonic() - self._kept < KEPT_FOR
 
     def show(self, view: RunView | QueuesView, answered: int = 0) -> bool:
-        """Send what changed and is due, in one message, or return False when a part is held back."""
+        """Send what changed in one message per frame, or return False when it is held back."""
+        now, parts = self._clock.monotonic(), view.parts()
+        changed = {name: part for name, part in parts.items() if name not in self._sent or self._sent[name] != part}
+        # Parts repeat numbers of one instant, so they are sent together. A new head, such as another state, waits for
+        # nothing.
+        early = now - self._sent_at < _FRAMES[self.kind] - _SLACK and not any(name in changed for name in _AT_ONCE)
         with self.hold_sync():
-            for name, part in self._held_parts.due(view.parts()).items():
+            for name, part in () if early else changed.items():
                 setattr(self, name, part)
             self.answered = answered
-        return not self._held_parts.behind
+        if changed and not early:
+            self._sent, self._sent_at = self._sent | changed, now
+        return not (changed and early)
 
     def beat(self) -> None:
         """Send a sign of life, if it is time."""

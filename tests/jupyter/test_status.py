@@ -8,6 +8,7 @@ import pytest
 
 from dqlab.live import display as shown
 from dqlab.live.display import text_of
+from dqlab.live.layout import snapshot_parts
 from dqlab.stats import Attention, Severity, Snapshot
 from tests.kit.waiting import until
 
@@ -30,7 +31,7 @@ def test_what_needs_the_user_is_listed_or_counted() -> None:
     needs = [Attention(Severity.PROBLEM, "failing", f"{n} dead", "KeyError", run=f"r{n}") for n in range(5)]
     snapshot = Snapshot(at=9.0, seq=1, attention=tuple(needs), attention_total=7)
 
-    bundle = shown._snapshot_bundle(snapshot)
+    bundle = shown.drawn(*snapshot_parts(snapshot))
 
     for drawn in bundle.values():
         assert all(f"{n} dead" in drawn for n in range(5))

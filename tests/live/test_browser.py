@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dqlab.live.details import examples
-from dqlab.live.run_picture import Focus, Silence, Standing, connecting_view, run_view
+from dqlab.live.run_picture import Focus, Standing, connecting_view, run_view
 from dqlab.live.views import RunView
 from dqlab.stats import ClassStats, Counts, History, RunState, RunStats, Snapshot
 from tests.kit.chromium import needs_chromium
@@ -103,7 +103,7 @@ def test_markup_in_names_and_messages_stays_text(show: Show, running: RunStats) 
 
 def test_silence_keeps_the_numbers_grey_and_dated(show: Show, running: RunStats) -> None:
     """Old numbers never pose as new ones."""
-    page = show(run_view(running, standing=Standing(silence=Silence(38, running.at - 38))))
+    page = show(run_view(running, standing=Standing(silence=running.at - 38)))
 
     assert page.get_by_role("status").inner_text().startswith("No answer")
     assert "No answer since 14:21:29." in page.locator(".dq-notice").inner_text()
@@ -141,7 +141,7 @@ def test_every_state_fits_and_is_readable(show: Show, running: RunStats, done: R
     stats += [running, done, replace(running, total=0, counts=Counts(), units=None, state=RunState.DONE)]
     views = [run_view(each) for each in stats]
     views += [
-        run_view(running, standing=Standing(silence=Silence(38, running.at - 38))),
+        run_view(running, standing=Standing(silence=running.at - 38)),
         connecting_view("parse-invoices"),
     ]
     page = show(views[0], width=400, dark=dark)

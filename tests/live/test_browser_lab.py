@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dqlab.live.lab_picture import Site, lab_view, queue_view
-from dqlab.live.run_picture import Silence, Standing
+from dqlab.live.run_picture import Standing
 from dqlab.live.views import QueuesView
 from dqlab.stats import History, Snapshot
 from tests.kit.chromium import needs_chromium
@@ -181,7 +181,7 @@ def test_hostile_queue_names_stay_text(show: Show, snapshot: Snapshot) -> None:
 
 def test_silence_of_a_lab_keeps_the_numbers_dated(show: Show, snapshot: Snapshot) -> None:
     """Old numbers never pose as new ones."""
-    page = show(lab_view(snapshot, place=PAPERS, standing=Standing(silence=Silence(38, snapshot.at - 38))), width=1160)
+    page = show(lab_view(snapshot, place=PAPERS, standing=Standing(silence=snapshot.at - 38)), width=1160)
 
     assert "No answer since 14:21:29. This view keeps asking. The lab goes on" in page.inner_text(".dq-notice")
     assert "as of 14:22:07" in page.inner_text(".dq-sub")

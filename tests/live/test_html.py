@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.live.next_lines import NotebookNames
-from dqlab.live.run_picture import Focus, Silence, Standing, run_view
+from dqlab.live.run_picture import Focus, Standing, run_view
 from dqlab.live.tables import documents_table, status_table
 from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
 from dqlab.stats.attention import failures_of
@@ -115,7 +115,7 @@ def test_text_of_users_never_becomes_markup(text: str) -> None:
 
 def test_live_fragment_says_how_far_it_is_and_since_when_it_is_old(running: RunStats) -> None:
     """The same fragment is refreshed where there are no widgets."""
-    html = html_of(run_view(running, standing=Standing(silence=Silence(38, running.at - 38))))
+    html = html_of(run_view(running, standing=Standing(silence=running.at - 38)))
 
     assert "no answer" in html
     assert "<b>65.4 %</b> of pages" in html

@@ -9,7 +9,7 @@ import pytest
 
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
 from dqlab.live.layout import log_line
-from dqlab.live.run_picture import Silence, Standing
+from dqlab.live.run_picture import Standing
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.views import Command, Tone
 from dqlab.numbers import UNKNOWN
@@ -158,7 +158,7 @@ def test_what_needs_the_user_of_no_queue_stands_above_all(snapshot: Snapshot) ->
 
 def test_silence_of_a_lab_drops_what_is_live(snapshot: Snapshot) -> None:
     """Counts are dated, rates are gone."""
-    view = lab_view(snapshot, place=PAPERS, standing=Standing(silence=Silence(38, snapshot.at - 38)))
+    view = lab_view(snapshot, place=PAPERS, standing=Standing(silence=snapshot.at - 38))
 
     assert (view.stale, view.live) == (True, "as of 14:22:07")
     assert [view.figures[place].value for place in (0, 2, 4)] == ["60,191", UNKNOWN, UNKNOWN]

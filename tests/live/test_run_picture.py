@@ -11,7 +11,7 @@ import pytest
 from dqlab.live import details
 from dqlab.live.canvases import bundle
 from dqlab.live.layout import log_line
-from dqlab.live.run_picture import Focus, Silence, Standing, absent_view, run_view
+from dqlab.live.run_picture import Focus, Standing, absent_view, run_view
 from dqlab.live.run_rows import run_rows, run_word
 from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN
@@ -229,7 +229,7 @@ def test_input_that_failed_before_its_first_document_is_not_called_empty(running
 
 def test_silence_keeps_numbers_and_drops_what_is_live(running: RunStats) -> None:
     """The last counts are worth something; a speed from a minute ago is not."""
-    view = run_view(running, standing=Standing(silence=Silence(38.2, running.at - 38.2)))
+    view = run_view(running, standing=Standing(silence=running.at - 38.2))
 
     assert (view.face, view.stale, view.live) == (Face.NO_ANSWER, True, "as of 14:22:07")
     fate = "The run goes on without this view, unless its cluster has ended."
@@ -365,7 +365,7 @@ def test_what_a_press_has_done_is_not_what_is_kept(running: RunStats, snapshot: 
 
 def test_a_run_that_has_not_ended_is_dated_by_its_last_numbers(running: RunStats) -> None:
     """ "no answer, 35.1 % since 20:10:16" gave the begin of the run; its last answer was of 23 s later."""
-    for view in (run_view(running), run_view(running, standing=Standing(silence=Silence(38, running.at - 38)))):
+    for view in (run_view(running), run_view(running, standing=Standing(silence=running.at - 38))):
         assert view.period == "as of 21 Nov 2026, 14:22:07, began 13:58:40"
         assert "as of 21 Nov 2026, 14:22:07" in html_of(view)
     assert run_view(replace(running, started=running.started - 86_400)).period.endswith("began 20 Nov 2026, 13:58:40")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.jupyter.grammar import split
-from dqlab.live.run_picture import Focus, Silence, Standing, connecting_view, run_view
+from dqlab.live.run_picture import Focus, Standing, connecting_view, run_view
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import documents_table, failures_table, leases_table, results_table, runs_table, status_table
 from dqlab.numbers import UNKNOWN
@@ -84,7 +84,7 @@ def test_no_line_is_wider_than_the_terminal(
 ) -> None:
     """A line that wraps breaks the redraw in place."""
     stats = RunStats(name, name, state, Counts(*counts), total=sum(counts), why=name, at=10.0)
-    view = run_view(stats, standing=Standing(silence=Silence(5, 1) if silent else None))
+    view = run_view(stats, standing=Standing(silence=1 if silent else None))
 
     for style in (TextStyle(width=width, moves=True), TextStyle(width=width, moves=True, unicode=False)):
         assert all(columns(line) <= width for line in screen_of(view, style).split("\n"))
@@ -92,7 +92,7 @@ def test_no_line_is_wider_than_the_terminal(
 
 def test_silence_is_dated(running: RunStats) -> None:
     """Numbers of a minute ago say so in the first line."""
-    screen = screen_of(run_view(running, standing=Standing(silence=Silence(38, running.at - 38))))
+    screen = screen_of(run_view(running, standing=Standing(silence=running.at - 38)))
 
     assert screen.startswith(
         "parse-invoices  no answer   parse v4 on queue pages, as of 14:22:07\n! No answer since 14:21:29."

@@ -22,10 +22,10 @@ from dqlab.live.next_lines import failed_lines
 from dqlab.live.panels.parts import Rows, Series, Stage, amount, code, fill, nice, series, show, strong, text, times
 from dqlab.live.panels.scene import Scene
 from dqlab.live.parts import Cell, Table
-from dqlab.live.run_rows import LAST_MINUTE, run_rows, run_word, speeds_over
+from dqlab.live.run_rows import LAST_MINUTE, RunRow, run_rows, speeds_over
 from dqlab.live.style import Ink, StateLook
 from dqlab.numbers import UNKNOWN, count, due, duration, instant, many, noun_of, rate, share, size
-from dqlab.stats import AGE_EDGES, ConsumerStats, Mark, QueueState, RunState
+from dqlab.stats import AGE_EDGES, ConsumerStats, Mark, QueueState
 
 
 class RunsPanel:
@@ -42,10 +42,9 @@ class RunsPanel:
 
     def answer(self, scene: Scene) -> str:
         """Return how many runs are in each state, and how many are not listed."""
-        # By words, which tell runs that ended with dead documents from others.
-        states = {run_word(run)[0]: run.state for run in scene.runs}
-        amounts = Counter(run_word(run)[0] for run in scene.runs)
-        words = [f"{count(amounts[word])} {word}" for word in sorted(states, key=lambda it: _rank(it, states[it]))]
+        # By words, which tell runs that ended with dead documents from others; those that need the user stand first.
+        amounts = Counter(row.state for row in _rows(scene))
+        words = [f"{count(amount)} {word}" for word, amount in amounts.items()]
         if words and scene.unlisted_runs:
             words.append(f"{count(scene.unlisted_runs)} more")
         return ", ".join(words) or "none"
@@ -62,7 +61,7 @@ class RunsPanel:
     def draw(self, scene: Scene) -> None:
         """Update the rows."""
         stats = {(run.queue, run.name): run for run in scene.runs}
-        rows = [row for row in run_rows(scene.snapshot) if (row.queue, row.name) in stats][: self._stage.rows]
+        rows = _rows(scene)[: self._stage.rows]
         at = scene.snapshot.at
         cells = tuple(
             (
@@ -83,11 +82,9 @@ class RunsPanel:
         self.rows.draw(Table((), cells))
 
 
-def _rank(word: str, state: RunState) -> tuple[int, bool, str]:
-    """Return the place of a word among the words of runs."""
-    words = [each.value for each in RunState]
-    # A word that is not a state stands behind its state. A run behind a stuck document counts as one that waits.
-    return words.index(word if word in words else state.value), word not in words, word
+def _rows(scene: Scene) -> list[RunRow]:
+    shown = {(run.queue, run.name) for run in scene.runs}
+    return [row for row in run_rows(scene.snapshot) if (row.queue, row.name) in shown]
 
 
 TREND = 20.0
