@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -55,49 +53,6 @@ def test_each_panel_draws_in_a_small_frame(show: Any, address: str) -> None:
         assert frame.evaluate(BOXES) == [[0, 0, 400, 300]]
         assert frame.evaluate("document.documentElement.scrollWidth") <= 400
         assert frame.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 17, 17)"
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_page_fits_each_width_in_both_themes(show: Any, theme: str) -> None:
-    """From a phone to a wall, nothing hangs over and nothing lies upon another."""
-    page = show(f"/dq?queue=pages&theme={theme}", 400, 1080, charts=5)
-    for width, columns in ((400, 1), (1280, 2), (1920, 3)):
-        page.set_viewport_size({"width": width, "height": 1080})
-        page.wait_for_function(f"() => new Set(({BOXES})().map((box) => box[0])).size === {columns}")
-
-        boxes = page.evaluate(BOXES)
-        assert len(boxes) == 6
-        assert not [(one, other) for one, other in combinations(boxes, 2) if overlap(one, other)]
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-    ground = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}[theme]
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ground
-
-
-def overlap(one: list[int], other: list[int]) -> bool:
-    """Whether two boxes (left, top, width, height) share a pixel."""
-    beside = one[0] + one[2] <= other[0] or other[0] + other[2] <= one[0]
-    return not (beside or one[1] + one[3] <= other[1] or other[1] + other[3] <= one[1])
-
-
-def test_the_page_answers_from_the_screen_alone_and_is_found(show: Any) -> None:
-    """How much is left, until when, what fails and why, who is slow, what is stuck; and nobody types an address."""
-    page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=5)
-    said = page.evaluate(TEXT)
-
-    for answer in (
-        "16,121 documents",
-        "14:34 in 12 min",
-        "80 % sure: 14:32\N{EN DASH}14:38",
-        "PdfError invalid xref table",
-        "c5 does 14.0 pages/s, median 63.5",
-        "acme/2019/ledger-0417.pdf",
-        "4 min 12 s",
-        "61 % garbage",
-    ):
-        assert answer in said
-    assert page.locator(".navbar a", has_text="Dq").first.get_attribute("href") == "dq"
-    listed = json.loads(page.request.get(page.url.split("/dq")[0] + "/individual-plots.json").text())
-    assert {f"/individual-dq-{name}" for name in NAMES} <= set(listed.values())
 
 
 @pytest.mark.smoke

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dqlab.errors import CallTimeout
+from dqlab.live.run_picture import Focus, run_view
+from dqlab.live.views import Press, RunView
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from tests.kit.chromium import chromium
 from tests.live.pages import DARK, LIGHT, PAGE, START, Show, as_sent
@@ -351,3 +354,14 @@ def show(browser: Any) -> Iterator[Show]:
     for page in pages:
         page.close()
     assert errors == []
+
+
+@pytest.fixture
+def full(running: RunStats, snapshot: Snapshot, past: History) -> RunView:
+    """The run with all that is known of it."""
+    return run_view(running, Focus(snapshot, past, CODE))
+
+
+@pytest.fixture
+def commands() -> SimpleQueue[Press]:
+    return SimpleQueue()

@@ -8,7 +8,7 @@ from typing import Any
 
 from dqlab.live.views import QueuesView, RunView
 
-__all__ = ["DARK", "LIGHT", "PAGE", "POOR_CONTRAST", "START", "Show", "as_sent", "overflowing"]
+__all__ = ["DARK", "LIGHT", "PAGE", "START", "Show", "as_sent", "overflowing"]
 
 Show = Callable[..., Any]
 
@@ -67,24 +67,3 @@ def overflowing(page: Any) -> list[str]:
       return out;
     }"""
     return page.evaluate(script)
-
-
-POOR_CONTRAST = """() => {
-  const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return n.length === 3 ? [...n, 1] : n; };
-  const over = (a, b) => [0, 1, 2].map((i) => a[i] * a[3] + b[i] * (1 - a[3])).concat(1);
-  const linear = (x) => x <= .04045 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4;
-  const light = (c) => { const [r, g, b] = c.map((x) => linear(x / 255));
-    return .2126 * r + .7152 * g + .0722 * b; };
-  const ground = (e) => { const own = parse(getComputedStyle(e).backgroundColor);
-    return own[3] === 1 || !e.parentElement ? own : over(own, ground(e.parentElement)); };
-  const poor = [];
-  for (const e of document.querySelectorAll(".dq-card *")) {
-    const text = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-    if (!text || !e.getClientRects().length || e.disabled) continue;
-    const back = ground(e), ink = over(parse(getComputedStyle(e).color), back);
-    const [a, b] = [light(ink), light(back)].sort((x, y) => y - x);
-    const ratio = (a + .05) / (b + .05);
-    if (ratio < 4.5) poor.push(`${e.className} ${e.textContent.slice(0, 30)} ${ratio.toFixed(2)}`);
-  }
-  return poor;
-}"""

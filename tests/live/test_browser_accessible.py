@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from dqlab.live.lab_picture import Site, lab_view, queue_view
-from dqlab.live.run_picture import Focus, Standing, connecting_view, run_view
+from dqlab.live.run_picture import Standing, connecting_view, run_view
 from dqlab.live.views import RunView
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
 from tests.kit.axe import needs_axe, read_out, violations
 from tests.kit.chromium import needs_chromium
-from tests.live.conftest import CODE
 from tests.live.pages import Show, as_sent
 from tests.live.scenes import lab_history, many_queues
 
@@ -21,12 +20,6 @@ pytestmark = [pytest.mark.browser, needs_chromium, needs_axe]
 
 WIDGET = "#out"
 """The rest of the page stands for a notebook: it has no title and no landmarks."""
-
-
-@pytest.fixture
-def full(running: RunStats, snapshot: Snapshot, past: History) -> RunView:
-    """The run with all that is known of it."""
-    return run_view(running, Focus(snapshot, past, CODE))
 
 
 def test_the_widget_of_a_run_breaks_no_rule(show: Show, full: RunView) -> None:

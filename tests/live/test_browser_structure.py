@@ -7,24 +7,17 @@ from dataclasses import replace
 import pytest
 
 from dqlab.live.lab_picture import Site, lab_view, queue_view
-from dqlab.live.run_picture import Focus, run_view
+from dqlab.live.run_picture import run_view
 from dqlab.live.views import RunView
 from dqlab.stats import History, RunStats, Snapshot
 from tests.kit.chromium import needs_chromium
 from tests.kit.structure import SIZES, flaws
-from tests.live.conftest import CODE
 from tests.live.pages import Show
 from tests.live.scenes import lab_history, many_queues
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 
 CARD = ".dq-card"
-
-
-@pytest.fixture
-def full(running: RunStats, snapshot: Snapshot, past: History) -> RunView:
-    """The run with all that is known of it."""
-    return run_view(running, Focus(snapshot, past, CODE))
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

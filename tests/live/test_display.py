@@ -99,15 +99,6 @@ def test_run_shows_itself_as_text_and_html(shell: Any, run: Any) -> None:
     assert "<b>parse-invoices</b>" in data["text/html"]
 
 
-def test_text_mode_shows_no_html(shell: Any, run: Any) -> None:
-    """For those who want their outputs plain."""
-    set_mode(Mode.TEXT)
-
-    data, _ = shell.display_formatter.format(run)
-
-    assert set(data) == {"text/plain"}
-
-
 def test_run_that_cannot_be_asked_still_shows_something(shell: Any, run: Any) -> None:
     """`run` at the end of a cell never raises, and says why there are no numbers."""
     run.answer = SchedulerGone(address="tcp://nowhere", reason="closed")
@@ -366,16 +357,6 @@ def test_concluded_run_shows_itself_no_second_time_in_its_cell(
     cell[0] = 5
     shell.display_formatter.format(run)
     assert len(kernel.outputs) == 1
-
-
-def test_static_mode_in_jupyter_shows_one_picture(kernel: Kernel, run: Any) -> None:
-    """For notebooks that are executed without anybody looking."""
-    set_mode(Mode.STATIC)
-
-    watch(run)
-
-    assert [set(data) for data in kernel.outputs] == [{"text/plain", "text/html"}]
-    assert kernel.views == ()
 
 
 @pytest.mark.cluster

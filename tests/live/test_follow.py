@@ -20,11 +20,6 @@ SLOW = CallTimeout(name="parse-invoices", call="stats", seconds=1)
 
 
 @pytest.fixture
-def commands() -> SimpleQueue[Press]:
-    return SimpleQueue()
-
-
-@pytest.fixture
 def live(source: Any, canvas: Any, clock: Any, commands: SimpleQueue[Press]) -> LiveRun:
     return LiveRun(source, canvas, commands=commands, clock=clock)
 

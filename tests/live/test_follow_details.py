@@ -21,11 +21,6 @@ from tests.live.test_run_picture import stuck
 
 
 @pytest.fixture
-def commands() -> SimpleQueue[Press]:
-    return SimpleQueue()
-
-
-@pytest.fixture
 def live(detailed: Any, canvas: Any, clock: Any, commands: SimpleQueue[Press]) -> LiveRun:
     return LiveRun(detailed, canvas, commands=commands, clock=clock)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
-from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
-from dqlab.live.layout import log_line
+from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Standing
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.views import Command, Tone
@@ -26,7 +24,7 @@ from dqlab.stats import (
     Snapshot,
 )
 from tests.live.drawn import html_of, screen_of, table_html
-from tests.live.scenes import lab_history, many_queues
+from tests.live.scenes import many_queues
 from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader
 
 PAPERS = Site("papers", "http://127.0.0.1:8787/status")
@@ -186,15 +184,6 @@ def test_queue_that_the_cluster_does_not_know_says_so(snapshot: Snapshot) -> Non
     assert view.figures == ()
 
 
-def test_parts_are_plain_and_a_hundred_queues_are_small() -> None:
-    """One message a second at most."""
-    scene = many_queues()
-    parts = lab_view(scene, lab_history(scene), place=PAPERS).parts()
-
-    assert len(json.dumps(parts["rows"])) < 30_000
-    assert len(json.dumps(parts["sparks"])) < 25_000
-
-
 def test_a_lab_that_is_saved_as_text_is_dated_before_what_is_cut(snapshot: Snapshot) -> None:
     """Behind the path of its store there was no room for the time."""
     view = lab_view(replace(snapshot, store="/srv/data/projects/archive/of/invoices/runs"), place=PAPERS)
@@ -216,13 +205,6 @@ def test_lab_as_text_fits_its_terminal(snapshot: Snapshot) -> None:
     assert lines[-2:] == ["  %dq failed parse-invoices", "  lab.queue('pages').unacked()"]
     assert max(map(columns, lines)) <= 80
     assert screen_of(lab_view(snapshot, place=PAPERS), TextStyle(unicode=False)).isascii()
-
-
-def test_lab_in_one_line_for_logs(snapshot: Snapshot) -> None:
-    """No commas, no glyphs."""
-    line = log_line(lab_view(snapshot, place=PAPERS))
-    assert line.startswith("14:22:07 papers waiting 60,191 messages unacked 104 messages out 51.9 messages/s dead 215")
-    assert log_line(absent_queues(Site("my lab"))) == "- my lab"
 
 
 def test_lab_as_html_needs_nothing_and_escapes_all(snapshot: Snapshot) -> None:

@@ -10,15 +10,13 @@ import pytest
 
 from dqlab.live import details
 from dqlab.live.canvases import bundle
-from dqlab.live.layout import log_line
 from dqlab.live.run_picture import Focus, Standing, absent_view, run_view
 from dqlab.live.run_rows import run_rows, run_word
-from dqlab.live.views import Command, Face, Tone
+from dqlab.live.views import Command, Face
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import (
     BatchStats,
     Blocked,
-    ClassStats,
     ConsumerStats,
     Counts,
     Eta,
@@ -249,13 +247,6 @@ def test_cancelling_the_rest_of_a_run_leaves_its_share_of_dead_documents(running
     assert shares == ["2.38 %", "2.38 % of what ran"]
 
 
-def test_refused_command_is_said_before_anything_else(running: RunStats) -> None:
-    """Who pressed a button waits for this."""
-    view = run_view(replace(running, why="paused by ana"), standing=Standing(trouble="Pause failed: gone"))
-
-    assert (view.notice.text, view.notice.tone) == ("Pause failed: gone", Tone.BAD)
-
-
 def test_question_repeats_what_will_be_lost(running: RunStats) -> None:
     """The count stands in the question and on the button."""
     ask = run_view(running).ask
@@ -282,32 +273,6 @@ def test_classes_left_out_are_counted(running: RunStats) -> None:
     view = run_view(replace(running, classes=running.classes[:2], classes_total=4))
 
     assert view.more == "and 2 more classes, 23 dead: %dq failed parse-invoices"
-
-
-def test_names_with_line_breaks_and_surrogates_become_one_line(running: RunStats) -> None:
-    """They come from file systems, where anything goes."""
-    entry = ClassStats("f", "E\nE", "a\ud800\x1b[0m" * 200, "f:1", 1, 0, running.at, running.at, "k\r\n" * 100)
-    view = run_view(replace(running, name="a\nb" * 200, classes=(entry,)))
-
-    json.dumps(view.parts()).encode()
-    for text in (view.name, *(each for each in view.failures[0] if isinstance(each, str))):
-        assert len(text) <= 120
-        assert text.isprintable()
-
-
-def test_one_tick_is_small(running: RunStats) -> None:
-    """Four a second for hours, through a browser on the other side of the world."""
-    assert len(json.dumps(run_view(running).parts())) < 4_000
-
-
-def test_a_log_has_a_view_in_one_line(running: RunStats, done: RunStats) -> None:
-    """With the figures of all other views."""
-    line = log_line(run_view(running))
-    assert line.startswith(
-        "14:22:07 parse-invoices running 65.4 % left 315,894 pages done at 14:34 in 12 min speed 451 pages/s"
-    )
-    assert line.endswith(" dead 212 documents")
-    assert log_line(run_view(done)).startswith("14:33:54 parse-invoices done, 212 dead 100 %")
 
 
 def stuck(running: RunStats, snapshot: Snapshot, age: float, *, others: int = 0) -> tuple[RunStats, Focus]:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from dqlab.jupyter.grammar import split
 from dqlab.live.run_picture import Focus, Standing, connecting_view, run_view
-from dqlab.live.style import TextStyle, columns
+from dqlab.live.style import TextStyle, columns, cut
 from dqlab.live.tables import documents_table, failures_table, leases_table, results_table, runs_table, status_table
 from dqlab.numbers import UNKNOWN
 from dqlab.runs.queue_rows import leases_of
 from dqlab.stats import ClassStats, ConsumerStats, Counts, RunState, RunStats, Snapshot
-from dqlab.texts import as_word
+from dqlab.texts import as_word, one_line
 from tests.live.drawn import html_of, screen_of, table_text
 
 COLOUR, ASCII = TextStyle(colour=True), TextStyle(unicode=False)
@@ -88,15 +88,6 @@ def test_no_line_is_wider_than_the_terminal(
 
     for style in (TextStyle(width=width, moves=True), TextStyle(width=width, moves=True, unicode=False)):
         assert all(columns(line) <= width for line in screen_of(view, style).split("\n"))
-
-
-def test_silence_is_dated(running: RunStats) -> None:
-    """Numbers of a minute ago say so in the first line."""
-    screen = screen_of(run_view(running, standing=Standing(silence=running.at - 38)))
-
-    assert screen.startswith(
-        "parse-invoices  no answer   parse v4 on queue pages, as of 14:22:07\n! No answer since 14:21:29."
-    )
 
 
 def test_a_run_that_goes_on_is_dated_where_it_is_saved_as_text(running: RunStats, done: RunStats) -> None:
@@ -321,3 +312,33 @@ def test_failures_name_the_code_that_made_them() -> None:
 
     assert lines[0].split()[-1] == "code"
     assert lines[1].endswith("parse v1")
+
+
+ANY_TEXT = st.text(st.characters(codec=None, categories=None), max_size=400)
+
+
+@given(ANY_TEXT, st.integers(1, 100))
+def test_one_line_is_short_printable_and_can_be_sent(text: str, limit: int) -> None:
+    """A surrogate breaks the message to the front end, an escape sequence breaks the terminal."""
+    line = one_line(text, limit)
+
+    line.encode("utf-8")
+    assert len(line) <= limit
+    assert not any(character in line for character in "\n\r\t\x1b\x00\u202e\u2066")
+
+
+def test_a_megabyte_is_cut_before_it_is_read() -> None:
+    """Exceptions can carry whole documents."""
+    assert one_line("x" * 10**6, 10) == "xxxxxxxxx…"
+
+
+@given(st.text(max_size=50), st.integers(0, 60))
+def test_cut_fits_whatever_the_letters(text: str, limit: int) -> None:
+    """Letters of some scripts take two columns, accents take none."""
+    assert columns(cut(text, limit)) <= limit
+
+
+def test_wide_letters_count_twice() -> None:
+    """Else a table of Japanese file names loses its columns."""
+    assert columns("請求書.pdf") == 10
+    assert cut("請求書.pdf", 6) == "請求…"

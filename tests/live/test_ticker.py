@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dqlab.live.ticker import NAME, Ticker, shared
+from dqlab.live.ticker import NAME, Ticker
 from tests.kit.logs import lines_of
 
 
@@ -126,8 +126,3 @@ def test_views_can_be_added_from_any_thread(ticker: Ticker) -> None:
         adder.join(5)
 
     assert all(view.wait(2) for view in views)
-
-
-def test_process_has_one_ticker() -> None:
-    """For any number of readers."""
-    assert shared() is shared()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,16 @@ import pytest
 pytest.importorskip("anywidget", reason="the extra `lab` is not installed")
 
 from dqlab.errors import UsageError
-from dqlab.live.canvases import TWIN_PERIOD, HtmlCanvas, LooseCanvas, WidgetCanvas, script, styles
+from dqlab.live.canvases import (
+    TWIN_PERIOD,
+    HtmlCanvas,
+    LooseCanvas,
+    WidgetCanvas,
+    draws_widgets,
+    in_vscode,
+    script,
+    styles,
+)
 from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.views import (
@@ -80,14 +91,6 @@ def test_picture_is_sent_in_parts(widget: LiveWidget, running: RunStats) -> None
 
     assert {name: getattr(widget, name) for name in parts} == parts
     assert widget.kind == "run"
-
-
-def test_show_replaces_the_view(widget: LiveWidget, done: RunStats) -> None:
-    """And nothing else."""
-    assert widget.show(run_view(done), answered=2)
-
-    assert widget.head["chip"] == "Done, 212 dead"
-    assert widget.answered == 2
 
 
 def test_press_only_hands_on_the_command(widget: LiveWidget, pressed: list[Press]) -> None:
@@ -164,17 +167,6 @@ def test_older_kernels_are_left_alone(widget: LiveWidget) -> None:
     assert vars(widget.comm) == before
 
 
-def test_live_output_carries_text_and_html_too(running: RunStats) -> None:
-    """Converters and consoles that know no widgets show the table."""
-    output = Output()
-    canvas = WidgetCanvas(output.show, lambda command: None)
-    canvas.draw(run_view(running))
-    canvas.finish(run_view(running))
-
-    assert {WIDGET, "text/html", "text/plain"} <= set(output.shown[0])
-    assert output.shown[0]["text/plain"].startswith("parse-invoices  running")
-
-
 def test_last_view_replaces_the_widget_by_what_can_be_saved(running: RunStats, done: RunStats) -> None:
     """Reopened without its kernel, a widget says "model not found"; the notebook is the lab book."""
     output = Output()
@@ -230,15 +222,6 @@ def test_widget_in_a_layout_has_its_last_state_to_be_saved_beside_the_layout(
 
     assert "done, 212 dead" in canvas.widget.twin["text/plain"]
     assert not canvas.widget.over
-
-
-def test_run_that_was_over_before_it_was_shown_makes_no_widget(done: RunStats) -> None:
-    """Quick runs leave a table and nothing to clean up."""
-    output = Output()
-    canvas = WidgetCanvas(output.show, lambda command: None)
-    canvas.finish(run_view(done))
-
-    assert [set(data) for data in output.shown] == [{"text/html", "text/plain"}]
 
 
 def test_html_is_refreshed_at_most_once_a_second(running: RunStats, done: RunStats, clock: Any) -> None:
@@ -418,14 +401,34 @@ def test_lab_and_queue_have_widgets_of_their_own_kind(snapshot: Snapshot, past: 
     queue.close()
 
 
-def test_lab_output_carries_a_right_table(snapshot: Snapshot) -> None:
-    """A notebook saved while a lab is open shows the table, not an empty place."""
-    output = Output()
-    canvas = WidgetCanvas(output.show, lambda press: None)
-    canvas.draw(lab_view(snapshot, place=Site("papers")))
+LAB = SimpleNamespace(user_ns={})
+VSCODE = SimpleNamespace(user_ns={"__vsc_ipynb_file__": "/home/ana/papers.ipynb"})
 
-    assert {WIDGET, "text/html", "text/plain"} <= set(output.shown[0])
-    assert "15,846" in output.shown[0]["text/html"]
-    assert "2 empty: thumbs, default" in output.shown[0]["text/plain"]
-    canvas.finish(lab_view(snapshot, place=Site("papers")))
-    assert set(output.shown[-1]) == {"text/html", "text/plain"}
+
+@pytest.fixture
+def _no_other_front_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VSCODE_PID", raising=False)
+    monkeypatch.delitem(sys.modules, "google.colab", raising=False)
+
+
+@pytest.mark.usefixtures("_no_other_front_end")
+def test_jupyterlab_draws_widgets() -> None:
+    assert draws_widgets(LAB)
+
+
+@pytest.mark.usefixtures("_no_other_front_end")
+def test_vscode_gets_html() -> None:
+    assert not draws_widgets(VSCODE)
+    assert in_vscode(LAB, {"VSCODE_PID": "1"})
+
+
+@pytest.mark.usefixtures("_no_other_front_end")
+def test_colab_gets_html(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    assert not draws_widgets(LAB)
+
+
+@pytest.mark.usefixtures("_no_other_front_end")
+def test_without_anywidget_there_is_html(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not draws_widgets(LAB)

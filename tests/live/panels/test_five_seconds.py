@@ -1,7 +1,4 @@
-"""The questions that a view answers within five seconds, asked of each view in one scene.
-
-``pytest -s tests/live/panels/test_five_seconds.py`` prints the answers as a table.
-"""
+"""The questions that a view answers within five seconds, asked of each view in one scene."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from html import unescape
 from typing import Any, NamedTuple
@@ -26,7 +23,6 @@ from dqlab.live.render import render_text
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.tables import failures_table
 from dqlab.live.views import QueuesView, RunView
-from dqlab.numbers import UNKNOWN
 from dqlab.stats import Attention, ClassStats, History, RunStats, Severity, Snapshot
 from tests.checkup.planted import HEALTHY
 from tests.kit.chromium import needs_chromium
@@ -246,14 +242,6 @@ def page_words(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     return words
 
 
-@pytest.fixture(scope="module")
-def rows() -> Iterator[list[str]]:
-    """Collect the answers of each view, and print them as a table."""
-    rows = [f"| view | {' | '.join(QUESTIONS)} |", "|---" * (1 + len(QUESTIONS)) + "|"]
-    yield rows
-    print("", *rows, sep="\n")  # noqa: T201  # asked for by -s
-
-
 def marks(name: str) -> list[Any]:
     """Return the marks of a view's test."""
     if name in IN_A_BROWSER:
@@ -262,7 +250,7 @@ def marks(name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("view", [pytest.param(name, marks=marks(name)) for name in DRAWN])
-def test_each_view_answers_in_five_seconds(scene: Scene, view: str, rows: list[str]) -> None:
+def test_each_view_answers_in_five_seconds(scene: Scene, view: str) -> None:
     """A user who comes back to a screen wants these seven things, and finds them without a click."""
     words = re.sub(r"\s+", " ", DRAWN[view](scene))
     answers = dict(zip(QUESTIONS, ANSWERS[view], strict=True))
@@ -270,6 +258,4 @@ def test_each_view_answers_in_five_seconds(scene: Scene, view: str, rows: list[s
     found = {
         question: answer if isinstance(answer, No) else re.search(answer, words) for question, answer in answers.items()
     }
-    cells = [UNKNOWN if isinstance(each, No) else "yes" if each else "NO" for each in found.values()]
-    rows.append(f"| {view} | {' | '.join(cells)} |")
     assert [question for question, each in found.items() if not each] == [], words
