@@ -168,6 +168,27 @@ class LooseCanvas(Canvas[View]):
             widget.over, widget.twin = ended and self._alone and bool(twin), twin
 
 
+class Output:
+    """An output of a cell, which is shown once and replaced from then on."""
+
+    def __init__(self, show: Callable[[dict[str, Any]], Any]) -> None:
+        self._show = show
+        self._handle: Any = None
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is something in it."""
+        return self._handle is not None
+
+    def put(self, data: dict[str, Any]) -> Any:
+        """Show data in place of what is shown, and return the handle."""
+        if self._handle is None:
+            self._handle = self._show(data)
+        else:
+            self._handle.update(data, raw=True)
+        return self._handle
+
+
 class WidgetCanvas(LooseCanvas):
     """A live widget in a cell's output."""
 
@@ -182,8 +203,7 @@ class WidgetCanvas(LooseCanvas):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(press, clock=clock)
-        self._show, self._read = show, read
-        self._handle: Any = None
+        self._output, self._read = Output(show), read
         self._made: float | None = None
 
     @property
@@ -206,35 +226,32 @@ class WidgetCanvas(LooseCanvas):
     def draw(self, view: View, answered: int = 0) -> bool:
         """Show the widget in the first call, and update it in later ones."""
         drawn = super().draw(view, answered)
-        if self._handle is None:
+        if not self._output.shown:
             self._made = self._clock.monotonic()
             shown = self.widget._repr_mimebundle_()
             data = shown[0] if isinstance(shown, tuple) else shown
             # HTML and text go along: a reader without the kernel, or without widgets, sees these.
-            self._handle = self._show({**data, **bundle(view)})
+            self._output.put({**data, **bundle(view)})
         return drawn
 
     def finish(self, view: View) -> None:
         """Replace the widget by static HTML and text, and close it."""
-        if self._handle is None:
-            self._show({**bundle(view)})
-            return
         # The picture first: a closed widget leaves its output empty until then.
-        self._handle.update(bundle(view), raw=True)
-        self.widget.close()
+        self._output.put({**bundle(view)})
+        if self.widget is not None:
+            self.widget.close()
 
 
 class HtmlCanvas(Canvas[View]):
     """HTML in a cell's output, refreshed at most once a second."""
 
     def __init__(self, show: Callable[[dict[str, Any]], Any], *, clock: Clock | None = None) -> None:
-        self._show, self._clock = show, clock or SystemClock()
-        self._handle: Any = None
+        self._output, self._clock = Output(show), clock or SystemClock()
         self._due = 0.0
 
     def draw(self, view: View, answered: int = 0) -> bool:
         """Show or refresh the fragment, or return False if it was refreshed within the last second."""
-        if self._handle is not None and self._clock.monotonic() < self._due:
+        if self._output.shown and self._clock.monotonic() < self._due:
             return False
         self.finish(view)
         self._due = self._clock.monotonic() + HTML_PERIOD
@@ -242,10 +259,7 @@ class HtmlCanvas(Canvas[View]):
 
     def finish(self, view: View) -> None:
         """Show the last view, however recent the one before."""
-        if self._handle is None:
-            self._handle = self._show({**bundle(view)})
-        else:
-            self._handle.update(bundle(view), raw=True)
+        self._output.put({**bundle(view)})
 
 
 SCREEN_PERIOD, LINE_PERIOD = 0.5, 30.0

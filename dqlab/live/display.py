@@ -14,7 +14,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -36,13 +35,11 @@ from dqlab.live.canvases import (
     not_built,
     screen,
 )
-from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following, is_gone
-from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
+from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following
 from dqlab.live.layout import checkup_parts, compared_parts, ended_line, snapshot_parts, timeline_parts
-from dqlab.live.next_lines import is_embedded, is_lab, is_queue, names_here
+from dqlab.live.next_lines import is_lab, is_queue
 from dqlab.live.parts import Part, Table
 from dqlab.live.render import render_html, render_text
-from dqlab.live.run_picture import Focus, absent_view, connecting_view, run_view
 from dqlab.live.style import PLAIN, TextStyle
 from dqlab.live.tables import (
     failures_table,
@@ -268,27 +265,8 @@ def publish(data: dict[str, Any]) -> Any:
 
 def _picture(source: Any) -> View:
     """Return one picture of a run, a lab or a queue as it is now."""
-    try:
-        if is_lab(source):
-            place = Site(source.name, source.dashboard, embedded=is_embedded(source))
-            return lab_view(source.snapshot(timeout=CALL_TIMEOUT), place=place)
-        if is_queue(source):
-            return queue_view(source.snapshot(timeout=CALL_TIMEOUT), place=Site(source.name))
-        return _run_picture(source)
-    except DqlabError as error:
-        if is_lab(source) or is_queue(source):
-            return absent_queues(Site(source.name), str(error), single=is_queue(source))
-        return absent_view(source.name, str(error), gone=is_gone(error))
-
-
-def _run_picture(run: Run) -> RunView:
-    snapshot = run.snapshot(timeout=CALL_TIMEOUT)
-    stats, history, code = snapshot.own_run, None, None
-    if stats is None:
-        return connecting_view(run.name)
-    with suppress(DqlabError):
-        history, code = run.past(stats.since_start, timeout=CALL_TIMEOUT), run.source
-    return run_view(stats, Focus(snapshot, history, code, names=names_here(run)))
+    view: View = following(source, Canvas()).once()
+    return view
 
 
 def _style() -> TextStyle:

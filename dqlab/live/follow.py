@@ -236,8 +236,8 @@ V = TypeVar("V")
 View = TypeVar("View")
 
 
-class Canvas(ABC, Generic[V]):
-    """A place to draw on."""
+class Canvas(Generic[V]):
+    """A place to draw on; this one shows nothing."""
 
     @property
     def gone(self) -> bool:
@@ -259,9 +259,9 @@ class Canvas(ABC, Generic[V]):
         """Whether there are buttons, and somebody who can press them."""
         return False
 
-    @abstractmethod
     def draw(self, view: V, answered: int = 0) -> bool:
         """Show a view that differs from the one before, or return False when a part is held back for later."""
+        return True
 
     def beat(self) -> None:
         """Let the front end know in each step that the view lives, though there may be nothing to draw."""
@@ -272,7 +272,7 @@ class Canvas(ABC, Generic[V]):
         self.draw(view)
 
 
-def is_gone(error: DqlabError) -> bool:
+def _is_gone(error: DqlabError) -> bool:
     """Return whether a run exists no more, so that lines to type about it would only raise."""
     return isinstance(error, RunNotFound) or not error.fields.get("kept", True)
 
@@ -316,11 +316,7 @@ class Live(ABC, Generic[View]):
             return False
         self.obeying.step()
         if self._asking.due:
-            try:
-                self._ask()
-            except DqlabError as error:
-                # Dropped, closed, or never there: a later poll would get the same answer.
-                self._over, self._gone = str(error), is_gone(error)
+            self._ask_or_end()
         # The last picture stays: it must not promise that the view tries again.
         if self._asking.quiet > GIVE_UP_AFTER:
             self._over = self._over or (
@@ -337,6 +333,19 @@ class Live(ABC, Generic[View]):
             self._drawn = view, answered
         self._canvas.beat()
         return True
+
+    def once(self) -> View:
+        """Return one picture of the source as it is now."""
+        self._asking = Asking(self._clock, silences=())
+        self._ask_or_end()
+        return self._view()
+
+    def _ask_or_end(self) -> None:
+        try:
+            self._ask()
+        except DqlabError as error:
+            # Dropped, closed, or never there: a later poll would get the same answer.
+            self._over, self._gone = str(error), _is_gone(error)
 
     @property
     def _ended(self) -> bool:

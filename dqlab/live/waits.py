@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from dqlab import numbers
 from dqlab.errors import DqlabError
-from dqlab.live.canvases import HtmlCanvas, ScreenCanvas
+from dqlab.live.canvases import HtmlCanvas, Output, ScreenCanvas
 from dqlab.live.display import Mode, ended_in_view, is_on_view, mode, publish
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, following
 from dqlab.live.layout import ended_line
@@ -33,35 +33,26 @@ def picture_of(what: Any) -> Picture | None:
     stream, style = sys.stderr, TextStyle.detect(sys.stderr, os.environ)
     if not in_jupyter() and not style.moves:
         return None
-    place: _Output | _Line = _Output() if in_jupyter() else _Line(stream, style)
+    place: _Output | _Line = _Output(publish) if in_jupyter() else _Line(stream, style)
     if isinstance(what, str):
         return SentencePicture(what, place)
     return None if is_on_view(what) else ViewPicture(what, place)
 
 
-class _Output:
+class _Output(Output):
     """An output of the running cell."""
 
     style = PLAIN
 
-    def __init__(self) -> None:
-        self._handle: Any = None
-
     def canvas(self) -> Canvas[Any]:
         """Return the canvas of a view."""
-        return HtmlCanvas(self._show)
-
-    def _show(self, data: dict[str, Any]) -> Any:
-        self._handle = publish(data)
-        return self._handle
+        return HtmlCanvas(self.put)
 
     def write(self, text: str) -> None:
         """Show one line in place of the last picture."""
-        data = {"text/plain": text, "text/html": render_html((line(text),)) if text else ""}
-        if self._handle is not None:
-            self._handle.update(data, raw=True)
-        elif text:
-            self._show(data)
+        if text or self.shown:
+            html = render_html((line(text),)) if text else ""
+            self.put({"text/plain": text, "text/html": html})
 
     stay = write
 
