@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 
 class RunState(StrEnum):
@@ -154,6 +155,11 @@ def run_state(
     if (counts.left and (blocked or not served)) or (blocked and not sealed):
         return RunState.WAITING
     return RunState.RUNNING if sealed else RunState.SUBMITTING
+
+
+def sums(parts: Sequence[Any], *fields: str) -> dict[str, Any]:
+    """Return the sums of some fields over parts, by name."""
+    return {field: sum(getattr(part, field) for part in parts) for field in fields}
 
 
 def total_counts(parts: Iterable[Counts]) -> Counts:

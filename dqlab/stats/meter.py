@@ -128,20 +128,6 @@ class Speed(Meter):
             self._lasts = math.inf
             self.gaps += 1
 
-    def leave_out(self, since: float, until: float) -> None:
-        """Leave out the time between two instants and the growth in it, where nothing was fed after the second."""
-        points, kept = self._points, deque[tuple[float, float]]()
-        if not points or until <= max(since, points[0][0]):
-            return
-        start = max(since, points[0][0])
-        stood, end = next(total for at, total in reversed(points) if at <= start), points[-1][1]
-        for at, total in points:
-            if at <= start:
-                kept.append((at + until - start, total + end - stood))
-        if kept[-1][0] < until:
-            kept.append((until, end))
-        self._points = kept
-
     def lasting(self, at: float) -> float | None:
         """Return the rate as it was while there was work, or None if unknown."""
         # Nothing after the work stopped counts: this is the rate at which work would continue.
@@ -249,11 +235,6 @@ class Ring:
             last = tuple(values[: self._gauges])
         rows += [last] * (points - len(rows))
         return [list(series) for series in zip(*rows, strict=True)]
-
-    @property
-    def known_since(self) -> float:
-        """Seconds since 1970 UTC from which the finest slots are complete."""
-        return self._bands[0].oldest
 
     def finest(self, since: float) -> Iterator[tuple[float, ...]]:
         """Yield the gauges and flows of each slot of the finest band written since an instant."""

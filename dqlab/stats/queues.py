@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dqlab.keywords import SuggestsAttributes
-from dqlab.stats.counts import Counts, QueueState, total_counts
+from dqlab.stats.counts import Counts, QueueState, sums, total_counts
 
 WINDOW = 60.0
 """Seconds over which rates and shares of consumers are measured."""
@@ -85,20 +85,14 @@ def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueSta
         name="total",
         state=QueueState.TOTAL,
         counts=total_counts(queue.counts for queue in queues),
-        retrying=sum(queue.retrying for queue in queues),
-        nbytes=sum(queue.nbytes for queue in queues),
         lag=max((queue.lag for queue in queues), default=0.0),
         in_rate=sum(ins) if ins else None,
         out_rate=sum(outs) if outs else None,
         units_rate=sum(units) if units else None,
-        shards=sum(queue.shards for queue in queues),
         consumers=consumers,
         empty_in=max(ends, default=None),
-        put_waiting=sum(queue.put_waiting for queue in queues),
         disk=int(sum(disks)) if disks else None,
-        runs=sum(queue.runs for queue in queues),
-        failed_runs=sum(queue.failed_runs for queue in queues),
-        dead_at_rest=sum(queue.dead_at_rest for queue in queues),
+        **sums(queues, "retrying", "nbytes", "shards", "put_waiting", "runs", "failed_runs", "dead_at_rest"),
     )
 
 

@@ -400,8 +400,8 @@ class History(SuggestsAttributes):
     now: Figures = Figures()
     """The figures of the snapshot at the same instant."""
     most: Figures = Figures()
-    """The largest values in this span, also rates by the second, whatever the step; failures by the minute. For spans
-    beyond the last quarter of an hour, the span begins with a whole minute."""
+    """The largest values in this span, also rates by the second, whatever the step; failures by the minute. The
+    span begins with a whole minute."""
 
     @property
     def times(self) -> list[float]:

@@ -96,28 +96,3 @@ def test_a_speed_is_never_negative_and_its_points_keep_their_order(steps: list[t
         assert points[-1][1] == total
         assert (speed.rate(at) or 0.0) >= 0
         assert 0 <= speed.span(at) <= speed.window
-
-
-def test_time_that_is_left_out_with_what_it_brought_leaves_the_speed_from_before() -> None:
-    speed = Speed()
-    for second in range(61):
-        speed.feed(second, 10 * min(second, 20))
-
-    speed.leave_out(20, 60)
-
-    assert speed.rate(60) == pytest.approx(10)
-    assert speed.span(60) == pytest.approx(20)
-    speed.feed(70, 300)
-    assert speed.rate(70) == pytest.approx(10)
-
-
-def test_of_a_time_that_began_before_what_is_known_nothing_is_left() -> None:
-    speed = Speed()
-    for second in range(100):
-        speed.feed(second, 7)
-
-    speed.leave_out(0, 99)
-
-    assert speed.span(99) == 0
-    speed.feed(101, 27)
-    assert speed.rate(101) == pytest.approx(10)

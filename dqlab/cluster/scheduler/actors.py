@@ -12,7 +12,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dqlab.cluster.consumer.actor import ConsumerActor
@@ -76,13 +76,6 @@ class Whereabouts:
     """Whether `gone` is about its log, which is gone too."""
     without_files: bool = False
     """Whether `gone` is about the log of a durable queue, which was deleted or moved."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields that clients and workers get."""
-        if self.address is None:
-            why = {"failed": self.failed, "lost": self.lost, "without_files": self.without_files}
-            return {"gone": self.gone, **why, "address": None}
-        return {**asdict(self)}
 
 
 class Actors:

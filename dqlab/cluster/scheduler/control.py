@@ -132,58 +132,54 @@ class Action:
         """Read an action sent as JSON, or raise BadOption if it is malformed."""
         if not isinstance(sent, dict):
             raise _bad("action", sent, "must be an object: {'action': 'pause', 'queue': 'default'}")
-        for name in sent.keys() - set(cls.__slots__):
-            raise _bad(str(name)[:40], sent[name], f"is not a field of an action. Fields: {', '.join(cls.__slots__)}")
-        action, queue, run = _target_of(sent)
+        action, run = sent.get("action"), sent.get("run", "")
+        known = [verb for verb, kind in VERBS.items() if (kind.of_runs if run else kind.of_queues)]
+        if not isinstance(action, str) or action not in known:
+            raise _bad("action", action, f"must be one of {', '.join(known)} for a {'run' if run else 'queue'}")
         for name in sent.keys() - {"action", "queue", "run", *VERBS[action].fields}:
             takers = [verb for verb in VERBS if name in VERBS[verb].fields]
-            raise _bad(name, sent[name], f"is allowed only with {' and '.join(takers)}")
-        if action == "scale" and "n" not in sent:
-            raise _bad("n", None, "must be the number of consumers, or 'auto'")
-        n, state, limit = sent.get("n", "auto"), sent.get("state", "dead"), sent.get("limit")
-        if n != "auto" and not _is_count(n, MOST_CONSUMERS):
-            raise _bad("n", n, f"must be a number of consumers, 1 to {MOST_CONSUMERS:,}, or 'auto'")
-        purged_state(state)
-        if limit is not None and not _is_count(limit):
-            raise _bad("limit", limit, "must be a limit, 1 or more")
-        marks = sent.get("fingerprints", [])
-        if not isinstance(marks, list) or not all(isinstance(mark, str) and mark for mark in marks):
-            raise _bad("fingerprints", marks, "must be a list of fingerprints of failure classes")
-        return cls(action, queue, run, n, state, tuple(marks), limit, *_consumer_and_document(action, sent))
+            only = f"is allowed only with {' and '.join(takers)}" if takers else "is not a field of an action"
+            raise _bad(str(name)[:40], sent[name], only)
+        for name, (fits, problem) in _FIELDS.items():
+            if name in sent and not fits(sent[name]):
+                raise _bad(name, sent[name], problem)
+        for needed in (("queue",), VERBS[action].needs):
+            if needed and not any(sent.get(name) for name in needed):
+                raise _bad(needed[0], sent.get(needed[0]), _FIELDS[needed[0]][1])
+        purged_state(sent.get("state", "dead"))
+        return cls(**{**sent, "fingerprints": tuple(sent.get("fingerprints", ()))})
 
 
-def _target_of(sent: dict[str, Any]) -> tuple[str, str, str]:
-    """Return the action's name, its queue and its run."""
-    action, queue, run = sent.get("action"), sent.get("queue"), sent.get("run", "")
-    if not isinstance(run, str):
-        raise _bad("run", run, "must be the name of a run")
-    known = [verb for verb, kind in VERBS.items() if (kind.of_runs if run else kind.of_queues)]
-    if not isinstance(action, str) or action not in known:
-        raise _bad("action", action, f"must be one of {', '.join(known)} for a {'run' if run else 'queue'}")
-    if not isinstance(queue, str) or not queue:
-        raise _bad("queue", queue, "must be the name of a queue")
-    return action, queue, run
-
-
-def _consumer_and_document(action: str, sent: dict[str, Any]) -> tuple[str, str]:
-    """Return the action's consumer and document, "" for one that it does not name."""
-    consumer, document = sent.get("consumer", ""), sent.get("document", "")
-    for name, value in (("consumer", consumer), ("document", document)):
-        if not isinstance(value, str):
-            raise _bad(name, value, "must be a name, as views show it")
-    if action in ("replace", "give_up") and not (consumer or document):
-        raise _bad("consumer", "", "must be the name of a consumer, as views show it: c0")
-    return consumer, document
-
-
-def _bad(option: str, value: Any, problem: str) -> BadOption:
-    short = value if not isinstance(value, str) else value[:100]
-    return BadOption(option=option, value=short, problem=f"{problem}. Nothing was done.")
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _is_count(value: object, most: int = 1 << 53) -> bool:
     # JSON's `true` is an int in Python, and would count as 1.
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "queue": (_is_text, "must be the name of a queue"),
+    "run": (_is_text, "must be the name of a run"),
+    "n": (
+        lambda n: n == "auto" or _is_count(n, MOST_CONSUMERS),
+        f"must be a number of consumers, 1 to {MOST_CONSUMERS:,}, or 'auto'",
+    ),
+    "limit": (lambda limit: limit is None or _is_count(limit), "must be a limit, 1 or more"),
+    "fingerprints": (
+        lambda marks: isinstance(marks, list) and all(isinstance(mark, str) and mark for mark in marks),
+        "must be a list of fingerprints of failure classes",
+    ),
+    "consumer": (_is_text, "must be the name of a consumer, as views show it: c0"),
+    "document": (_is_text, "must be a name, as views show it"),
+}
+"""What the value of a field must be, and the words for it."""
+
+
+def _bad(option: str, value: Any, problem: str) -> BadOption:
+    short = value if not isinstance(value, str) else value[:100]
+    return BadOption(option=option, value=short, problem=f"{problem}. Nothing was done.")
 
 
 # --- carrying out ---------------------------------------------------------------------------
@@ -309,7 +305,7 @@ class Actions:
                 given, _ = await calls.ask(held.shard, LetGoCall(held.run, [(held.id, held.id + 1)], why))
                 if given.count:
                     taken[held.document] = short
-                    self._state.collector.took(name, held.document, held.seconds)
+                    self._state.collector.took(name, held.document)
         if not taken:
             where = consumer or f"a consumer of queue {queue}"
             option, value = ("document", document) if document else ("consumer", consumer)
@@ -487,12 +483,24 @@ class _Handler(RequestHandler):
         """Spend a nonce, and return whether it was unused."""
         return self.control.challenges.spend(nonce)
 
+    def log_exception(self, kind: Any, value: Any, traceback: Any) -> None:
+        if isinstance(value, CallTimeout):
+            logger.warning("event=answer_late %s", value)
+        elif not isinstance(value, DqlabError | ActorFailed):
+            super().log_exception(kind, value, traceback)
+
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer an error as {error, message}, without a traceback."""
         raised = kwargs.get("exc_info", (None, None, None))[1]
         kind, text = "Failed", "the scheduler could not answer; see its log for the reason."
         if isinstance(raised, HTTPError):
             kind, text = _SAID.get(status_code, ("BadRequest", str(raised)))
+        elif isinstance(raised, ActorFailed):
+            kind, text = raised.kind or "Failed", raised.said or str(raised)
+        elif isinstance(raised, DqlabError):
+            kind, text = type(raised).__name__, str(raised)
+        if isinstance(raised, DqlabError | ActorFailed):
+            self.set_status(_STATUS.get(kind, _REFUSED))
         self.answer({"error": kind, "message": text})
 
     def answer(self, content: dict[str, Any]) -> None:
@@ -501,12 +509,6 @@ class _Handler(RequestHandler):
             asked = (str(self.request.method), str(self.request.uri), str(self.get_status()))
             self.set_header(PROOF, mac(self.control.token, ANSWER, self._nonce, *asked, body=body))
         self.finish(body)
-
-    def refuse(self, error: DqlabError | ActorFailed) -> None:
-        kind = error.kind if isinstance(error, ActorFailed) else type(error).__name__
-        text = error.said if isinstance(error, ActorFailed) else str(error)
-        self.set_status(_STATUS.get(kind, _REFUSED))
-        self.answer({"error": kind or "Failed", "message": text or str(error)})
 
     async def of(self) -> tuple[str, str]:
         """Return the requested queue and run, "" for one not requested, or raise if one does not exist."""
@@ -557,48 +559,34 @@ class _Snapshot(_Handler):
     """Returns the current snapshot."""
 
     async def get(self) -> None:
-        try:
-            self.answer(self.control.collector.snapshot(*await self.of()).to_dict())
-        except (DqlabError, ActorFailed) as error:
-            self.refuse(error)
+        self.answer(self.control.collector.snapshot(*await self.of()).to_dict())
 
 
 class _History(_Handler):
     """Returns the history."""
 
     async def get(self) -> None:
-        try:
-            span = min(max(self.number("span", SPAN), SHORTEST), LONGEST)
-            self.answer(self.control.collector.history(span, *await self.of()).to_dict())
-        except (DqlabError, ActorFailed) as error:
-            self.refuse(error)
+        span = min(max(self.number("span", SPAN), SHORTEST), LONGEST)
+        self.answer(self.control.collector.history(span, *await self.of()).to_dict())
 
 
 class _Failures(_Handler):
     """Returns a page of dead letters."""
 
     async def get(self) -> None:
-        try:
-            name, run = self.get_query_argument("queue", ""), self.get_query_argument("run", "")
-            queue = self.control.actions.queue(name)
-            id = await self.control.actions.run(queue, run) if run else None
-            mark, after = self.get_query_argument("fingerprint", ""), self.get_query_argument("after", "")
-            found = await dead_page(queue, id, mark, after, int(self.number("limit", PAGE)))
-            self.answer({"run": run, "queue": name, **found})
-        except (DqlabError, ActorFailed) as error:
-            self.refuse(error)
+        name, run = self.get_query_argument("queue", ""), self.get_query_argument("run", "")
+        queue = self.control.actions.queue(name)
+        id = await self.control.actions.run(queue, run) if run else None
+        mark, after = self.get_query_argument("fingerprint", ""), self.get_query_argument("after", "")
+        found = await dead_page(queue, id, mark, after, int(self.number("limit", PAGE)))
+        self.answer({"run": run, "queue": name, **found})
 
 
 class _Act(_Handler):
     """Carries out an action, as the only route that changes anything."""
 
     async def post(self) -> None:
-        try:
-            self.answer(await self.control.actions.carry_out(Action.parse(self._body())))
-        except (DqlabError, ActorFailed) as error:
-            if isinstance(error, CallTimeout):
-                logger.warning("event=action_late %s", error)
-            self.refuse(error)
+        self.answer(await self.control.actions.carry_out(Action.parse(self._body())))
 
     def _body(self) -> Any:
         body = self.request.body

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from itertools import count
 from typing import Any
 
@@ -155,7 +156,7 @@ class Registry(SchedulerPlugin):
 
     async def resolve(self, name: str, opening: str = "") -> dict[str, Any]:
         """Return where an actor lives, from `Actors.find`."""
-        return (await self.actors.find(name, opening)).to_dict()
+        return asdict(await self.actors.find(name, opening))
 
     async def name_run(self, stem: str) -> str:
         """Return a name "STEM-NUMBER" that no run of this cluster has."""

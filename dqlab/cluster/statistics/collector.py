@@ -26,7 +26,7 @@ from dqlab.cluster.transport.parking import Bell
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.config import option, seconds
 from dqlab.errors import BadOption
-from dqlab.stats import History, Mark, QueueState, RunState, Snapshot
+from dqlab.stats import History, Mark, QueueState, RunState, Snapshot, Speed
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.snapshot import MAX_ATTENTION
 
@@ -240,13 +240,13 @@ class Collector:
         self._count_change(queue)
         self._changed()
 
-    def took(self, consumer: str, document: str, seconds: float) -> None:
-        """Note that a document was taken from a consumer, by its full name, after `seconds`."""
+    def took(self, consumer: str, document: str) -> None:
+        """Note that a document was taken from a consumer, by its full name."""
         if consumer in self._consumers_due:  # first: its report is of before this instant
             self._remember(consumer, self._consumers_due)
         track, now = self.known.consumer_tracks.get(consumer), self.known.clock.monotonic()
         if track is not None:
-            track.pace.leave_out(now - seconds, now)
+            track.pace = Speed()  # else the consumer would seem slow by that document, as soon as it has others
             self.known.taken[consumer] = document, now
             queue = self.known.consumers[consumer].queue
             self._count_change(queue)

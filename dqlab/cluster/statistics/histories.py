@@ -82,17 +82,8 @@ def _now(known: Known, queue: str, track: QueueTrack) -> Figures:
 
 
 def _most(track: QueueTrack, start: float, wall: float) -> Figures:
-    """Return the largest values since an instant, by seconds where those are kept, else by the highs of minutes."""
-    if track.ring.born is None:
-        return Figures()
-    rows = [
-        (ready + delayed, leased, put, settled, failed)
-        for ready, delayed, leased, _, _, _, _, put, settled, failed in track.ring.finest(start)
-    ]
-    fine = track.ring.known_since
-    if start < fine:
-        minutes = track.highs.ring.finest(start)
-        rows += [(waiting, unacked, put, settled, failed) for waiting, unacked, put, settled, failed in minutes]
+    """Return the largest values since the minute of an instant."""
+    rows = list(track.highs.ring.finest(start))
     (ready,), (delayed,), (leased,), *_ = track.ring.gauges(start, 1.0, 1)  # a gauge holds until its next entry
     if ready is not None and delayed is not None and leased is not None:
         rows.append((ready + delayed, leased, 0.0, 0.0, 0.0))

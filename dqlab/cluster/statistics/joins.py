@@ -39,6 +39,7 @@ from dqlab.stats import (
     run_state,
     short_name,
 )
+from dqlab.stats.counts import sums
 from dqlab.stats.eta import Effort
 from dqlab.stats.snapshot import MAX_CLASSES
 
@@ -197,6 +198,19 @@ class Shards(NamedTuple):
 def sum_effort(lanes: Iterable[LaneReport]) -> Effort:
     """Return the sum of the lanes' settled work and the seconds it took."""
     return sum((lane.effort for lane in lanes), Effort())
+
+
+def merged_unacked(parts: Sequence[Unacked]) -> Unacked:
+    """Return the leases of several queues as one."""
+    if len(parts) == 1:
+        return parts[0]
+    bins = [sum(amounts) for amounts in zip(*(part.age_bins for part in parts), strict=True)]
+    return Unacked(
+        age_bins=tuple(bins) or Unacked().age_bins,
+        timeout=max((part.timeout for part in parts if part.timeout is not None), default=None),
+        oldest=tuple(nlargest(OLDEST, (held for part in parts for held in part.oldest), key=attrgetter("age"))),
+        **sums(parts, "total", "past", "redelivered_10m", "leases_lost_10m", "ending_20s"),
+    )
 
 
 def unacked_of(shards: Shards, now: float, begun: Mapping[str, Running], lately: tuple[int, int]) -> Unacked:
@@ -360,46 +374,26 @@ def merged_failures(parts: Sequence[Failures]) -> Failures:
     classes = merged_classes(each for part in parts for each in part.classes)
     documents = [document for part in parts for document in part.documents]
     return Failures(
-        dead=sum(part.dead for part in parts),
-        retrying=sum(part.retrying for part in parts),
-        per_minute=sum(part.per_minute for part in parts),
+        **sums(parts, "dead", "retrying", "per_minute"),
         classes_total=max(len(classes), max((part.classes_total for part in parts), default=0)),
         classes=tuple(classes[:MAX_CLASSES]),
         documents=tuple(nlargest(DOCUMENTS, documents, key=lambda each: (each.deliveries, each.pages or 0))),
     )
 
 
-def storage_of(reports: Sequence[ShardReport], write_rate: float | None) -> StorageStats:
-    """Return the disk use of shards, all zero for transient ones."""
+def storage_of(reports: Iterable[ShardReport], write_rates: Iterable[float | None]) -> StorageStats:
+    """Return the disk use of shards, all zero for transient ones, with the sum of the rates of their queues."""
     found = [report.storage for report in reports if report.storage]
+    rates = [rate for rate in write_rates if rate is not None]
     if not found:
         return StorageStats()
     syncs = [each.sync_p99 for each in found if each.sync_p99 is not None]
     compactions = sorted((Compaction(*each) for storage in found for each in storage.compactions), key=attrgetter("at"))
     return StorageStats(
-        live=sum(each.live for each in found),
-        garbage=sum(each.garbage for each in found),
+        **sums(found, "live", "garbage"),
         disk_free=min(each.free for each in found),
-        write_rate=write_rate,
+        write_rate=sum(rates) if rates else None,
         fsync_p99=max(syncs, default=None),
         compact_above=min(each.compact_above for each in found),
-        compactions=tuple(compactions[-10:]),
-    )
-
-
-def merged_storage(parts: Sequence[StorageStats]) -> StorageStats:
-    """Return the files of several queues as one."""
-    kept = [part for part in parts if part.compact_above is not None]
-    if len(kept) < 2:
-        return kept[0] if kept else StorageStats()
-    compactions = sorted((compaction for part in kept for compaction in part.compactions), key=attrgetter("at"))
-    rates = [part.write_rate for part in kept if part.write_rate is not None]
-    return StorageStats(
-        live=sum(part.live for part in kept),
-        garbage=sum(part.garbage for part in kept),
-        disk_free=min((part.disk_free for part in kept if part.disk_free is not None), default=None),
-        write_rate=sum(rates) if rates else None,
-        fsync_p99=max((part.fsync_p99 for part in kept if part.fsync_p99 is not None), default=None),
-        compact_above=min(part.compact_above for part in kept if part.compact_above is not None),
         compactions=tuple(compactions[-10:]),
     )

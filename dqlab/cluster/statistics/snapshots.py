@@ -12,7 +12,7 @@ from dqlab.cluster.statistics.joins import (
     failures_of,
     mark_slow,
     merged_failures,
-    merged_storage,
+    merged_unacked,
     run_stats,
     storage_of,
     unacked_of,
@@ -32,8 +32,6 @@ from dqlab.stats import (
     RunState,
     RunStats,
     Snapshot,
-    StorageStats,
-    Unacked,
     short_name,
     total_queue,
 )
@@ -437,7 +435,6 @@ class _Joined(NamedTuple):
     """Monotonic seconds."""
     facts: QueueFacts
     failures: Failures
-    storage: StorageStats
 
 
 class Snapshots:
@@ -462,7 +459,8 @@ class Snapshots:
                 facts = JoinedQueue(known, queue, now, wall, old).facts()
                 self._joined[queue] = self._joined[queue]._replace(facts=facts)
         all_facts = [joined.facts for joined in self._joined.values()]
-        chosen = [joined for name, joined in self._joined.items() if queue in ("", name)]
+        shown = [name for name in names if queue in ("", name)]
+        chosen = [self._joined[name] for name in shown]
         needs = find(all_facts, known.thresholds)
         queues = _ordered(all_facts, needs)
         leave, within = known.leaving(known.thresholds.leaving)
@@ -499,9 +497,12 @@ class Snapshots:
             runs=tuple(_listed(each, chosen=each.name == run and each.queue == queue) for each in runs),
             consumers=tuple(consumers[:MAX_CONSUMERS]),
             median_units_rate=chosen[0].facts.median if len(chosen) == 1 else None,
-            unacked=_merged([joined.facts.unacked for joined in chosen]),
+            unacked=merged_unacked([joined.facts.unacked for joined in chosen]),
             failures=self._failures(chosen, run, now),
-            storage=merged_storage([joined.storage for joined in chosen]),
+            storage=storage_of(
+                (report for name in shown for report in known.shards(name).reports),
+                (known.queue_tracks[name].written.rate(now) for name in shown),
+            ),
             queues_total=len(queues),
             runs_total=sum(facts.runs_total for facts in all_facts),
             consumers_total=len(consumers),
@@ -513,18 +514,16 @@ class Snapshots:
         patience = 0.0 if wanted or queues <= FEW else queues / JOINED_PER_S
         if last is not None and now - last.at < (patience if last.version != version else LONGEST):
             return last
-        reports, track = known.shards(name).reports, known.queue_tracks[name]
         return _Joined(
             version,
             now,
             JoinedQueue(known, name, now, wall).facts(),
             failures_of(
                 [lane for lanes in known.lanes(name).listed().values() for lane in lanes],
-                round(track.failed.growth(now)),
+                round(known.queue_tracks[name].failed.growth(now)),
                 dead=known.lanes(name).counts.dead,
                 classes=known.lanes(name).classes(),
             ),
-            storage_of(reports, track.written.rate(now)),
         )
 
     def _failures(self, chosen: Sequence[_Joined], run: str, now: float) -> Failures:
@@ -563,21 +562,3 @@ def _shortened(queue: QueueStats) -> QueueStats:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _merged(parts: Sequence[Unacked]) -> Unacked:
-    if len(parts) == 1:
-        return parts[0]
-    timeouts = [part.timeout for part in parts if part.timeout is not None]
-    oldest = sorted((held for part in parts for held in part.oldest), key=lambda held: -held.age)
-    bins = [sum(amounts) for amounts in zip(*(part.age_bins for part in parts), strict=True)]
-    return Unacked(
-        age_bins=tuple(bins) or Unacked().age_bins,
-        total=sum(part.total for part in parts),
-        past=sum(part.past for part in parts),
-        timeout=max(timeouts, default=None),
-        oldest=tuple(oldest[:5]),
-        redelivered_10m=sum(part.redelivered_10m for part in parts),
-        leases_lost_10m=sum(part.leases_lost_10m for part in parts),
-        ending_20s=sum(part.ending_20s for part in parts),
-    )

@@ -309,6 +309,8 @@ class Verb:
     of_runs: bool = False
     fields: tuple[str, ...] = ()
     """Fields of an action beside its queue and its run."""
+    needs: tuple[str, ...] = ()
+    """Fields of which an action must name one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,13 +334,14 @@ ORDERS = {
         order=Drain, stops=True, said="takes no more messages; what it has is processed, then it pauses"
     ),
 }
+_OF_CONSUMERS = Verb(fields=("consumer", "document"), needs=("consumer", "document"))
 VERBS: dict[str, Verb] = {
     **ORDERS,
-    "scale": Verb(fields=("n",)),
+    "scale": Verb(fields=("n",), needs=("n",)),
     "purge": Verb(fields=("state",)),
     "compact": Verb(),
-    "replace": Verb(fields=("consumer", "document")),
-    "give_up": Verb(fields=("consumer", "document")),
+    "replace": _OF_CONSUMERS,
+    "give_up": _OF_CONSUMERS,
     "cancel": Verb(of_queues=False, of_runs=True),
     "retry": Verb(of_queues=False, of_runs=True, fields=("fingerprints", "limit")),
 }

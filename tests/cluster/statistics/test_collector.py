@@ -355,7 +355,7 @@ def test_a_consumer_whose_document_was_taken_from_it_is_not_slow_by_that_documen
     at_work(hall, 50, held=True)
     hall.consumer("a", 1, units=hall.worked[1], leased=3)  # not yet remembered
     hall.after(0.25)
-    hall.collector.took("consumer/a/1", "stuck.pdf", 50.25)
+    hall.collector.took("consumer/a/1", "stuck.pdf")
     for number in range(3):
         hall.consumer("a", number, units=hall.worked[number], leased=0)
     hall.after(rest)
@@ -407,7 +407,7 @@ def test_a_document_that_was_taken_from_its_consumer_is_not_held_any_more(hall: 
     hall.after(1)
     assert held(hall.see("a")) == ["stuck.pdf"] * 3
 
-    hall.collector.took("consumer/a/5", "stuck.pdf", 91.0)
+    hall.collector.took("consumer/a/5", "stuck.pdf")
     assert held(hall.see("a")) == []
     hall.consumer("a", 5, leased=3, oldest=["stuck.pdf", 91.5])  # the function goes on for a while
     assert held(hall.see("a")) == []
