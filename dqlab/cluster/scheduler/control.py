@@ -317,8 +317,8 @@ class Actions:
         """Return the consumers whose last report names a document."""
         # Reports may be old: `let_go` asks these consumers what they run now. They name what runs longest: a document
         # beside others in a batch, or among coroutines, is looked for in all consumers.
-        reports = self._state.collector.known.consumers
-        running = {short: reports[name].oldest for short, name in names.items() if name in reports}
+        known = self._state.collector.known.consumers
+        running = {short: known[name].report.oldest for short, name in names.items() if name in known}
         return {short: names[short] for short, oldest in running.items() if oldest and oldest.document == document}
 
     async def _cancel(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:

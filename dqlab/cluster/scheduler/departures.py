@@ -426,7 +426,8 @@ class Elasticity:
 
     def idle(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
         """Return the workers that may be closed, which are idle and host no queue."""
-        busy = self._state.collector.known.busy()
+        consumers = self._state.collector.known.consumers
+        busy = {name for name, consumer in consumers.items() if consumer.report.leased}
         kept = {entry.address for entry in self._state.entries.values() if entry.is_shard or entry.name in busy}
         return [worker for worker in workers if worker.address not in kept]
 

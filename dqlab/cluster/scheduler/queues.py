@@ -300,14 +300,14 @@ class Queues:
     def _had(self, queue: str) -> tuple[int, int] | None:
         """Return the number of messages and the last arrival of a vacant queue, or None if it is not vacant."""
         # Both together tell whether the queue was used between two looks, even if it is vacant at both.
-        known = self._state.collector.known
+        known = self._state.collector.known.of(queue)
         if self._attachments.of(queue):
             return None
-        shards = known.shards(queue).reports
+        shards = known.reports.values()
         # A shard that has not reported may hold messages.
         if len(shards) < self._state.queues[queue].shards or any(shard.stored for shard in shards):
             return None
-        lanes = known.lanes(queue)
+        lanes = known.lanes
         if any(lane.name is not None and lane.counts[State.LOST] for lane in lanes.working()):
             return None
         counts = lanes.counts

@@ -185,7 +185,7 @@ class Registry(SchedulerPlugin):
     async def run_snapshot(self, queue: str, name: str, run: bytes, within: float) -> dict[str, Any] | None:
         """Return a snapshot with new reports of a run's shards, or None if one sent none or the run is unknown."""
         fresh = await self.freshness.bring_shards(queue, within)
-        if not fresh or run.hex() not in self.collector.known.lanes(queue):
+        if not fresh or run.hex() not in self.collector.known.of(queue).lanes:
             return None
         return self.collector.snapshot(queue, name).to_dict()
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields, replace
 from importlib import import_module
+from itertools import chain
 from operator import add, sub
 from typing import Any
 
@@ -20,13 +21,13 @@ from distributed import Scheduler
 from dqlab.clock import Clock, SystemClock
 from dqlab.cluster.statistics.histories import history
 from dqlab.cluster.statistics.joins import state_of, sum_counts, sum_effort, sum_revived, sum_units
-from dqlab.cluster.statistics.known import ConsumerTrack, Known, KnownLanes, QueueTrack, RunTrack
+from dqlab.cluster.statistics.known import Known, KnownConsumer, KnownQueue
 from dqlab.cluster.statistics.snapshots import Snapshots
 from dqlab.cluster.transport.parking import Bell
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.config import option, seconds
 from dqlab.errors import BadOption
-from dqlab.stats import History, Mark, QueueState, RunState, Snapshot, Speed
+from dqlab.stats import History, Mark, RunState, Snapshot, Speed
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.snapshot import MAX_ATTENTION
 
@@ -57,16 +58,9 @@ class Collector:
         """Number of reports that could not be read."""
         self.missing: Callable[[str, int], None] = lambda queue, shard: None
         """Asks a shard for a report with all its lanes after one of its reports was lost."""
-        self._due: dict[str, tuple[float, float]] = {}
-        self._consumers_due: dict[str, tuple[float, float]] = {}
-        """Queues, and consumers, whose last report is not in the tracks yet, with its monotonic and wall seconds."""
-        self._remembered: dict[str, float] = {}
-        """Queue or consumer to the monotonic seconds of its last entry into the tracks."""
         self._ahead = -math.inf
         """Wall seconds less monotonic seconds. It falls when the wall clock is set back."""
         self._snapshots = Snapshots(self.known)
-        self._asked: dict[tuple[str, int], float] = {}
-        """Shards that have lost a report, with the monotonic seconds at which they were asked for all their lanes."""
         self._bell = Bell()
         self._looked = math.inf
         """When the scheduler last checked that it is awake, monotonic seconds; inf before the first check."""
@@ -80,31 +74,27 @@ class Collector:
         now, wall = self._times()
         if self._looked < math.inf:
             self.look()
-        queue = report.queue
+        queue = self.known.queues[report.queue]
         if isinstance(report, ShardReport):
-            known = self.known.reports.setdefault(queue, {})
-            index = report.shard
+            before = queue.reports.get(report.shard)
             # A lower epoch comes from a shard that was presumed dead and replaced. But a current report always counts:
             # the higher epoch is then of an earlier queue with this name.
-            if index in known and known[index].epoch > report.epoch and not current:
+            if before is not None and before.epoch > report.epoch and not current:
                 return
-            self._enter_late(self._due, queue, now)
-            joins = index not in known
-            if joins and queue in self._due:  # remember the sums without this shard first
-                self._remember(queue, self._due)
-            known[index] = self._enter(queue, index, known.get(index), report, now)
-            self.known.came.setdefault(queue, {})[index] = now
-            self._note(self._due, queue, now, wall)
-            if joins and queue in self._due:
-                self._remember(queue, self._due)
+            self._enter_late(queue, now)
+            if before is None:  # remember the sums without this shard first
+                self._remember(queue)
+            self._enter(queue, before, report, now)
+            self._note(queue, now, wall)
+            if before is None:
+                self._remember(queue)
         else:
-            name = report.name
-            self._enter_late(self._consumers_due, name, now)
-            self.known.consumers[name], self.known.consumers_came[name] = report, now
-            self.known.serving.setdefault(queue, {})[name] = None
-            self._note(self._consumers_due, name, now, wall)
-        self._count_change(queue)
-        self._changed()
+            consumer = queue.consumers.get(report.name) or KnownConsumer(report)
+            self._enter_late(consumer, now)
+            consumer.report, consumer.came = report, now
+            queue.consumers[report.name] = self.known.consumers[report.name] = consumer
+            self._note(consumer, now, wall)
+        self._changed(queue)
 
     def _times(self) -> tuple[float, float]:
         """Return monotonic and wall seconds, and correct all rings when the wall clock was set back."""
@@ -112,29 +102,30 @@ class Collector:
         now, wall = self.known.clock.monotonic(), self.known.clock.wall()
         ahead, self._ahead = self._ahead, wall - now
         if self._ahead < ahead - SET_BACK:
-            for due in (self._due, self._consumers_due):
-                due |= {name: (came, min(at, wall)) for name, (came, at) in due.items()}
+            for known in self._each():
+                if known.due is not None:
+                    known.due = known.due[0], min(known.due[1], wall)
             for ring in self.known.rings():
                 ring.forget_after(wall)
         return now, wall
 
-    def _enter(
-        self, queue: str, index: int, before: ShardReport | None, report: ShardReport, now: float
-    ) -> ShardReport:
-        """Enter a report's lanes and return the rest, or ask the shard for all lanes if an earlier report was lost."""
-        self.known.lanes_by_queue.setdefault(queue, KnownLanes()).take(index, report)
-        number = report.number
+    def _each(self) -> Iterator[KnownQueue | KnownConsumer]:
+        return chain(self.known.queues.values(), self.known.consumers.values())
+
+    def _enter(self, queue: KnownQueue, before: ShardReport | None, report: ShardReport, now: float) -> None:
+        """Enter a report and its lanes, and ask the shard for all lanes if an earlier report was lost."""
+        index = report.shard
+        queue.reports[index], queue.came[index] = replace(report, lanes=[]), now
+        queue.lanes.take(index, report)
         if report.whole:
-            self._asked.pop((queue, index), None)
-        else:
-            # Reports of changed lanes only add up without gaps. Once one is lost, ask until a whole report comes.
-            last = None if before is None or before.epoch != report.epoch else before.number or 0
-            if last is None or number != last + 1 or (queue, index) in self._asked:
-                asked = self._asked.get((queue, index))
-                if asked is None or now - asked >= ASK_EVERY:
-                    self._asked[queue, index] = now
-                    self.missing(queue, index)
-        return replace(report, lanes=[])
+            queue.asked.pop(index, None)
+            return
+        # Reports of changed lanes only add up without gaps. Once one is lost, ask until a whole report comes.
+        last = None if before is None or before.epoch != report.epoch else before.number or 0
+        lost = last is None or report.number != last + 1 or index in queue.asked
+        if lost and now - queue.asked.get(index, -math.inf) >= ASK_EVERY:
+            queue.asked[index] = now
+            self.missing(report.queue, index)
 
     def look(self) -> None:
         """Note that this process is awake, and after a stop leave the time of the stop out of all speeds."""
@@ -144,12 +135,12 @@ class Collector:
         if now - since > SLEPT:
             self.remember()
             self._woke = now
-            for track in self.known.run_tracks.values():
-                track.interrupt()
-            for queue_track in self.known.queue_tracks.values():
-                queue_track.settled.interrupt()
-            for consumer in self.known.consumer_tracks.values():
-                consumer.interrupt()
+            for queue in self.known.queues.values():
+                queue.track.settled.interrupt()
+                for track in queue.runs.values():
+                    track.interrupt()
+            for consumer in self.known.consumers.values():
+                consumer.pace.interrupt()
 
     def hear(self, silences: Mapping[str, float]) -> None:
         """Enter the seconds since the last heartbeat of workers by name."""
@@ -163,46 +154,46 @@ class Collector:
         known.silent = {name: known.silent.get(name, since) for name, since in found.items()}
         if not changed:
             return
-        queues = {report.queue for report in known.consumers.values() if report.host in changed}
-        for queue in queues:
-            self._count_change(queue)
-        for queue in queues & known.reports.keys():
-            self._due[queue] = self._times()
-            self._remember(queue, self._due)
-        if queues:
-            self._changed()
+        queues = {one.report.queue for one in known.consumers.values() if one.report.host in changed}
+        for name in queues:
+            self._remember_now(known.queues[name])
+            self._changed(known.queues[name])
 
-    def _enter_late(self, due: dict[str, tuple[float, float]], name: str, now: float) -> None:
+    def _enter_late(self, known: KnownQueue | KnownConsumer, now: float) -> None:
         """Remember the last report before a report that comes long after it."""
         # The values of the last report have lasted until now: they belong to its time, not to the new one's.
-        if name in due and now - due[name][0] >= REMEMBER_EVERY:
-            self._remember(name, due)
+        if known.due is not None and now - known.due[0] >= REMEMBER_EVERY:
+            self._remember(known)
 
-    def _note(self, due: dict[str, tuple[float, float]], name: str, now: float, wall: float) -> None:
+    def _note(self, known: KnownQueue | KnownConsumer, now: float, wall: float) -> None:
         """Remember a report at once if the last entry is a second old, else with the next call of `remember`."""
-        due[name] = now, wall
-        if now - self._remembered.get(name, -REMEMBER_EVERY) >= REMEMBER_EVERY:
-            self._remember(name, due)
+        known.due = now, wall
+        if now - known.remembered >= REMEMBER_EVERY:
+            self._remember(known)
 
-    def _remember(self, name: str, due: dict[str, tuple[float, float]]) -> None:
-        now, wall = due.pop(name)
-        self._remembered[name] = now
-        if due is self._due:
-            self._remember_queue(name, now, wall)
+    def _remember_now(self, queue: KnownQueue) -> None:
+        """Remember what has changed of a queue without a report."""
+        if queue.reports:
+            queue.due = self._times()
+            self._remember(queue)
+
+    def _remember(self, known: KnownQueue | KnownConsumer) -> None:
+        if known.due is None:
             return
-        report = self.known.consumers[name]
-        track = self.known.consumer_tracks.setdefault(name, ConsumerTrack())
-        units, busy = track.feed(now, wall, report, awake=now - self._woke >= WAKES)
-        self.known.host_rings.setdefault(report.host, track.ring_of_host()).note(wall, flows=(units, busy))
+        (now, wall), known.due = known.due, None
+        known.remembered = now
+        if isinstance(known, KnownQueue):
+            self._remember_queue(known, now, wall)
+            return
+        flows = known.feed(now, wall, awake=now - self._woke >= WAKES)
+        self.known.host_rings[known.report.host].note(wall, flows=flows)
 
-    def _remember_queue(self, queue: str, now: float, wall: float) -> None:
-        known = self.known
-        track = known.queue_tracks.setdefault(queue, QueueTrack())
-        reports, lanes = list(known.reports[queue].values()), known.lanes(queue)
+    def _remember_queue(self, queue: KnownQueue, now: float, wall: float) -> None:
+        known, track, lanes = self.known, queue.track, queue.lanes
+        reports = list(queue.reports.values())
         lag, before = max(report.lag for report in reports), track.gauges
         works, slots = now - self._woke >= WAKES, known.slots(queue)
-        blocked = next((why for report in reports if (why := report.failure or report.short)), "")
-        paused, served = any(report.state == QueueState.PAUSED for report in reports), bool(known.answering(queue))
+        blocked, paused, served = queue.trouble, queue.paused, bool(known.answering(queue))
         free = works and not blocked and not paused
         again = track.reopens(reports)
         grown = track.feed(
@@ -212,107 +203,72 @@ class Collector:
         track.count_classes(wall, lanes.failed_by_class(), reopened=again)
         listed, changed = lanes.listed(), lanes.take_changed()
         for run, own in listed.items():
-            track_of_run = known.run_tracks.get((queue, run))
-            if track_of_run is None:
-                track_of_run = known.run_tracks[queue, run] = RunTrack()
-            elif run not in changed and lanes.rests(run):
+            if run in queue.runs and run not in changed and lanes.rests(run):
                 continue  # nothing of it has changed
             state = RunState.WAITING
             if works:
                 state = state_of(own, paused=paused, blocked=blocked, served=served)
             sums = sum_counts(own), sum_units(own), sum_effort(own)
-            track_of_run.feed(now, wall, *sums, state=state, slots=slots, revived=sum_revived(own), reopened=again)
-        for key in [key for key in known.run_tracks if key[0] == queue and key[1] not in listed]:
-            del known.run_tracks[key]  # dropped, or more runs than are listed have ended since
+            queue.runs[run].feed(now, wall, *sums, state=state, slots=slots, revived=sum_revived(own), reopened=again)
+        # Others were dropped, or more runs than are listed have ended since.
+        for run in queue.runs.keys() - listed.keys():
+            del queue.runs[run]
 
     def remember(self) -> None:
         """Enter the reports that are due into the rings and meters, to be called before reading these."""
         self._times()
-        for due in (self._due, self._consumers_due):
-            for name in list(due):
-                self._remember(name, due)
+        for known in self._each():
+            self._remember(known)
 
     def mark(self, text: str, *, cell: int | None = None, queue: str = "", by: str = "") -> None:
         """Note an action of a person."""
         self.known.marks.append(Mark(self.known.clock.wall(), text, cell, queue))
-        if by:
-            self.known.paused_by[queue] = by
-        self._count_change(queue)
-        self._changed()
+        known = self.known.queues[queue] if by else self.known.queues.get(queue)
+        if known is not None and by:
+            known.paused_by = by
+        self._changed(known)
 
     def took(self, consumer: str, document: str) -> None:
         """Note that a document was taken from a consumer, by its full name."""
-        if consumer in self._consumers_due:  # first: its report is of before this instant
-            self._remember(consumer, self._consumers_due)
-        track, now = self.known.consumer_tracks.get(consumer), self.known.clock.monotonic()
-        if track is not None:
-            track.pace = Speed()  # else the consumer would seem slow by that document, as soon as it has others
-            self.known.taken[consumer] = document, now
-            queue = self.known.consumers[consumer].queue
-            self._count_change(queue)
-            self._changed()
+        known = self.known.consumers.get(consumer)
+        if known is not None:
+            self._remember(known)  # first: its report is of before this instant
+            known.pace = Speed()  # else it would seem slow by that document, as soon as it has others
+            known.taken = document, self.known.clock.monotonic()
+            self._changed(self.known.queues[known.report.queue])
 
     def forget(self, consumers: Collection[str]) -> None:
         """Forget consumers that are gone."""
         known = self.known
-        left: set[str] = set()
-        for name in consumers:
-            report = known.consumers.pop(name, None)
-            for memory in (
-                known.consumers_came,
-                known.consumer_tracks,
-                known.taken,
-                self._consumers_due,
-                self._remembered,
-            ):
-                memory.pop(name, None)
-            if report is not None:
-                queue = report.queue
-                known.serving.get(queue, {}).pop(name, None)
-                known.unserved_since[queue] = known.clock.monotonic()
-                self._count_change(queue)
-                left.add(queue)
-        for queue in left & known.reports.keys():
+        gone = {one.report.queue for name in consumers if (one := known.consumers.get(name)) is not None}
+        for name in gone:
+            queue = known.queues[name]
+            queue.consumers = {each: one for each, one in queue.consumers.items() if each not in consumers}
+            queue.unserved_since = known.clock.monotonic()
             # Before other consumers come. Else the queue would seem to have been served all along.
-            self._due[queue] = self._times()
-            self._remember(queue, self._due)
-        for host in known.host_rings.keys() - {report.host for report in known.consumers.values()}:
+            self._remember_now(queue)
+            self._changed(queue)
+        known.consumers = {name: one for name, one in known.consumers.items() if name not in consumers}
+        for host in known.host_rings.keys() - {one.report.host for one in known.consumers.values()}:
             del known.host_rings[host]
         self._changed()
 
-    def forget_queue(self, queue: str) -> None:
+    def forget_queue(self, name: str) -> None:
         """Forget a queue that was closed."""
-        known = self.known
-        for index in known.reports.get(queue, ()):
-            self._asked.pop((queue, index), None)
-        for memory in (
-            known.reports,
-            known.came,
-            known.lanes_by_queue,
-            self._due,
-            self._remembered,
-            known.paused_by,
-        ):
-            memory.pop(queue, None)
-        track = known.queue_tracks.pop(queue, None)
-        if track is not None:  # take its messages out of the sums over all queues
-            gauges = tuple(map(sub, known.all.gauges, track.gauges))
+        known, queue = self.known, self.known.of(name)
+        self.forget(list(queue.consumers))
+        if known.queues.pop(name, None) is not None:  # take its messages out of the sums over all queues
+            gauges = tuple(map(sub, known.all.gauges, queue.track.gauges))
             known.all.note(self._times()[1], gauges, (0.0, 0.0, 0.0))
-        for key in [key for key in known.run_tracks if key[0] == queue]:
-            del known.run_tracks[key]
-        self.forget(list(known.serving.pop(queue, ())))
-        known.unserved_since.pop(queue, None)  # `forget` has entered both again
-        known.versions.pop(queue, None)
 
     def touch(self) -> None:
         """Note a change without a report."""
         self._changed()
 
-    def _count_change(self, queue: str) -> None:
-        """Count a change of a queue, so that snapshots join its facts again."""
-        self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
-
-    def _changed(self) -> None:
+    def _changed(self, queue: KnownQueue | None = None) -> None:
+        """Count a change, of a queue so that snapshots join its facts again."""
+        if queue is not None:
+            queue.version += 1
         self.known.seq += 1
         self._bell.ring()
 
@@ -341,10 +297,11 @@ class Collector:
         """Return a queue's number of messages to process, and the seconds in functions that they need."""
         self.remember()
         messages, seconds, now = 0, 0.0, self.known.clock.monotonic()
-        for lane in self.known.lanes(queue).working():
+        known = self.known.of(queue)
+        for lane in known.lanes.working():
             ready, _, leased, *_ = lane.counts
             left = leased + (0 if lane.paused else ready)
-            track = self.known.run_tracks.get((queue, lane.run))
+            track = known.runs.get(lane.run)
             effort = track.effort if track is not None else None
             each = effort.seconds / effort.documents if effort is not None and effort.documents else unknown
             if track is not None and leased:  # no settlement for longer than the mean: messages have become slower

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import ceil, floor
 
-from dqlab.cluster.statistics.known import CLASS_MINUTES, DEPTH_MINUTES, ConsumerTrack, Known, QueueTrack
+from dqlab.cluster.statistics.known import CLASS_MINUTES, DEPTH_MINUTES, Known, KnownConsumer, QueueTrack
 from dqlab.stats import History, short_name
 from dqlab.stats.meter import RATE_WINDOW
 from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_POINTS, MAX_QUEUES, Figures
@@ -34,11 +34,11 @@ def history(known: Known, span: float, queue: str, run: str, *, whole: bool = Fa
     step = next((step for step in STEPS if span / step < MAX_POINTS), STEPS[-1])
     points = min(MAX_POINTS, max(2, ceil(span / step) + 1))
     t0 = (floor(wall / step) + whole) * step - (points - 1) * step
-    track = (known.queue_tracks.get(queue) or QueueTrack()) if queue else known.all
+    track = known.of(queue).track if queue else known.all
     gauges = dict(zip(QueueTrack.GAUGES, map(tuple, track.ring.gauges(t0, step, points)), strict=True))
     put, settled, failed = map(tuple, track.ring.rates(t0, step, points))
     consumers, idle = _consumers(known, queue, t0, step, points)
-    left: Series = tuple(known.track_of(*run_key).ring.gauges(t0, step, points)[0]) if run_key else ()
+    left: Series = tuple(known.of(queue).run(run_key[1]).ring.gauges(t0, step, points)[0]) if run_key else ()
     classes = track.classes.items() if queue else []
     return History(
         t0=float(t0),
@@ -70,7 +70,7 @@ def _now(known: Known, queue: str, track: QueueTrack) -> Figures:
     if track.ring.born is None:
         return Figures()
     now = known.clock.monotonic()
-    own = [track] if queue else list(known.queue_tracks.values())
+    own = [track] if queue else [each.track for each in known.queues.values()]
     ready, delayed, leased, *_ = track.gauges
     return Figures(
         waiting=ready + delayed,
@@ -99,43 +99,42 @@ def _most(track: QueueTrack, start: float, wall: float) -> Figures:
 def _run_key(known: Known, queue: str, run: str) -> tuple[str, str] | None:
     if not run:
         return None
-    for name in [queue] if queue else known.queues:
-        for key in known.lanes(name).named(run):
+    for name in [queue] if queue else known.names:
+        for key in known.of(name).lanes.named(run):
             return name, key
     return None
 
 
 def _depths(known: Known, wall: float) -> dict[str, Series]:
     t0 = floor(wall / 60) * 60 - (DEPTH_MINUTES - 1) * 60
-    names = known.queues[:MAX_QUEUES]
-    return {name: tuple(known.queue_tracks[name].depth.gauges(t0, 60, DEPTH_MINUTES)[0]) for name in names}
+    names = known.names[:MAX_QUEUES]
+    return {name: tuple(known.queues[name].track.depth.gauges(t0, 60, DEPTH_MINUTES)[0]) for name in names}
 
 
 def _consumers(
     known: Known, queue: str, t0: float, step: float, points: int
 ) -> tuple[dict[str, Series], dict[str, Series]]:
     """Return pages per second and idle shares by consumer, or by worker if there are many consumers."""
-    names = [name for name, report in known.consumers.items() if queue in ("", report.queue)]
-    if len(names) > MAX_CONSUMERS and not queue:
+    consumers = {name: one for name, one in known.consumers.items() if queue in ("", one.report.queue)}
+    if len(consumers) > MAX_CONSUMERS and not queue:
         return _hosts(known, t0, step, points)
-    several = len({known.consumers[name].queue for name in names}) > 1
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        report = known.consumers[name]
-        own = f"{report.queue}/{short_name(name)}" if several else short_name(name)
-        groups.setdefault(own if len(names) <= MAX_CONSUMERS else report.host, []).append(name)
+    several = len({one.report.queue for one in consumers.values()}) > 1
+    groups: dict[str, list[KnownConsumer]] = {}
+    for name, one in consumers.items():
+        own = f"{one.report.queue}/{short_name(name)}" if several else short_name(name)
+        groups.setdefault(own if len(consumers) <= MAX_CONSUMERS else one.report.host, []).append(one)
     speeds, idle = {}, {}
     for group, members in list(groups.items())[:MAX_CONSUMERS]:
-        units, busy = _summed([known.consumer_tracks[name] for name in members], t0, step, points)
+        units, busy = _summed(members, t0, step, points)
         speeds[group] = units
-        idle[group] = _idle(busy, sum(known.consumers[name].slots for name in members))
+        idle[group] = _idle(busy, sum(one.report.slots for one in members))
     return speeds, idle
 
 
 def _hosts(known: Known, t0: float, step: float, points: int) -> tuple[dict[str, Series], dict[str, Series]]:
     slots: dict[str, int] = {}
-    for report in known.consumers.values():
-        slots[report.host] = slots.get(report.host, 0) + report.slots
+    for one in known.consumers.values():
+        slots[one.report.host] = slots.get(one.report.host, 0) + one.report.slots
     speeds, idle = {}, {}
     for host in list(slots)[:MAX_CONSUMERS]:
         units, busy = known.host_rings[host].rates(t0, step, points)
@@ -147,7 +146,7 @@ def _idle(busy: Iterable[float | None], slots: int) -> Series:
     return tuple(None if share is None else max(0.0, 1 - share / max(1, slots)) for share in busy)
 
 
-def _summed(tracks: Iterable[ConsumerTrack], t0: float, step: float, points: int) -> tuple[Series, Series]:
+def _summed(tracks: Iterable[KnownConsumer], t0: float, step: float, points: int) -> tuple[Series, Series]:
     rows = [track.ring.rates(t0, step, points) for track in tracks]
     units, busy = (
         tuple(

@@ -10,7 +10,7 @@ twice.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -33,7 +33,7 @@ from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.failures.classes import FailureClass
 from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
-from dqlab.stats import ClassStats, Counts, Mark, Meter, RunState, RunStats, Speed, total_counts
+from dqlab.stats import ClassStats, Counts, Mark, Meter, QueueState, RunState, RunStats, Speed, total_counts
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.eta import Effort, Steady, typical
 from dqlab.stats.meter import STALL, Ring
@@ -276,10 +276,19 @@ def _lasts(counts: Counts) -> float:
     return math.inf if counts.ready or counts.leased else STALL
 
 
-class ConsumerTrack:
-    """Values over time of one consumer."""
+class KnownConsumer:
+    """The last report and values over time of one consumer."""
 
-    def __init__(self) -> None:
+    def __init__(self, report: ConsumerReport) -> None:
+        self.report = report
+        self.came = 0.0
+        """When it came, monotonic seconds."""
+        self.taken: tuple[str, float] = ("", 0.0)
+        """The document that was taken from it last, and when."""
+        self.due: tuple[float, float] | None = None
+        """Monotonic and wall seconds of a report that is not in the values over time yet."""
+        self.remembered = -math.inf
+        """Monotonic seconds of the last entry into them."""
         self.ring = self.ring_of_host()
         """Flows pages, and seconds in functions."""
         # Meters count the whole last minute, idle time included, like those of queues. `pace` compares consumers: it
@@ -292,9 +301,10 @@ class ConsumerTrack:
         """Return a ring with the flows of one consumer, or of all consumers of a worker."""
         return Ring(0, 2, bands=_CONSUMER_BANDS)
 
-    def feed(self, now: float, wall: float, report: ConsumerReport, *, awake: bool = True) -> tuple[float, ...]:
-        """Enter a report and return the growth of the flows."""
+    def feed(self, now: float, wall: float, *, awake: bool = True) -> tuple[float, ...]:
+        """Enter the report and return the growth of the flows."""
         # After this process was stopped (not `awake`), time up to the next report is not work.
+        report = self.report
         lasts = 0.0 if not awake else math.inf if report.leased else STALL
         self.done.feed(now, report.done)
         self.units.feed(now, report.units)
@@ -304,9 +314,12 @@ class ConsumerTrack:
         self.ring.note(wall, flows=grown)
         return grown
 
-    def interrupt(self) -> None:
-        """Leave out the time from the last report to the next."""
-        self.pace.interrupt()
+    @property
+    def was_taken(self) -> bool:
+        """Whether the document that it reported as running has been taken from it."""
+        oldest, (document, at) = self.report.oldest, self.taken
+        # It may run the same document again: only a take after its start counts.
+        return oldest is not None and oldest.document == document and self.came - oldest.seconds < at
 
 
 class KnownLanes:
@@ -519,10 +532,59 @@ MAX_MARKS = 200
 """Most marks of people's actions that are kept."""
 
 
-class Known:
-    """Latest report and track of every queue, run and consumer."""
+class KnownQueue:
+    """The latest reports and values over time of one queue."""
 
     # All times of arrival are monotonic seconds.
+
+    def __init__(self) -> None:
+        self.reports: dict[int, ShardReport] = {}
+        """By shard, without their lanes."""
+        self.came: dict[int, float] = {}
+        """When each of them came."""
+        self.asked: dict[int, float] = {}
+        """Shards of which a report was lost, with the time at which they were asked for all their lanes."""
+        self.lanes = KnownLanes()
+        self.consumers: dict[str, KnownConsumer] = {}
+        self.unserved_since: float | None = None
+        """When a consumer left it last."""
+        self.paused_by = ""
+        """Who paused it, or a run of it, last: "by ana, 13:34"."""
+        self.version = 0
+        """Grows with each change."""
+        self.track = QueueTrack()
+        self.runs: defaultdict[str, RunTrack] = defaultdict(RunTrack)
+        self.due: tuple[float, float] | None = None
+        self.remembered = -math.inf
+        """As those of `KnownConsumer`."""
+
+    def shards(self) -> Shards:
+        """Return the reports of the shards that have reported, and when they came."""
+        order = sorted(self.reports)
+        return Shards([self.reports[index] for index in order], [self.came[index] for index in order])
+
+    def run(self, run: str) -> RunTrack:
+        """Return the track of a run, an empty one if the run ended long ago."""
+        return self.runs.get(run) or RunTrack()
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is paused."""
+        return any(report.state == QueueState.PAUSED for report in self.reports.values())
+
+    @property
+    def failure(self) -> str:
+        """Why its store has failed, "" for a store in order."""
+        return next((report.failure for report in self.reports.values() if report.failure), "")
+
+    @property
+    def trouble(self) -> str:
+        """Why its store can confirm nothing, "" where it can."""
+        return self.failure or next((report.short for report in self.reports.values() if report.short), "")
+
+
+class Known:
+    """All queues and consumers that have reported."""
 
     def __init__(self, where: str, clock: Clock, thresholds: Thresholds) -> None:
         self.where = where
@@ -534,105 +596,62 @@ class Known:
         self.workers = 0
         self.leaving: Callable[[float], tuple[int, float]] = lambda within: (0, 0.0)
         """Returns how many workers leave within some seconds because their jobs end, and when the first leaves."""
-        self.reports: dict[str, dict[int, ShardReport]] = {}
-        """Reports of shards by queue and index, without their lanes."""
-        self.came: dict[str, dict[int, float]] = {}
-        """When each of these reports came."""
-        self.lanes_by_queue: dict[str, KnownLanes] = {}
-        self.consumers: dict[str, ConsumerReport] = {}
-        self.consumers_came: dict[str, float] = {}
-        """When each of these reports came."""
-        self.taken: dict[str, tuple[str, float]] = {}
-        """Consumer to the document that was taken from it last, and when."""
-        self.serving: dict[str, dict[str, None]] = {}
-        """Queue to the names of its consumers."""
+        self.queues: defaultdict[str, KnownQueue] = defaultdict(KnownQueue)
+        self.consumers: dict[str, KnownConsumer] = {}
         self.silent: dict[str, float] = {}
         """Worker, by name, that has been silent for too long, to the time of its last heartbeat."""
-        self.unserved_since: dict[str, float] = {}
-        """Queue to the time at which a consumer left it last."""
-        self.queue_tracks: dict[str, QueueTrack] = {}
-        self.run_tracks: dict[tuple[str, str], RunTrack] = {}
-        self.consumer_tracks: dict[str, ConsumerTrack] = {}
         self.all = QueueTrack()
         """All queues together."""
-        self.host_rings: dict[str, Ring] = {}
+        self.host_rings: defaultdict[str, Ring] = defaultdict(KnownConsumer.ring_of_host)
         """Worker to the pages, and the seconds in functions, of all its consumers."""
         self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
-        self.paused_by: dict[str, str] = {}
-        """Queue to who paused it, or a run of it, last: "by ana, 13:34"."""
         self.told: dict[str, tuple[str, float | None, float]] = {}
         """Run to what a client does to it, in how many seconds it goes on with that, and when it said so."""
-        self.versions: dict[str, int] = {}
-        """Queue to a number that grows with each change."""
 
     # --- queues and runs ----------------------------------------------------------------------
 
     @property
-    def queues(self) -> list[str]:
+    def names(self) -> list[str]:
         """Names of the queues with a shard that has reported, sorted."""
-        return sorted(self.reports)
+        return sorted(name for name, queue in self.queues.items() if queue.reports)
 
-    def shards(self, queue: str) -> Shards:
-        """Return the latest reports, without lanes, of the shards of a queue that have reported."""
-        known, came = self.reports.get(queue, {}), self.came.get(queue, {})
-        order = sorted(known)
-        return Shards([known[index] for index in order], [came.get(index, 0.0) for index in order])
+    def of(self, queue: str) -> KnownQueue:
+        """Return what is known of a queue, which may be nothing."""
+        return self.queues.get(queue) or KnownQueue()
 
     def shard(self, queue: str, index: int) -> ShardReport | None:
         """Return the latest report of one shard with all its lanes."""
-        report = self.reports.get(queue, {}).get(index)
-        return None if report is None else replace(report, lanes=self.lanes(queue).of_shard(index))
-
-    def lanes(self, queue: str) -> KnownLanes:
-        """Return the lanes of a queue."""
-        return self.lanes_by_queue.get(queue) or KnownLanes()
-
-    def track_of(self, queue: str, run: str) -> RunTrack:
-        """Return the track of a run, an empty one if the run ended long ago."""
-        return self.run_tracks.get((queue, run)) or RunTrack()
+        known = self.of(queue)
+        report = known.reports.get(index)
+        return None if report is None else replace(report, lanes=known.lanes.of_shard(index))
 
     def has_run(self, name: str) -> bool:
         """Return whether a shard has reported a run of that name."""
-        return any(lanes.named(name) for lanes in self.lanes_by_queue.values())
-
-    def was_taken(self, consumer: str) -> bool:
-        """Return whether the document that a consumer reported as running has been taken from it."""
-        oldest = self.consumers[consumer].oldest
-        document, at = self.taken.get(consumer, ("", 0.0))
-        # It may run the same document again: only a take after its start counts.
-        return (
-            oldest is not None and oldest.document == document and self.consumers_came[consumer] - oldest.seconds < at
-        )
+        return any(queue.lanes.named(name) for queue in self.queues.values())
 
     def longest(self) -> float:
         """Return the seconds in which 95 of 100 documents end, for the slowest run of the queues that hold work."""
-        waiting = {name for name, track in self.queue_tracks.items() if sum(track.gauges[:3])}
-        return max(
-            (typical(track.effort) for (name, _), track in self.run_tracks.items() if name in waiting), default=0
-        )
+        working = [queue for queue in self.queues.values() if sum(queue.track.gauges[:3])]
+        return max((typical(track.effort) for queue in working for track in queue.runs.values()), default=0)
 
     # --- consumers ----------------------------------------------------------------------------
 
-    def answering(self, queue: str) -> list[str]:
-        """Return the names of the consumers of a queue whose workers are not silent."""
-        return [name for name in self.serving.get(queue, ()) if self.consumers[name].host not in self.silent]
+    def answering(self, queue: KnownQueue) -> list[KnownConsumer]:
+        """Return the consumers of a queue whose workers are not silent."""
+        return [consumer for consumer in queue.consumers.values() if consumer.report.host not in self.silent]
 
-    def slots(self, queue: str) -> int:
+    def slots(self, queue: KnownQueue) -> int:
         """Return the number of slots that serve a queue, without those of silent workers."""
-        return sum(self.consumers[name].slots for name in self.answering(queue))
-
-    def busy(self) -> set[str]:
-        """Return the names of the consumers that hold messages."""
-        return {name for name, report in self.consumers.items() if report.leased}
+        return sum(consumer.report.slots for consumer in self.answering(queue))
 
     # --- over time ----------------------------------------------------------------------------
 
     def rings(self) -> Iterator[Ring]:
         """Return all rings."""
-        for track in (self.all, *self.queue_tracks.values()):
+        for track in (self.all, *(queue.track for queue in self.queues.values())):
             yield from track.rings()
-        yield from (track.ring for track in self.run_tracks.values())
-        yield from (track.ring for track in self.consumer_tracks.values())
+        yield from (track.ring for queue in self.queues.values() for track in queue.runs.values())
+        yield from (consumer.ring for consumer in self.consumers.values())
         yield from self.host_rings.values()
 
     def marks_of(self, queue: str, since: float = 0.0) -> Sequence[Mark]:

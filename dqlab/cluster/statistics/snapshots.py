@@ -17,7 +17,7 @@ from dqlab.cluster.statistics.joins import (
     storage_of,
     unacked_of,
 )
-from dqlab.cluster.statistics.known import Known, RunTrack, record_of
+from dqlab.cluster.statistics.known import Known, KnownConsumer, RunTrack, record_of
 from dqlab.cluster.transport.reports import Running
 from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
@@ -67,18 +67,14 @@ class JoinedQueue:
 
     def __init__(self, known: Known, name: str, now: float, wall: float, run: str = "") -> None:
         self._known, self._name, self._now, self._wall = known, name, now, wall
-        self._track = known.queue_tracks[name]
-        self._shards = known.shards(name)
-        self._lanes = known.lanes(name)
+        self._queue = known.of(name)
+        self._track, self._lanes, self._trouble = self._queue.track, self._queue.lanes, self._queue.trouble
+        self._shards = self._queue.shards()
         self._listed = self._lanes.listed(run)
-        self._serving = list(known.serving.get(name, ()))
-        self._failure = next((report.failure for report in self._shards.reports if report.failure), "")
-        self._trouble = self._failure or next((report.short for report in self._shards.reports if report.short), "")
-        self._answering = known.answering(name)
-        paces = [known.consumer_tracks[each].pace for each in self._serving]
-        efforts = (known.track_of(name, run).effort for run in self._listed)
-        self._typical = max(map(typical, efforts), default=0.0)
-        consumers = list(map(self._consumer, self._serving))
+        self._answering = len(known.answering(self._queue))
+        self._typical = max((typical(self._queue.run(each).effort) for each in self._listed), default=0.0)
+        consumers = [self._consumer(each, one) for each, one in self._queue.consumers.items()]
+        paces = [one.pace for one in self._queue.consumers.values()]
         self._consumers, self._median = mark_slow(consumers, paces, now, known.thresholds.slow)
 
     def facts(self) -> QueueFacts:
@@ -86,24 +82,23 @@ class JoinedQueue:
         known, track, now, wall = self._known, self._track, self._now, self._wall
         found = dict(self._runs())
         runs = tuple(found.values())
-        queue = self._with_all_runs(self._queue(runs), found)
-        begun = {each: running for each in self._serving if (running := self._begun(each)) is not None}
+        queue = self._with_all_runs(self._stats(runs), found)
+        serving = self._queue.consumers
+        begun = {name: running for name, one in serving.items() if (running := self._begun(one)) is not None}
         lately = round(track.redelivered.growth(now)), round(track.leases_lost.growth(now))
         ins, outs, lag = self._lately(queue)
         return QueueFacts(
             queue,
             runs=runs,
             consumers=self._consumers,
-            runs_on={
-                short_name(name): documents for name in self._serving if (documents := known.consumers[name].abandoned)
-            },
+            runs_on={short_name(name): one.report.abandoned for name, one in serving.items() if one.report.abandoned},
             unacked=unacked_of(self._shards, now, begun, lately),
             at=wall,
             median=self._median,
             unserved=self._unserved() if queue.counts.waiting else None,
             unanswered=self._unanswered() if queue.counts.left else None,
             trouble=self._trouble,
-            full=not self._failure and bool(self._trouble),
+            full=not self._queue.failure and bool(self._trouble),
             missing=self._missing(),
             typical=self._typical,
             marked=max((mark.at for mark in known.marks_of(self._name)), default=0.0),
@@ -127,17 +122,16 @@ class JoinedQueue:
 
     def _unserved(self) -> float | None:
         """Return the seconds since the queue had a consumer, or since its first report if it never had one."""
-        if self._serving:
+        if self._queue.consumers:
             return None  # for silent consumers see `_unanswered`
-        since, born = self._known.unserved_since.get(self._name), self._track.ring.born
+        since, born = self._queue.unserved_since, self._track.ring.born
         return self._now - since if since is not None else self._wall - born if born is not None else None
 
     def _unanswered(self) -> float | None:
         """Return the seconds since a consumer answered, or None while one does or there is none."""
-        if self._answering or not self._serving:
+        if self._answering or not self._queue.consumers:
             return None
-        silent = self._known.silent
-        return self._now - max(silent[self._known.consumers[name].host] for name in self._serving)
+        return self._now - max(self._known.silent[one.report.host] for one in self._queue.consumers.values())
 
     def _why_unanswered(self) -> str:
         silence = self._unanswered()
@@ -163,7 +157,7 @@ class JoinedQueue:
         before = [None if one is None or other is None else one + other for one, other in both]
         return [*before, float(queue.counts.waiting)]
 
-    def _queue(self, runs: Sequence[RunStats]) -> QueueStats:
+    def _stats(self, runs: Sequence[RunStats]) -> QueueStats:
         track, reports, now = self._track, self._shards.reports, self._now
         lanes = self._lanes.working()
         counts, ins, outs = self._lanes.counts, track.put.rate(now), track.out.rate(now)
@@ -178,7 +172,7 @@ class JoinedQueue:
             state = self._state(counts, keeps_up=bool(keeps_up))
         reasons = {
             QueueState.WAITING: self._trouble or self._why_unanswered() or "no consumer",
-            QueueState.PAUSED: self._known.paused_by.get(self._name, ""),
+            QueueState.PAUSED: self._queue.paused_by,
         }
         why = reasons.get(state, "")
         held = [run for run in runs if _stands_still(run)]
@@ -236,20 +230,20 @@ class JoinedQueue:
         record = record_of(self._listed.get(run, []))
         return (record.name or "") if record is not None else ""
 
-    def _begun(self, name: str) -> Running | None:
+    def _begun(self, consumer: KnownConsumer) -> Running | None:
         """Return the document that a consumer has run for longest, with its seconds by now."""
         # A function may run for a while after its document was given up or its run cancelled. Nothing is held then.
-        oldest, came = self._known.consumers[name].oldest, self._known.consumers_came[name]
-        if oldest is None or self._known.was_taken(name):
+        oldest = consumer.report.oldest
+        if oldest is None or consumer.was_taken:
             return None
         lanes = self._lanes.of(oldest.run)
         if lanes and not any(lane.counts[State.LEASED] for lane in lanes):
             return None
-        return oldest._replace(seconds=oldest.seconds + self._now - came)
+        return oldest._replace(seconds=oldest.seconds + self._now - consumer.came)
 
-    def _consumer(self, name: str) -> ConsumerStats:
-        report, track = self._known.consumers[name], self._known.consumer_tracks[name]
-        busy, oldest, over = track.busy.rate(self._now), self._begun(name), self._track.out.span(self._now)
+    def _consumer(self, name: str, track: KnownConsumer) -> ConsumerStats:
+        report = track.report
+        busy, oldest, over = track.busy.rate(self._now), self._begun(track), self._track.out.span(self._now)
         stats = ConsumerStats(
             name=short_name(name),
             queue=report.queue,
@@ -301,7 +295,7 @@ class JoinedQueue:
 
     def _counted(self) -> Iterator[tuple[str, RunStats]]:
         for run, lanes in self._listed.items():
-            track = self._known.track_of(self._name, run)
+            track = self._queue.run(run)
             if track.shown is not None:
                 yield run, self._shown_again(run, track, track.shown)
                 continue
@@ -314,24 +308,22 @@ class JoinedQueue:
 
     def _shown_again(self, run: str, track: RunTrack, shown: RunStats) -> RunStats:
         """Return the stats shown last of a run at rest, with current time and consumers at most once a second."""
-        if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._answering):
+        if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != self._answering:
             batch = self._batches(run) or shown.batch  # consumers report a moment after the end
             setup = self._setup(run) or shown.setup
-            shown = track.shown = replace(
-                shown, at=self._wall, consumers=len(self._answering), batch=batch, setup=setup
-            )
+            shown = track.shown = replace(shown, at=self._wall, consumers=self._answering, batch=batch, setup=setup)
         return shown
 
     def _run(self, run: str, lanes: list[LaneReport], record: LaneReport) -> RunStats:
-        reports, track = self._shards.reports, self._known.track_of(self._name, run)
+        track = self._queue.run(run)
         stats = run_stats(
             lanes,
             record,
             queue=self._name,
             at=self._wall,
-            consumers=len(self._answering),
-            paused=any(report.state == QueueState.PAUSED for report in reports),
-            paused_by=self._known.paused_by.get(self._name, ""),
+            consumers=self._answering,
+            paused=self._queue.paused,
+            paused_by=self._queue.paused_by,
             blocked=self._trouble,
             unanswered=self._why_unanswered(),
         )
@@ -356,27 +348,27 @@ class JoinedQueue:
 
     def _setup(self, run: str) -> float:
         """Return how long the objects of a run's function took in the slot where it took longest."""
-        reports = [report for report in self._known.consumers.values() if report.queue == self._name]
-        return max((took for report in reports for each, took in report.setups if each == run), default=0.0)
+        setups = (setup for one in self._queue.consumers.values() for setup in one.report.setups)
+        return max((took for each, took in setups if each == run), default=0.0)
 
     def _batches(self, run: str) -> BatchStats | None:
         """Return how full the batches of a run are, as its consumers report it."""
-        reports = (report for report in self._known.consumers.values() if report.queue == self._name and report.batches)
-        found = [batch[1:] for report in reports for batch in report.batches if batch[0] == run]
+        batches = (batch for one in self._queue.consumers.values() for batch in one.report.batches)
+        found = [batch[1:] for batch in batches if batch[0] == run]
         if not found:
             return None
         sizes, calls, documents = zip(*found, strict=True)
         return BatchStats(max(sizes), sum(calls), sum(documents))
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:
-        track = self._known.track_of(self._name, key)
+        track = self._queue.run(key)
         if self._waits_for_stuck(run):  # by the mean of the others, an estimate would say one second
             track.forget_pace()  # else documents retried later would be expected to take as long as the stuck one
             return track.steady.show(None, at=self._wall)
         if run.state is not RunState.RUNNING or min(run.elapsed, track.busy.span(self._now)) < MIN_SECONDS:
             return track.steady.show(None, at=self._wall)
         effort = track.effort
-        slots = track.at_work(self._now, self._known.slots(self._name))
+        slots = track.at_work(self._now, self._known.slots(self._queue))
         if (effort.mean or 0.0) > LONG:  # settlements are too rare to measure by
             slots = max(
                 slots,
@@ -450,12 +442,12 @@ class Snapshots:
     def snapshot(self, queue: str, run: str, alerts: int) -> Snapshot:
         """Return a snapshot of now, with the details of one queue or run if one is named."""
         known, now, wall = self._known, self._known.clock.monotonic(), self._known.clock.wall()
-        names = known.queues
+        names = known.names
         if run and not queue:
-            queue = next((name for name in names if known.lanes(name).named(run)), "")
+            queue = next((name for name in names if known.of(name).lanes.named(run)), "")
         self._joined = {name: self._join(name, now, wall, len(names), wanted=name == queue) for name in names}
         if queue in self._joined and all(each.name != run for each in self._joined[queue].facts.runs):
-            for old in known.lanes(queue).named(run):  # it ended before the listed runs
+            for old in known.of(queue).lanes.named(run):  # it ended before the listed runs
                 facts = JoinedQueue(known, queue, now, wall, old).facts()
                 self._joined[queue] = self._joined[queue]._replace(facts=facts)
         all_facts = [joined.facts for joined in self._joined.values()]
@@ -500,8 +492,8 @@ class Snapshots:
             unacked=merged_unacked([joined.facts.unacked for joined in chosen]),
             failures=self._failures(chosen, run, now),
             storage=storage_of(
-                (report for name in shown for report in known.shards(name).reports),
-                (known.queue_tracks[name].written.rate(now) for name in shown),
+                (report for name in shown for report in known.of(name).reports.values()),
+                (known.of(name).track.written.rate(now) for name in shown),
             ),
             queues_total=len(queues),
             runs_total=sum(facts.runs_total for facts in all_facts),
@@ -509,30 +501,28 @@ class Snapshots:
         )
 
     def _join(self, name: str, now: float, wall: float, queues: int, *, wanted: bool) -> _Joined:
-        known, last = self._known, self._joined.get(name)
-        version = known.versions.get(name, 0)
+        known, last = self._known.of(name), self._joined.get(name)
         patience = 0.0 if wanted or queues <= FEW else queues / JOINED_PER_S
-        if last is not None and now - last.at < (patience if last.version != version else LONGEST):
+        if last is not None and now - last.at < (patience if last.version != known.version else LONGEST):
             return last
         return _Joined(
-            version,
+            known.version,
             now,
-            JoinedQueue(known, name, now, wall).facts(),
+            JoinedQueue(self._known, name, now, wall).facts(),
             failures_of(
-                [lane for lanes in known.lanes(name).listed().values() for lane in lanes],
-                round(known.queue_tracks[name].failed.growth(now)),
-                dead=known.lanes(name).counts.dead,
-                classes=known.lanes(name).classes(),
+                [lane for lanes in known.lanes.listed().values() for lane in lanes],
+                round(known.track.failed.growth(now)),
+                dead=known.lanes.counts.dead,
+                classes=known.lanes.classes(),
             ),
         )
 
     def _failures(self, chosen: Sequence[_Joined], run: str, now: float) -> Failures:
         if not run or len(chosen) != 1:
             return merged_failures([joined.failures for joined in chosen])
-        name = chosen[0].facts.queue.name
-        known = self._known.lanes(name)
-        lanes = [lane for each in known.named(run) for lane in known.of(each)]
-        return failures_of(lanes, round(self._known.queue_tracks[name].failed.growth(now)))
+        known = self._known.of(chosen[0].facts.queue.name)
+        lanes = [lane for each in known.lanes.named(run) for lane in known.lanes.of(each)]
+        return failures_of(lanes, round(known.track.failed.growth(now)))
 
 
 def _ordered(all_facts: Sequence[QueueFacts], needs: Sequence[Attention]) -> list[QueueStats]:

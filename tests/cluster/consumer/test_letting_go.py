@@ -309,7 +309,7 @@ def test_the_time_of_a_document_that_was_taken_is_not_part_of_the_pace_of_its_co
 
     def worked(dask_scheduler: Any) -> float:
         known = dask_scheduler.plugins["dqlab"].collector.known
-        span: float = known.consumer_tracks[name].pace.span(known.clock.monotonic())
+        span: float = known.consumers[name].pace.span(known.clock.monotonic())
         return span
 
     while (before := impatient_lab.client.run_on_scheduler(worked)) < 2.0:

@@ -602,9 +602,9 @@ def test_what_is_gone_is_forgotten(hall: Hall) -> None:
     hall.collector.forget(["consumer/a/0"])
 
     assert [run.name for run in hall.see().runs] == ["two"]
-    assert len(hall.collector.known.run_tracks) == 1
+    assert len(hall.collector.known.of("a").runs) == 1
     assert not hall.collector.known.host_rings
-    assert not hall.collector.known.consumer_tracks
+    assert not hall.collector.known.consumers
 
 
 # --- what may be configured -----------------------------------------------------------------

@@ -238,7 +238,7 @@ def test_neither_reports_nor_looks_touch_what_ended_long_ago_on_the_scheduler() 
     assert snapshot.totals.counts.acked == 5 * MANY + 19
     assert snapshot.runs_total == MANY + 1
     assert [run.name for run in snapshot.runs][:3] == ["now", f"r{MANY - 1}", f"r{MANY - 2}"]
-    assert len(collector.known.run_tracks) <= MAX_RUNS + 1
+    assert len(collector.known.of("q").runs) <= MAX_RUNS + 1
 
 
 def test_of_the_runs_that_are_listed_those_are_worked_out_again_that_have_changed(
@@ -323,7 +323,7 @@ def test_sums_stay_right_while_runs_end_go_on_and_are_dropped() -> None:
         collector.take(
             shard_report("q", lane, shard=shard, number=numbers[shard], whole=numbers[shard] == 1, dropped=gone)
         )
-        lanes = collector.known.lanes("q")
+        lanes = collector.known.of("q").lanes
         assert [lanes.counts.acked, lanes.counts.dead, lanes.counts.ready] == [
             sum(each.counts[state] for each in known.values()) for state in (3, 4, 0)
         ]
