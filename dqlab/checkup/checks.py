@@ -153,9 +153,9 @@ def jobs(facts: Facts) -> Iterator[Finding]:
             {"workers": [worker.address for worker in near], "left": ends[0][0]},
         )
     registry = facts.registry
-    for left, worker in ends if registry is not None and not registry.shared_logs else ():
+    for left, worker in ends if not registry.shared_logs else ():
         for queue in facts.hosting(worker.address):
-            if worker.job_left is not None and registry is not None and registry.directories.get(queue) is None:
+            if worker.job_left is not None and registry.directories.get(queue) is None:
                 yield Finding(
                     "jobs",
                     Severity.WARNING,
@@ -233,7 +233,8 @@ def _store(facts: Facts, store: Probe) -> Iterator[Finding]:
 
     views = [("this process", "", store)]
     for worker in facts.workers:
-        if facts.registry is None or worker.address in facts.registry.hosts or facts.hosting(worker.address):
+        hosts = facts.registry.hosts
+        if not hosts or worker.address in hosts or facts.hosting(worker.address):
             seen = [probe for probe in worker.stores if probe.directory == store.directory]
             views += [(worker.title, worker.address, probe) for probe in seen]
     for name, address, probe in views:
@@ -303,9 +304,9 @@ def queues(facts: Facts) -> Iterator[Finding]:
     """Report the alerts, dead documents that nothing retries, and queues that a user stopped."""
     for alert in facts.alerts():
         yield _finding(facts, alert)
-    for queue in () if facts.snapshot is None else facts.snapshot.queues:
-        all_runs = facts.snapshot is not None and facts.snapshot.runs_total == len(facts.snapshot.runs)
-        dead = at_rest(queue, facts.snapshot.runs if facts.snapshot is not None else (), all_runs=all_runs)
+    runs = facts.snapshot.runs
+    for queue in facts.snapshot.queues:
+        dead = at_rest(queue, runs, all_runs=facts.snapshot.runs_total == len(runs))
         if dead is not None:
             yield _finding(facts, dead)
         if queue.state in (QueueState.PAUSED, QueueState.DRAINING):
@@ -331,8 +332,8 @@ def _finding(facts: Facts, alert: Attention) -> Finding:
 
 def _is_refused(facts: Facts, name: str) -> bool:
     """Return whether a run paused itself because a storage or a service refuses it."""
-    runs = () if facts.snapshot is None else facts.snapshot.runs
-    return any(run.name == name and run.stop in (StopReason.REFUSED, StopReason.CALLS_REFUSED) for run in runs)
+    refused = StopReason.REFUSED, StopReason.CALLS_REFUSED
+    return any(run.name == name and run.stop in refused for run in facts.snapshot.runs)
 
 
 def _advice(facts: Facts, alert: Attention) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dqlab.checkup.checks import answers, jobs, queues, resources, shards, stores, versions
-from dqlab.checkup.facts import Actor, Checkup, Facts, Process, Registered, from_answer
+from dqlab.checkup.facts import UNSEEN, Actor, Checkup, Facts, Process, Registered, from_answer
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import daemon_thread, scheduler_rpc
 from dqlab.cluster.transport.link import Link
@@ -71,7 +71,7 @@ class Gathering:
             marked = await self._on_disk(lambda: [markers.enter_context(Marker(path)).path for path in directories])
             looks = list(zip(map(str, directories), marked or [""] * len(directories), strict=True))
             snapshot, stores, workers = await asyncio.gather(
-                self._snapshot(registry),
+                self._snapshot(scheduler),
                 self._on_disk_all(directories),
                 asyncio.gather(*(self._worker(worker, looks) for worker in sorted(workers, key=_by_name))),
             )
@@ -98,7 +98,7 @@ class Gathering:
 
     # --- the scheduler ----------------------------------------------------------------------
 
-    async def _scheduler(self) -> tuple[Process, Registered | None, list[Process]]:
+    async def _scheduler(self) -> tuple[Process, Registered, list[Process]]:
         """Return the scheduler, its registry's view, and workers that are known by name alone so far."""
         rpc = scheduler_rpc(self._link.client)
         base: dict[str, Any] = {"name": "the scheduler", "address": self._link.address}
@@ -108,16 +108,16 @@ class Gathering:
             workers = [from_answer(Process, worker, name=f"worker {worker['name']}") for worker in answer["workers"]]
             return from_answer(Process, answer | base, ahead=ahead), _registered(answer["registry"]), workers
         except Exception as error:  # noqa: BLE001 - any error is what was found
-            return Process(**base, silence=_silence(error, limit)), None, []
+            return Process(**base, silence=_silence(error, limit)), Registered(), []
 
-    async def _snapshot(self, registry: Registered | None) -> Snapshot | None:
-        if registry is None:
-            return None
+    async def _snapshot(self, scheduler: Process) -> Snapshot:
         with suppress(Exception):  # without it fewer checks are made
+            if scheduler.silence:
+                return UNSEEN
             fresh = min(FRESH, self._left() * _FIRST)  # a worker that hangs does not report, and is found by itself
             asked = scheduler_rpc(self._link.client).dq_snapshot(alerts=_ALERTS, fresh=fresh)
             return Snapshot.from_dict(await asyncio.wait_for(asked, self._left()))
-        return None
+        return UNSEEN
 
     # --- workers ----------------------------------------------------------------------------
 
@@ -167,9 +167,9 @@ class Gathering:
 
     # --- stores -----------------------------------------------------------------------------
 
-    def _directories(self, registry: Registered | None) -> list[Path]:
-        used = () if registry is None else registry.directories.values()
-        return list(dict.fromkeys([*self._stores, *(Path(path).parent for path in used if path is not None)]))
+    def _directories(self, registry: Registered) -> list[Path]:
+        used = (Path(path).parent for path in registry.directories.values() if path is not None)
+        return list(dict.fromkeys([*self._stores, *used]))
 
     async def _on_disk_all(self, directories: Sequence[Path]) -> list[Probe]:
         return [await self._store(directory) for directory in directories]

@@ -16,6 +16,8 @@ from dqlab.store.probe import Probe
 
 T = TypeVar("T")
 
+UNSEEN = Snapshot(at=0.0, seq=0)
+
 
 def from_answer(cls: type[T], answer: Mapping[str, Any], **more: Any) -> T:
     """Make a dataclass of the parts of a reply for which it has fields."""
@@ -123,11 +125,12 @@ class Facts:
     of: str
     client: Process
     scheduler: Process
-    registry: Registered | None = None
-    """None where the scheduler does not answer."""
+    registry: Registered = Registered()
+    """Empty where the scheduler does not answer."""
     workers: tuple[Process, ...] = ()
     stores: tuple[Probe, ...] = ()
-    snapshot: Snapshot | None = None
+    snapshot: Snapshot = UNSEEN
+    """Empty where the scheduler does not answer in time."""
     embedded: bool = False
     """Whether this process started the cluster, and replaces its workers."""
     at: float = 0.0
@@ -148,12 +151,11 @@ class Facts:
     @property
     def actors(self) -> tuple[Actor, ...]:
         """Shards and consumers, as registered."""
-        return () if self.registry is None else self.registry.actors
+        return self.registry.actors
 
     def alerts(self, *kinds: AttentionKind) -> list[Attention]:
         """Return the alerts of the scheduler's statistics, the worst first, of some kinds if any are named."""
-        found = () if self.snapshot is None else self.snapshot.attention
-        return [alert for alert in found if not kinds or alert.kind in kinds]
+        return [alert for alert in self.snapshot.attention if not kinds or alert.kind in kinds]
 
     def hosting(self, address: str) -> list[str]:
         """Return the queues that have a shard on a worker, as registered."""

@@ -74,13 +74,11 @@ def with_worker(number: int, facts: Facts = HEALTHY, **more: Any) -> Facts:
 
 def with_scheduler(**more: Any) -> Facts:
     """Change the scheduler."""
-    assert HEALTHY.scheduler is not None
     return replace(HEALTHY, scheduler=replace(HEALTHY.scheduler, **more))
 
 
 def with_actors(*actors: Actor) -> Facts:
     """Change what is registered."""
-    assert HEALTHY.registry is not None
     return replace(HEALTHY, registry=replace(HEALTHY.registry, actors=actors))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dqlab.checkup.checks import ADVICE
 from dqlab.checkup.examine import judge
-from dqlab.checkup.facts import Facts
+from dqlab.checkup.facts import Facts, Registered
 from dqlab.stats import Attention, AttentionKind, ClassStats, Counts, RunState, Severity, StopReason
 from dqlab.stats.attention import find_leaving
 from dqlab.store.probe import Probe
@@ -35,12 +35,11 @@ from tests.checkup.planted import (
 PROBLEM, WARNING, NOTE = Severity.PROBLEM, Severity.WARNING, Severity.NOTE
 NFS = {"filesystem": "nfs4", "shared": True}
 SILENT = with_worker(0, silence="nothing within 10.0 s", silent=42.0, stores=())
-assert HEALTHY.registry is not None
 TRANSIENT = replace(HEALTHY, registry=replace(HEALTHY.registry, directories={"pages": None}))
 
 PLANTED = {
     "scheduler silent": (
-        replace(with_scheduler(silence="nothing within 4.0 s"), workers=(), registry=None),
+        replace(with_scheduler(silence="nothing within 4.0 s"), workers=(), registry=Registered()),
         "answers",
         PROBLEM,
         "the scheduler at tcp://n1:8786 does not answer: nothing within 4.0 s",

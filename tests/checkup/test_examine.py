@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 import threading
 import time
@@ -97,25 +96,6 @@ def test_what_a_run_has_left_dead_is_found_right_after_its_end(lab: dq.Lab, queu
         assert found.values["amount"] == number
 
 
-def _speak(protocol: int) -> int:
-    from dqlab.cluster.transport import protocol as ours
-
-    before, ours.PROTOCOL = ours.PROTOCOL, protocol
-    return before
-
-
-def test_worker_that_speaks_another_protocol_is_named(lab: dq.Lab) -> None:
-    address = next(iter(lab.client.scheduler_info()["workers"]))
-    before = lab.client.run(_speak, 99, workers=[address])[address]
-    checkup = lab.doctor()
-    lab.client.run(_speak, before, workers=[address])
-
-    [found] = [finding for finding in checkup.problems if finding.check == "versions"]
-    assert f"protocol of dqlab is {before} here, and 99 on worker " in found.what
-    assert address in found.what
-    assert found.command.startswith("pip install 'dqlab==")
-
-
 def test_who_cannot_be_called_directly_is_asked_through_the_scheduler(
     lab: dq.Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,14 +170,6 @@ def test_run_on_a_worker_that_is_stopped_waits_for_it_and_says_so(
     assert (stats.state, stats.eta, stats.rate) == (RunState.WAITING, None, None)
     assert stats.why.startswith("no consumer answers since ")
     assert snapshot.consumers[0].silent > 3
-
-
-def test_worker_of_queues_that_is_stopped_is_named_with_its_queues(own_lab: dq.Lab) -> None:
-    own_lab.queue("kept")
-    with stopped(own_lab, "0"):
-        checkup = own_lab.doctor(timeout="0.8s")
-
-    assert re.search(r"; it holds queue (\w+, )*kept\b", checkup.problems[0].what)
 
 
 def test_disk_that_hangs_here_is_named_within_the_limit(own_lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> None:

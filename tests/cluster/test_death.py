@@ -130,42 +130,6 @@ def test_killed_consumer_costs_no_document(own_lab: dq.Lab, tmp_path: Path) -> N
     assert len(own_lab.client.run_on_scheduler(consumer_keys)) == 2
 
 
-def test_document_that_always_kills_its_worker_is_the_only_one_lost(own_lab: dq.Lab) -> None:
-    """One broken file among many: one dead letter that names the signal, and all other results."""
-    pool = own_lab.queue("crashing")
-
-    def work(x: int) -> int:
-        if x == 123:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return x
-
-    run = pool.map(work, range(500)).wait(timeout=50)
-
-    [letter] = run.failures()
-    assert (letter.ordinal, letter.error) == (123, "ProcessDied")
-    assert "died of signal 9 (SIGKILL)" in letter.message
-    assert list(run.results(errors="skip")) == [x for x in range(500) if x != 123]
-
-
-def test_queue_whose_worker_dies_goes_on_and_loses_nothing(own_lab: dq.Lab) -> None:
-    """Its log is on the machine of the worker, where another one opens it; other queues go on."""
-    pool = own_lab.queue("lost")
-    run = pool.map(same, range(10)).wait(timeout=20)
-    [address] = [
-        at
-        for at, keys in own_lab.client.run(lambda dask_worker: [str(k) for k in dask_worker.state.actors]).items()
-        if any(key.startswith("dq-queue/lost/") for key in keys)
-    ]
-    began = time.monotonic()
-    os.kill(process_of(own_lab, address), signal.SIGKILL)
-
-    assert list(run.results(timeout=20)) == list(range(10))
-    assert time.monotonic() - began < 10
-    assert list(pool.map(same, range(5)).results(timeout=20)) == list(range(5))
-    assert own_lab.map(same, range(3), name="elsewhere").results(timeout=20)[:] == [0, 1, 2]
-    pool.close()
-
-
 SCHEDULER = "from distributed.cli.dask_scheduler import main; main()"
 WORKER = "from distributed.cli.dask_worker import main; main()"
 

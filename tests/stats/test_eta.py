@@ -112,26 +112,6 @@ def test_there_is_no_estimate_before_five_documents() -> None:
     assert eta.p50 == pytest.approx(100, rel=0.05)
 
 
-def test_there_is_no_estimate_while_no_consumer_works() -> None:
-    effort = Effort()
-    for _ in range(100):
-        effort.add(1.0, 1, 1)
-
-    assert estimate(effort, units=100, documents=100, slots=0.0, at=0.0) is None
-
-
-def test_twice_the_slots_take_half_the_time() -> None:
-    effort = Effort()
-    for _ in range(100):
-        effort.add(1.0, 2, 1)
-    two = estimate(effort, units=2000, documents=1000, slots=2.0, at=0.0)
-    four = estimate(effort, units=2000, documents=1000, slots=4.0, at=0.0)
-
-    assert two is not None
-    assert four is not None
-    assert two.p50 / four.p50 == pytest.approx(2, rel=0.02)
-
-
 def test_efforts_of_shards_add_up_and_travel_as_lists() -> None:
     one, other, both = Effort(), Effort(), Effort()
     for at in range(50):

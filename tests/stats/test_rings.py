@@ -20,14 +20,6 @@ def test_a_gauge_holds_until_the_next_value() -> None:
     assert ring.gauges(T0 - 5, 5, 5) == [[None, 5, 5, 7, 7]]
 
 
-def test_a_flow_is_counted_in_the_cell_in_which_it_came() -> None:
-    ring = Ring(0, 1)
-    for second in range(10):
-        ring.note(T0 + second, flows=[3])
-
-    assert ring.rates(T0 + 5, 5, 3)[0] == pytest.approx([3.0, 3.0, 0.0])
-
-
 def test_a_rate_is_not_known_before_the_first_value_and_zero_after_the_last() -> None:
     ring = Ring(0, 1)
     ring.note(T0 + 20, flows=[10])

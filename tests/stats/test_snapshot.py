@@ -135,27 +135,6 @@ def test_meter_gives_the_rate_of_the_last_minute() -> None:
     assert meter.rate(50.0 + 250) == 0.0
 
 
-def test_meter_falls_while_nothing_is_fed() -> None:
-    """A consumer that died keeps no rate."""
-    meter = Meter(window=60)
-    meter.feed(0.0, 0)
-    meter.feed(10.0, 100)
-
-    assert meter.rate(10.0) == pytest.approx(10.0)
-    assert meter.rate(40.0) == pytest.approx(2.5)
-
-
-def test_meter_starts_over_when_a_total_falls() -> None:
-    """A re-created queue begins at zero; its rate must not be negative."""
-    meter = Meter()
-    meter.feed(0.0, 1000)
-    meter.feed(10.0, 2000)
-
-    meter.feed(11.0, 10)
-
-    assert meter.rate(12.0) == 0.0
-
-
 def test_meter_size_does_not_grow_with_its_feed() -> None:
     """Ten thousand reports in a second are one point."""
     meter = Meter(window=60)
@@ -197,13 +176,6 @@ def test_totals_sum_what_is_listed() -> None:
     totals = total_queue(queues)
 
     assert (totals.counts.ready, totals.counts.acked, totals.lag, totals.in_rate) == (6, 60, 3.0, 5.0)
-
-
-def test_queue_paused_by_a_person_is_not_in_trouble() -> None:
-    """Its reason says who; somebody knows."""
-    assert QueueStats("q", "running", Counts(), why="KeyError spreading").troubled
-    assert not QueueStats("q", "paused", Counts(), why="by ana, 13:34").troubled
-    assert not QueueStats("q", "running", Counts()).troubled
 
 
 def test_snapshot_has_which_queue_is_deepest_most_dead_and_needs_the_user() -> None:

@@ -27,18 +27,6 @@ def test_time_in_which_work_is_kept_from_going_on_counts_in_no_speed() -> None:
     assert speed.span(84) == pytest.approx(24)
 
 
-def test_what_ends_within_a_pause_counts_in_no_speed() -> None:
-    """The documents that ran when somebody paused are settled later, in time that does not count."""
-    speed = Speed()
-    speed.feed(0, 0)
-    speed.feed(10, 100, lasts=0.0)
-    speed.feed(13, 140, lasts=0.0)
-    speed.feed(60, 140)
-    speed.feed(70, 240)
-
-    assert speed.rate(70) == pytest.approx(10)
-
-
 def test_a_pause_in_a_stall_is_a_pause() -> None:
     """Work that had nothing to do, was paused for a moment, and had nothing to do again did not work meanwhile."""
     speed = Speed()
@@ -59,27 +47,6 @@ def test_a_slow_flow_has_the_speed_at_which_it_comes() -> None:
         speed.feed(second, second // 2, lasts=STALL)
 
     assert speed.rate(40) == pytest.approx(0.5)
-
-
-def test_a_retry_hours_after_the_end_has_the_speed_it_has() -> None:
-    speed = Speed()
-    speed.feed(0, 0)
-    speed.feed(10, 100, lasts=STALL)
-    speed.feed(7200, 100)
-    speed.feed(7206, 160)
-
-    assert speed.rate(7206) == pytest.approx(10)
-    assert speed.span(7206) == pytest.approx(16)
-
-
-def test_time_without_a_report_counts_while_there_is_work() -> None:
-    """A document of five minutes settles nothing for five minutes, and that is its speed."""
-    speed = Speed()
-    speed.feed(0, 0)
-    speed.feed(40, 0)
-    speed.feed(50, 1)
-
-    assert speed.rate(50) == pytest.approx(1 / 50)
 
 
 @pytest.mark.long

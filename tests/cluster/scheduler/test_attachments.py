@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Client
 
-import dqlab as dq
 from dqlab.cluster.scheduler.queues import CLOSE_AFTER
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.scheduler.state import OpenQueue
@@ -143,37 +140,6 @@ def test_queue_that_has_not_reported_stays(in_town: Callable[..., Any]) -> None:
         return await town.after(5 * CLOSE_AFTER)
 
     assert in_town(scenario) == []
-
-
-def test_queue_left_by_its_client_ends_with_its_actors(lab: dq.Lab, queue_name: str) -> None:
-    """On a cluster, where queues outlive the notebook that made them."""
-
-    async def look(seconds: float, dask_scheduler: Any) -> list[str]:
-        registry: Registry = dask_scheduler.plugins["dqlab"]
-        now = asyncio.get_running_loop().time() + seconds
-        return await registry.queues.close_vacant(now)
-
-    async def actors(dask_scheduler: Any) -> list[str]:
-        return [name for name in dask_scheduler.plugins["dqlab"].state.entries if f"/{queue_name}/" in name]
-
-    with Client(lab.client.scheduler.address, set_as_default=False) as client:
-        dq.QueuePool(client, name=queue_name)
-        assert lab.client.run_on_scheduler(actors) == [f"queue/{queue_name}/0"]
-    while queue_name not in lab.client.run_on_scheduler(look, 0.0) + _vacant(lab):
-        time.sleep(0.005)
-    closed = lab.client.run_on_scheduler(look, CLOSE_AFTER + 1)
-
-    assert queue_name in closed
-    assert lab.client.run_on_scheduler(actors) == []
-
-
-def _vacant(lab: dq.Lab) -> list[str]:
-    """Return the queues that are known to be vacant; reports take a quarter of a second."""
-
-    async def vacant(dask_scheduler: Any) -> list[str]:
-        return list(dask_scheduler.plugins["dqlab"].queues._vacant)
-
-    return list(lab.client.run_on_scheduler(vacant))
 
 
 def test_a_client_that_is_away_for_a_moment_keeps_its_run_when_another_is_given_up(

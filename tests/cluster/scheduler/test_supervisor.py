@@ -76,24 +76,6 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_shard_of_a_queue_that_was_closed_is_not_made_again() -> None:
-    """Nothing would ever close it, and opening the queue again would find its log held."""
-
-    async def scenario() -> tuple[list[str], bool, str | None]:
-        registry = Noting(fine)
-        supervisor = registry.supervisor()
-        supervisor.worker_left(registry.entry.address)
-        await settled()
-        del registry.entries[registry.entry.name]
-        supervisor.changed()
-        registry.join("b")
-        supervisor.changed()
-        await asyncio.wait_for(registry.task, 5)
-        return registry.made, registry.entry.made.is_set(), registry.entry.gone
-
-    assert asyncio.run(scenario()) == ([], True, "its queue was closed while it was being recreated")
-
-
 def test_a_shard_whose_worker_is_restarted_is_made_once_that_worker_is_gone() -> None:
     """It is listed until its process has ended, and a replacement has a few seconds from then on."""
 
@@ -252,27 +234,6 @@ def test_a_log_that_fails_after_its_shard_has_moved_has_half_a_minute_too(when: 
         return told
 
     assert set(asyncio.run(scenario())) == {None}
-
-
-def test_pauses_between_tries_to_open_a_log_grow_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each try begins an epoch on the disk; and a disk that is well again is not to wait for an hour."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.actors.TRY_AGAIN", 0.5)
-    pauses: list[float] = []
-
-    async def scenario() -> None:
-        registry = Noting(fine)
-        supervisor = registry.supervisor()
-
-        async def until(condition: Callable[[], bool], timeout: float) -> bool:
-            pauses.append(timeout)
-            return False
-
-        supervisor._changed.until = until  # type: ignore[method-assign]
-        for _ in range(10):
-            await supervisor._pause(registry.entry)
-
-    asyncio.run(scenario())
-    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
 
 
 def test_files_that_are_damaged_are_not_opened_again_and_again() -> None:

@@ -127,18 +127,6 @@ def test_two_seconds_after_a_rest_a_young_run_has_an_estimate_that_leaves_the_re
     assert play.ends_in == pytest.approx(play.ends_truly_in, rel=0.1)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("rest", RESTS)
-def test_after_a_rest_the_estimate_is_that_from_before_it(rest: dict[str, Any]) -> None:
-    play = Play()
-    play.work(40)
-    play.rest(600, **rest)
-    play.work(1)
-
-    assert play.ends_in == pytest.approx(play.ends_truly_in, rel=0.1)
-    assert play.run.rate == pytest.approx(20, rel=0.1)
-
-
 def test_the_time_in_which_a_run_was_paused_is_known_beside_its_speed_over_all_of_it() -> None:
     """ "Speed, whole run" was 4 documents/s after a night of pause, and nothing said why."""
     play = Play(documents=400)
@@ -153,17 +141,6 @@ def test_the_time_in_which_a_run_was_paused_is_known_beside_its_speed_over_all_o
     assert run.state is RunState.DONE
     assert run.paused == pytest.approx(630)
     assert run.mean_rate == pytest.approx(400 / 655, rel=0.01)
-
-
-def test_a_consumer_that_nothing_was_given_to_is_not_called_slow() -> None:
-    """By its median a panel would call all slow, or none, for a minute after each pause."""
-    play = Play()
-    play.work(40)
-    play.rest(60, **PAUSED)
-    play.work(30)
-
-    assert not any(each.slow for each in play.consumers)
-    assert len({each.rate for each in play.consumers}) == 1  # of the last minute, rest and all, as the queue's own
 
 
 @pytest.mark.parametrize("slots", [1, 2, 8])
