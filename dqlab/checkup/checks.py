@@ -22,8 +22,6 @@ NEARLY = 0.8
 """Share of a worker's memory limit above which the limit is nearly reached."""
 LATE = 0.25
 """Seconds by which an event loop may be late, as the mean over a second."""
-SOON = 900.0
-"""Seconds before the end of a worker, or of its job, from which the end is reported."""
 LITTLE = 1_000_000_000
 """Free bytes below which a store is short of room."""
 
@@ -135,35 +133,20 @@ def resources(facts: Facts) -> Iterator[Finding]:
 
 
 def jobs(facts: Facts) -> Iterator[Finding]:
-    """Find workers that end soon, and queues that end with a job."""
-    ends = sorted(
-        ((left, worker) for worker in facts.workers if (left := worker.leaves_in) is not None), key=lambda end: end[0]
-    )
-    near = [worker for left, worker in ends if left <= SOON]
-    if near and not facts.alerts(AttentionKind.LEAVING):
-        hosted = sorted({queue for worker in near for queue in facts.hosting(worker.address)})
-        moves = f"; queue {', '.join(hosted)} moves, or waits for a worker" if hosted else ""
-        yield Finding(
-            "jobs",
-            Severity.NOTE,
-            f"{len(near)} of {many(len(facts.workers), 'worker')} {'leaves' if len(near) == 1 else 'leave'} in "
-            f"{numbers.duration(ends[0][0])} or a little later: {near[0].title} first{moves}",
-            "Nothing, if the cluster asks for more jobs by itself; else ask for some now",
-            "cluster.scale(jobs=4)",
-            {"workers": [worker.address for worker in near], "left": ends[0][0]},
-        )
+    """Find queues that end with a job; the alerts tell which workers leave soon."""
     registry = facts.registry
-    for left, worker in ends if not registry.shared_logs else ():
+    for worker in () if registry.shared_logs else facts.workers:
         for queue in facts.hosting(worker.address):
             if worker.job_left is not None and registry.directories.get(queue) is None:
                 yield Finding(
                     "jobs",
                     Severity.WARNING,
-                    f"queue {queue} is on the machine of {worker.title}, whose job ends in {numbers.duration(left)}: "
-                    "what it holds then is LOST, unless another job of this cluster runs there",
+                    f"queue {queue} is on the machine of {worker.title}, whose job ends in "
+                    f"{numbers.duration(worker.job_left)}: what it holds then is LOST, unless another job of this "
+                    "cluster runs there",
                     "Keep queues where all jobs see them",
                     "dq.connect(cluster, store='/scratch/me/runs')",
-                    {"queue": queue, "worker": worker.address, "left": left},
+                    {"queue": queue, "worker": worker.address, "left": worker.job_left},
                 )
 
 
@@ -302,7 +285,7 @@ _OF_CONSUMERS = (AttentionKind.SILENT, AttentionKind.HELD, AttentionKind.RUNS_ON
 
 def queues(facts: Facts) -> Iterator[Finding]:
     """Report the alerts, dead documents that nothing retries, and queues that a user stopped."""
-    for alert in facts.alerts():
+    for alert in facts.snapshot.attention:
         yield _finding(facts, alert)
     runs = facts.snapshot.runs
     for queue in facts.snapshot.queues:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from dqlab.live.layout import checkup_parts
 from dqlab.live.render import render_text
-from dqlab.stats import Attention, AttentionKind, Severity, Snapshot
+from dqlab.stats import Severity, Snapshot
 from dqlab.store.probe import Probe
 
 T = TypeVar("T")
@@ -152,10 +152,6 @@ class Facts:
     def actors(self) -> tuple[Actor, ...]:
         """Shards and consumers, as registered."""
         return self.registry.actors
-
-    def alerts(self, *kinds: AttentionKind) -> list[Attention]:
-        """Return the alerts of the scheduler's statistics, the worst first, of some kinds if any are named."""
-        return [alert for alert in self.snapshot.attention if not kinds or alert.kind in kinds]
 
     def hosting(self, address: str) -> list[str]:
         """Return the queues that have a shard on a worker, as registered."""

@@ -29,7 +29,6 @@ from dqlab.stats.queues import (
 )
 from dqlab.stats.runs import NO_ROOM, BatchStats, ClassStats, CodeStats, Eta, RunList, RunStats
 from dqlab.stats.snapshot import (
-    SCHEMA,
     Attention,
     AttentionKind,
     FailingDocument,
@@ -43,7 +42,6 @@ from dqlab.stats.snapshot import (
 __all__ = [
     "AGE_EDGES",
     "NO_ROOM",
-    "SCHEMA",
     "Attention",
     "AttentionKind",
     "BatchStats",

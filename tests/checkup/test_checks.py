@@ -11,7 +11,6 @@ from dqlab.checkup.checks import ADVICE
 from dqlab.checkup.examine import judge
 from dqlab.checkup.facts import Facts, Registered
 from dqlab.stats import Attention, AttentionKind, ClassStats, Counts, RunState, Severity, StopReason
-from dqlab.stats.attention import find_leaving
 from dqlab.store.probe import Probe
 from tests.checkup.planted import (
     DIRECTORY,
@@ -109,13 +108,6 @@ PLANTED = {
         WARNING,
         "worker 1 (tcp://n1:1) has 7.0 GB of 8.0 GB in memory",
     ),
-    "job near its end": (
-        with_worker(0, batch="PBS", job_left=240.0),
-        "jobs",
-        NOTE,
-        "1 of 3 workers leaves in 4 min or a little later: worker 0 (tcp://n1:0) first; queue pages moves",
-    ),
-    "lifetime near its end": (with_worker(1, lifetime_left=60.0), "jobs", NOTE, "1 of 3 workers leaves in 1 min"),
     "queue on the machine of a job": (
         with_worker(0, TRANSIENT, batch="Slurm", job_left=7200.0),
         "jobs",
@@ -231,13 +223,6 @@ def test_every_alert_of_the_views_is_a_finding_as_bad_as_there(kind: AttentionKi
         assert (found.severity, found.values["kind"]) == (severity, kind)
         assert found.advice
     assert kind in ADVICE or kind in (AttentionKind.HELD, AttentionKind.OTHER)
-
-
-def test_an_end_of_jobs_that_is_an_alert_is_found_once() -> None:
-    alerted = replace(snapshot(queue()), attention=tuple(find_leaving(1, 3, 240.0)))
-    facts = replace(with_worker(0, batch="PBS", job_left=240.0), snapshot=alerted)
-
-    assert [finding.severity for finding in judge(facts).findings if "leaves in" in finding.what] == [WARNING]
 
 
 @pytest.mark.parametrize(
