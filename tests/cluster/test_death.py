@@ -130,6 +130,23 @@ def test_killed_consumer_costs_no_document(own_lab: dq.Lab, tmp_path: Path) -> N
     assert len(own_lab.client.run_on_scheduler(consumer_keys)) == 2
 
 
+def test_document_that_always_kills_its_worker_is_the_only_one_lost(own_lab: dq.Lab) -> None:
+    """One broken file among many: one dead letter that names the signal, and all other results."""
+    pool = own_lab.queue("crashing")
+
+    def work(x: int) -> int:
+        if x == 123:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+    run = pool.map(work, range(500)).wait(timeout=50)
+
+    [letter] = run.failures()
+    assert (letter.ordinal, letter.error) == (123, "ProcessDied")
+    assert "died of signal 9 (SIGKILL)" in letter.message
+    assert list(run.results(errors="skip")) == [x for x in range(500) if x != 123]
+
+
 SCHEDULER = "from distributed.cli.dask_scheduler import main; main()"
 WORKER = "from distributed.cli.dask_worker import main; main()"
 

@@ -101,6 +101,20 @@ def test_submission_goes_on_when_the_worker_of_its_queue_is_killed(own_lab: dq.L
     assert run.counts["acked"] == sum(run.counts.values()) == 24_000
 
 
+@pytest.mark.slow
+def test_queue_is_killed_again_and_again(own_lab: dq.Lab) -> None:
+    pool = own_lab.queue("unlucky")
+    run = pool.map(slow_double, range(6000), name="unlucky")
+    for _ in range(3):
+        before = run.counts["acked"]
+        os.kill(host_of(own_lab, pool), signal.SIGKILL)
+        while run.counts["acked"] < min(6000, before + 500):
+            time.sleep(0.005)
+
+    assert list(run.results(timeout=50)) == [2 * x for x in range(6000)]
+    assert sum(run.counts.values()) == 6000
+
+
 def ends_late(dask_worker: Any) -> None:
     """Have a worker take three seconds to close: as when its functions do not end, or its machine is busy."""
     close = dask_worker.close
