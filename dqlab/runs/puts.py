@@ -64,6 +64,7 @@ The same for every put, so keep comprehensions out of this path: before Python 3
 """
 
 _ARGUMENTS = "the arguments of call"
+_CALL = tuple, list
 _Shape: TypeAlias = tuple[Any, ...]
 """How many arguments a call has by position, and the names of the others: all that decides whether they fit."""
 _Entries: TypeAlias = dict[int, tuple[Callable[..., Any], Entry, Signature | None, set[_Shape]]]
@@ -123,13 +124,12 @@ class PlainPuts:
         """Put calls: (function, *args), or (function, args, kwargs) with a tuple and a dict."""
         put, seal = _Put(), make_sealer()
         for position, call in enumerate(calls):
-            if not isinstance(call, tuple | list) or not call:
+            if not isinstance(call, _CALL) or not call:
                 raise BadOption(option=f"call {position}", value=call, problem="a call is (function, argument, ...).")
-            fn, *args = call
-            its: tuple[tuple[Any, ...], dict[str, Any]] = tuple(args), {}
-            if len(args) == 2 and isinstance(args[0], tuple) and isinstance(args[1], dict):
-                its = args[0], args[1]
-            entry = put.entry(fn, its, position)
+            its: tuple[tuple[Any, ...], dict[str, Any]] = tuple(call[1:]), {}
+            if len(call) == 3 and isinstance(call[1], tuple) and isinstance(call[2], dict):  # noqa: PLR2004
+                its = call[1], call[2]
+            entry = put.entry(call[0], its, position)
             try:
                 payload = seal(its)
             except SealError:
