@@ -127,7 +127,7 @@ class PlainPuts:
             if not isinstance(call, _CALL) or not call:
                 raise BadOption(option=f"call {position}", value=call, problem="a call is (function, argument, ...).")
             its: tuple[tuple[Any, ...], dict[str, Any]] = tuple(call[1:]), {}
-            if len(call) == 3 and isinstance(call[1], tuple) and isinstance(call[2], dict):  # noqa: PLR2004
+            if len(its[0]) == 2 and isinstance(call[1], tuple) and isinstance(call[2], dict):
                 its = call[1], call[2]
             entry = put.entry(call[0], its, position)
             try:
