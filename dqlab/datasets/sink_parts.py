@@ -128,16 +128,8 @@ class PartUnreadable(PartError):
 
     text = (
         "{rows:row} of run {run!r} that were asked for stand in {part}, which cannot be read: {reason}. The queue "
-        "knows where they are and has none of them. Bring the file back as it was, or run those documents again."
-    )
-
-
-class SinkNotReadable(PartError):
-    """A user's own sink has no method to read its parts."""
-
-    text = (
-        "{rows:row} of run {run!r} were written by its sink, {part}, which has no method read(part). The sink still "
-        "has them. Add a method read(part) that returns the values of a part, in order."
+        "knows where they are and has none of them. Mend that, or bring the file back as it was, or run those "
+        "documents again."
     )
 
 
@@ -650,7 +642,8 @@ class Reader:
             assert isinstance(self.sink, Own)
             self._own = self.sink.opened()
         if not callable(getattr(self._own, "read", None)):
-            raise SinkNotReadable(run=self._run, rows=rows, part=repr(self.sink))
+            reason = "it has no method read(part), which returns the values of a part, in order"
+            raise PartUnreadable(run=self._run, rows=rows, part=repr(self.sink), reason=reason)
         return _Values(self._own.read(part))
 
     def _file(self, reference: bytes) -> Any:

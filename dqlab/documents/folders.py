@@ -315,15 +315,6 @@ class Pattern:
         return reached
 
 
-def parse_file(text: str) -> tuple[Folder, Pattern] | None:
-    """Return the folder of an existing local file and a pattern of its name, which may have brackets, or None."""
-    local = _local(text)
-    if local is None or not Path(local).is_file():
-        return None
-    head, _, name = local.rpartition("/")
-    return LocalFolder(head or "/" * local.startswith("/")), Pattern.of_name(name)
-
-
 def parse(text: str, storage: str = "", hidden: tuple[str, ...] = (".",)) -> tuple[Folder, Pattern]:
     """Split a path or URL at its first wildcard into the folder before it and the pattern below."""
     local = _local(text)
@@ -344,7 +335,7 @@ def parse(text: str, storage: str = "", hidden: tuple[str, ...] = (".",)) -> tup
         if LocalFolder(local).exists() if local is not None else RemoteFolder(url, rest, storage).is_seen():
             below = f"{text}NAME/**" if text.endswith("://") else f"{text.rstrip('/')}/**"
             problem = f"that is a folder. Use {below!r} for all files in it."
-            raise BadOption(option="pattern", value=text, problem=problem, below=below)
+            raise BadOption(option="pattern", value=text, problem=problem)
         if local is None and tail:
             folder = RemoteFile(url[:path_at] + head, rest, storage, tail)
     return folder, Pattern(tail, hidden)

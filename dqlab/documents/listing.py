@@ -10,7 +10,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import index as as_index
@@ -157,9 +157,14 @@ class Documents(SuggestsAttributes):
             raise BadOption(option="pattern", value=pattern, problem=_NOT_A_PATTERN)
         text = os.fspath(pattern)
         storage = check_options(storage_options)
-        with _listable("pattern", text):
+        try:
             folder, below = parse(text, storage)
             return cls._of(Glob(folder, below, f"Documents.from_glob({text!r})"))
+        except (DqlabError, ImportError):
+            raise
+        except Exception as error:
+            problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
+            raise BadOption(option="pattern", value=text, problem=problem) from error
 
     @classmethod
     def from_archive(
@@ -194,7 +199,7 @@ class Documents(SuggestsAttributes):
         Raises
         ------
         InputNotFound
-            The archive does not exist, or the folder before the first wildcard.
+            No archive matches.
         BadOption
             `archive` or `pattern` is not a pattern; or the file system cannot be listed.
         ExtraMissing
@@ -214,9 +219,7 @@ class Documents(SuggestsAttributes):
         >>> pages = dq.Documents.from_archive("dump.zip", "**/*.html")  # doctest: +SKIP
         >>> run = lab.map(lambda page: len(page.html().split()), pages)  # doctest: +SKIP
         """
-        storage = check_options(storage_options)
-        with _listable("archive", archive):
-            return cls._of(Unpacked(archive, pattern, storage))
+        return cls._of(Unpacked(archive, pattern, check_options(storage_options)))
 
     # --- listings made from this one; each is lazy, and lists this one again when it is listed
 
@@ -758,18 +761,6 @@ def _position(value: Any, default: int) -> int:
         problem = "a lazy listing has no end to count from. Use list(documents) first."
         raise BadOption(option="index", value=position, problem=problem)
     return position
-
-
-@contextmanager
-def _listable(option: str, place: Any) -> Iterator[None]:
-    """Turn errors of a file system into one `BadOption`."""
-    try:
-        yield
-    except (DqlabError, ImportError):
-        raise
-    except Exception as error:
-        problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
-        raise BadOption(option=option, value=place, problem=problem) from error
 
 
 def options_of(documents: Any) -> list[str]:

@@ -17,31 +17,30 @@ from functools import partial
 from hashlib import blake2b
 from itertools import chain, islice, pairwise
 from operator import index
+from pathlib import Path
 from typing import Any, Protocol, SupportsIndex, TypeAlias, cast
 
 from dqlab.conditions import Fields, condition_of
-from dqlab.documents.archives import FoundMember, archive_unreadable, members
+from dqlab.documents.archives import members
 from dqlab.documents.document import LINES_PER_PAGE, Document
-from dqlab.documents.folders import Folder, LocalFolder, Pattern, has_wildcards, parse, parse_file
+from dqlab.documents.folders import Files, Folder, LocalFolder, Pattern, has_wildcards
 from dqlab.documents.formats import count_pages, is_pdf_here
+from dqlab.documents.lines import listed
 from dqlab.documents.parts import Inline, Member, PageRange
-from dqlab.documents.servers import ServerSilent, is_cut_off
+from dqlab.documents.servers import ServerSilent
 from dqlab.documents.storage import (
     UNKNOWN,
     Stamp,
-    is_of_server,
     local_path,
     located,
     root_of,
     stamp_of,
     storage_of,
-    words_of_server,
 )
 from dqlab.errors import (
     BadOption,
     DqlabWarning,
     InputNotFound,
-    InputUnreadable,
     RunExists,
     UsageError,
     in_words,
@@ -110,7 +109,8 @@ class Glob:
 
     def _check(self) -> None:
         if not self._folder.exists():
-            raise _no_folder(self._folder.where)
+            way = "Check the path or URL before the first wildcard; a relative path starts at the current directory."
+            raise InputNotFound(reason=f"there is no folder {self._folder.where!r}, so no documents to list. {way}")
 
 
 class Window:
@@ -269,77 +269,27 @@ class Unpacked:
     repeats = True
 
     def __init__(self, archive: str | os.PathLike[str], pattern: str | None, storage: str = "") -> None:
-        if not isinstance(archive, str | os.PathLike) or not isinstance(os.fspath(archive), str):
+        if not isinstance(archive, str | os.PathLike):
             raise BadOption(option="archive", value=archive, problem="is not a path or URL of an archive.")
         if pattern is not None and (not isinstance(pattern, str) or not pattern):
             raise BadOption(option="pattern", value=pattern, problem="is not a pattern of names, such as '**/*.html'.")
-        self._archive, more = os.fspath(archive), "" if pattern is None else f", {pattern!r}"
-        self.label = f"Documents.from_archive({self._archive!r}{more})"
+        text = os.fspath(archive)
+        self.label = f"Documents.from_archive({text!r}{'' if pattern is None else f', {pattern!r}'})"
         self._matches = (lambda name: True) if pattern is None else Pattern(pattern).matches
-        self._several = has_wildcards(self._archive) and parse_file(self._archive) is None
-        self._folder, self._archives = _parsed_archives(self._archive, storage)
-        self.storage, self.place = storage, self._folder.where
-        self._check()
+        self._files, self.storage = Files(archive, "an archive", storage), storage
+        self._several = has_wildcards(text) and not Path(text).expanduser().is_file()
+        assert self._files.first is not None, "or it had raised InputNotFound"
+        self.place = self._files.first.where
 
     def documents(self) -> Iterator[Document]:
         """List the matching members, archive by archive, in the order in which they are packed."""
-        self._check()
-        found_any = False
-        for found in self._archives.walk(self._folder):
-            found_any = True
-            where = self._folder.at(found.path)
-            prefix = f"{found.path}/" if self._several else ""
-            listed = 0
-            try:
-                for member in members(where):
-                    if self._matches(member.path):
-                        yield _of_member(where, prefix, member)
-                    listed += 1
-            except Exception as error:
-                if not is_of_server(error, where):
-                    raise
-                raise _cut_off(where, error, listed) from error
-        if not (found_any or self._several):
-            raise _no_archive(self._archive)
-
-    def _check(self) -> None:
-        if not self._folder.exists():
-            raise _no_folder(self._folder.where)
-        if not self._several and next(self._archives.walk(self._folder), None) is None:
-            raise _no_archive(self._archive)
-
-
-def _no_folder(folder: str) -> InputNotFound:
-    way = "Check the path or URL before the first wildcard; a relative path starts at the current directory."
-    return InputNotFound(reason=f"there is no folder {folder!r}, so no documents to list. {way}")
-
-
-def _no_archive(archive: str) -> InputNotFound:
-    way = "Check the path or URL; a relative path starts at the current directory."
-    return InputNotFound(reason=f"there is no archive {archive!r}, so no documents to list. {way}")
-
-
-def _parsed_archives(archive: str, storage: str) -> tuple[Folder, Pattern]:
-    try:
-        return parse_file(archive) or parse(archive, storage)
-    except BadOption as error:
-        if "below" in error.fields:  # the pattern is a folder
-            problem = "that is a folder. Use Documents.from_glob for the files in it."
-            raise BadOption(option="archive", value=archive, problem=problem) from None
-        raise
-    except Exception as error:
-        if not is_cut_off(error):
-            raise
-        raise _cut_off(archive, error) from error
-
-
-def _cut_off(where: str, error: Exception, listed: int = 0) -> InputUnreadable:
-    reason = f"{words_of_server(error)}, so its server is busy, ended the transfer early or did not answer"
-    return archive_unreadable(where, reason, listed)
-
-
-def _of_member(where: str, prefix: str, member: FoundMember) -> Document:
-    return Document(prefix + member.path, member.version, where, member.size, part=member.member)
+        for file in self._files:
+            prefix = f"{file.name}/" if self._several else ""
+            with listed(file.where, "an archive"):
+                for found in members(file.where):
+                    if self._matches(found.path):
+                        key = prefix + found.path
+                        yield Document(key, found.version, file.where, found.size, part=found.member)
 
 
 # --- listings made from another one: fewer documents, in another order, or in parts ---

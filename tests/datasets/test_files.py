@@ -67,28 +67,6 @@ def test_files_and_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     assert small.num_row_groups >= MANY / 200
 
 
-def test_memory_of_a_row_group_is_given_back_before_the_next_one_gathers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Arrow's allocator keeps it: with rows of a kilobyte a kernel had 45 MB more, which grew with the run."""
-    pool, left = pa.default_memory_pool(), list[int]()
-
-    class Watched:
-        def release_unused(self) -> None:
-            left.append(pool.bytes_allocated() - before)
-            pool.release_unused()
-
-    monkeypatch.setattr(files, "GROUP_BYTES", 1 << 20)
-    monkeypatch.setattr(pa, "default_memory_pool", Watched)
-    before = pool.bytes_allocated()
-
-    rows = table_of([{"text": "x" * 1_000} for _ in range(5_000)], page=500)
-    target = write_parquet(rows, tmp_path / "out.parquet", RUN)
-
-    assert len(left) == pq.read_metadata(target).num_row_groups >= 3
-    assert max(left) < files.GROUP_BYTES, "while the row group is still there, nothing of it can be given back"
-
-
 @pytest.mark.parametrize("name", ["out", "out.parquet"])
 def test_rows_that_were_written_before_a_type_widened_have_the_wider_type_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
@@ -92,34 +92,10 @@ LEAVES = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=3)
 )
-NUMBERS = st.lists(st.integers(0, 9), min_size=1, max_size=3)
 NESTED = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xy"), inner, max_size=2)
 )
 NAMES = st.sampled_from(["a", "b", "value", "_key"])
-KEYS = st.sampled_from(
-    ["a", "value", "value_", "_key", "_key_", "_key__", "_bare", "_names", 1, "1", "1_", None, "None"]
-)
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore:values of run")
-@settings(max_examples=examples(150))
-@given(
-    values=st.lists(st.dictionaries(KEYS, LEAVES | NUMBERS, max_size=3) | LEAVES | NUMBERS, max_size=40),
-    seed=st.integers(0, 2**16),
-    page=st.integers(1, 30),
-)
-@example(values=[{"value": 1}, 2, {"value": "x"}, None], seed=0, page=2)
-@example(values=[{"a": 1}, {"a": 0.5}, {"a": 2**60}], seed=1, page=1)
-@example(values=[{}, {}, {}, {"value": None}, {"value": [1]}, {"a": None, "b": None, "value": False}], seed=0, page=1)
-def test_results_of_a_sink_are_the_values_that_were_returned(values: list[Any], seed: int, page: int) -> None:
-    """Whatever else is in their parts: a row may have more names, whose values are None."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = pages_of(Path(folder), values, seed, page).values()
-
-    assert [None if value is None else there(value) for value in values] == list(map(there, found))
-    assert [type(value) is dict for value in values] == [type(value) is dict for value in found]
 
 
 MIXED: dict[str, list[Any]] = {

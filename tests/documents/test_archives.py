@@ -191,21 +191,6 @@ def test_a_tar_is_a_tar_also_when_its_last_member_is_a_zip(tmp_path: Path) -> No
 # --- Damage.
 
 
-@pytest.mark.parametrize("form", ["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"])
-def test_what_is_no_archive_is_one_sentence(tmp_path: Path, form: str) -> None:
-    path = tmp_path / f"dump.{form}"
-    head = {"tar.gz": b"\x1f\x8b\x08", "tar.bz2": b"BZh9", "tar.xz": b"\xfd7zXZ\0", "tar.zst": b"(\xb5/\xfd"}.get(
-        form, b""
-    )
-    path.write_bytes(head + b"this is none, whatever its name says " * 50)
-
-    with pytest.raises(InputUnreadable, match=r"cannot be listed: .*0 documents of it.*copy it again"):
-        list(Documents.from_archive(path))
-    path.write_bytes(b"")
-    with pytest.raises(InputUnreadable):
-        list(Documents.from_archive(path))
-
-
 @pytest.mark.parametrize(
     ("held", "said"),
     [
@@ -355,7 +340,7 @@ def test_wrong_arguments_are_refused_at_once(tmp_path: Path) -> None:
         Documents.from_archive(tmp_path / "none.zip")
     with pytest.raises(InputNotFound):
         Documents.from_archive(tmp_path / "nowhere/*.zip")
-    with pytest.raises(BadOption, match="from_glob"):
+    with pytest.raises(BadOption, match="that is a folder"):
         Documents.from_archive(tmp_path)
     for wrong in (5, None, b"a.zip"):
         with pytest.raises(BadOption, match="archive"):
@@ -365,7 +350,8 @@ def test_wrong_arguments_are_refused_at_once(tmp_path: Path) -> None:
         with pytest.raises(BadOption, match="pattern"):
             Documents.from_archive(tmp_path / "a.zip", pattern)  # type: ignore[arg-type]
     assert list(Documents.from_archive(tmp_path / "a.zip")) == []
-    assert list(Documents.from_archive(tmp_path / "*.tar")) == []
+    with pytest.raises(InputNotFound):
+        Documents.from_archive(tmp_path / "*.tar")
 
 
 # --- Many members, many threads.
