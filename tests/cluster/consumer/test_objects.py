@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from threading import Event
 from typing import Any
 
 import pytest
 
+from dqlab.cluster.consumer.running import functions
 from dqlab.cluster.consumer.running.execution import Work
 from dqlab.cluster.consumer.running.functions import Objects, SetupFailed
 from dqlab.plan import Plan
@@ -51,6 +55,23 @@ def test_what_hangs_while_it_makes_its_objects_stops_nobody_once_it_is_left() ->
         assert several.submit(ready, Objects(), str).result(20).call(1) == 1
         end.set()
         assert hanging.result(20).call(1) == 1
+
+
+@pytest.mark.cluster
+def test_objects_that_fork_keep_nobody_from_making_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with loaders in processes of its own held the turn for as long as it lived."""
+    monkeypatch.setattr(functions, "TURN_S", 30.0)
+
+    def make(process: Any) -> Any:
+        process.start()
+        return process
+
+    loader, began = get_context("fork").Process(target=signal.pause), time.monotonic()
+    for setup in (partial(make, loader), str):
+        Objects().ready(b"h", Work(lambda x, made: x, plan=Plan(setup={"made": setup})), 0.0)
+    loader.kill()
+    loader.join()
+    assert time.monotonic() - began < 20
 
 
 def test_a_function_of_another_hash_ends_the_objects_of_the_first() -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 from dqlab.cluster.consumer.process.slot_process import FRUITLESS, SlotProcess
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin
+from dqlab.cluster.consumer.running.threads import SlotThread
 from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.sealed import blob_hash, open_value, pack_function, seal_function, seal_value
 from dqlab.documents import Document
@@ -72,15 +74,15 @@ def run(slot: SlotProcess, function: Callable[..., Any], values: Any, **limits: 
     return chunk
 
 
-def start(
-    slot: SlotProcess, function: Callable[..., Any], values: Any, **limits: Any
-) -> tuple[threading.Thread, Chunk]:
+THREAD = SlotThread("dq-test")
+"""Outlives all tests: Linux kills a process when the thread that started it ends, in the middle of another test."""
+
+
+def start(slot: SlotProcess, function: Callable[..., Any], values: Any, **limits: Any) -> tuple[Future[None], Chunk]:
     """Run a chunk in a thread, as a slot does."""
     blob = packed(function)
     chunk = chunk_of(values, blob, **limits)
-    thread = threading.Thread(target=slot.run, args=(chunk, blob))
-    thread.start()
-    return thread, chunk
+    return THREAD.submit(slot.run, chunk, blob), chunk
 
 
 # --- what comes back ------------------------------------------------------------------------
@@ -321,12 +323,12 @@ def test_slow_message_keeps_none_behind_it(slot: SlotProcess, tmp_path: Path) ->
             gate.wait()
         return x
 
-    thread, chunk = start(slot, work, range(100))
+    ended, chunk = start(slot, work, range(100))
     gate.until_arrived()
     until(lambda: len(chunk.todo) == 49)
     assert chunk.give_back(1000) is not None
     gate.open()
-    thread.join()
+    ended.result(30)
 
     assert sorted(results(chunk)) == list(range(51))
 
@@ -341,12 +343,11 @@ def test_cancel_kills_the_message_that_runs(slot: SlotProcess, tmp_path: Path) -
             hang_with_the_gil(x)
         return x
 
-    thread, chunk = start(slot, work, range(4))
+    ended, chunk = start(slot, work, range(4))
     until(lambda: len(tally) == 2)
     chunk.cancel([(1, 3)])
-    thread.join(10)
+    ended.result(10)
 
-    assert not thread.is_alive()
     assert results(chunk) == {0: 0, 3: 3}
     assert {index for index, outcome, *_ in chunk.done if outcome is Outcome.RETURN} == {1, 2}
 
@@ -361,14 +362,13 @@ def test_what_a_message_started_is_killed_with_it(
         tally.add(child.pid)
         child.wait()
 
-    thread, _ = start(slot, work, [0], timeout=60)
+    ended, _ = start(slot, work, [0], timeout=60)
     until(lambda: len(tally))
     looks = itertools.count(1)
     later = {"monotonic": lambda: time.monotonic() + 61 * next(looks)}  # whenever its clock began, it is over
     monkeypatch.setattr("dqlab.cluster.consumer.process.slot_process.time", SimpleNamespace(**vars(time) | later))
-    thread.join(30)
+    ended.result(30)
 
-    assert not thread.is_alive()
     [pid] = tally.seen()
     until(lambda: not is_alive(int(pid)))
 
@@ -380,13 +380,12 @@ def test_slot_that_stops_kills_what_runs(slot: SlotProcess, tmp_path: Path) -> N
         tally.add(os.getpid())
         hang_with_the_gil(0)
 
-    thread, _ = start(slot, work, [0])
+    ended, _ = start(slot, work, [0])
     until(lambda: len(tally) == 1)
     slot.stopping = True
-    thread.join(10)
+    ended.result(10)
 
     slot.stopping = False
-    assert not thread.is_alive()
     assert not is_alive(int(tally.seen()[0]))
 
 

@@ -182,6 +182,7 @@ class Objects:
         """Give the turn to make objects back, from any thread: what makes them here may never end."""
         lock, self._lock = self._lock, None
         if lock is not None:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # processes that were forked meanwhile, as by a model, have it open too
             lock.close()
 
     def close(self) -> None:
