@@ -8,6 +8,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,13 +19,14 @@ from dqlab.clock import SystemClock
 from dqlab.cluster.consumer.devices import Equipment, Numbers, devices_here
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
+from dqlab.cluster.consumer.runner import SlotOptions
 from dqlab.cluster.consumer.running.batches import KEPT
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin, Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.running.here import message_here
 from dqlab.cluster.consumer.sink_writing import Sinks
-from dqlab.cluster.consumer.slot import Slot, SlotOptions
+from dqlab.cluster.consumer.slot import Slot
 from dqlab.cluster.transport.calls import CloseCall, Done, PrintedCall, ReclaimCall, RunningAnswer, RunningNowCall
 from dqlab.cluster.transport.internals import NoSuchActor, memory_limit
 from dqlab.cluster.transport.ref import Ref
@@ -91,16 +93,14 @@ class ConsumerActor:
         origin = Origin(self.name, self._worker_name, options["result_max"])
         # Never more slots than the worker has threads; the coroutines are divided among them.
         slots = min(options["slots"] or worker.state.nthreads, worker.state.nthreads)
-        slot_options = SlotOptions(
+        given = SlotOptions(
             batch=options["batch"],
             early=options["early"],
             concurrency=max(1, options["concurrency"] // slots),
             origin=origin,
-            values=self._values(),
-            calls=self._calls(),
-            prepare=self._prepare(),
             memory=memory_limit(worker),
         )
+        slot_options = self._prepared(given)
         functions, sinks = FunctionCache(), Sinks(self.name, f"worker {self._worker_name}", origin)
         refusals = Refusals(self.name, f"worker {self._worker_name}")
         refs = {
@@ -136,17 +136,9 @@ class ConsumerActor:
         """Pack the messages in hand of all slots for a shard that was recreated."""
         return ReclaimCall(self.name, [held for slot in self._slots for held in slot.held(shard)]).pack()
 
-    def _values(self) -> Any:
-        """Return a factory of the function for plain values, or None if this consumer only runs calls."""
-        return None
-
-    def _calls(self) -> Any:
-        """Return a factory of the function that replaces a call's own, or None to run functions as they are."""
-        return None
-
-    def _prepare(self) -> Any:
-        """Return the callable that makes a slot's thread ready, or None."""
-        return None
+    def _prepared(self, options: SlotOptions) -> SlotOptions:
+        """Return the options of slots that run a class of users."""
+        return options
 
     async def stats(self, body: bytes) -> bytes:
         """Return the totals that are reported to the scheduler."""
@@ -176,7 +168,7 @@ class ConsumerActor:
         """Return absolute totals of this consumer."""
         slots = self._slots
         now = asyncio.get_running_loop().time()
-        for run, seconds in (each for slot in slots for each in slot.setups):
+        for run, seconds in (each for slot in slots for each in slot.runner.setups):
             self._setups[run] = max(seconds, self._setups.pop(run, 0.0))
         while len(self._setups) > KEPT:
             del self._setups[next(iter(self._setups))]
@@ -189,22 +181,22 @@ class ConsumerActor:
             slots=len(slots),
             chunk=max((slot.chunk for slot in slots), default=0) or None,
             leased=sum(slot.in_hand for slot in slots),
-            done=sum(slot.done for slot in slots),
-            units=sum(slot.units for slot in slots),
-            busy=sum(slot.busy_s for slot in slots),
+            done=sum(slot.settler.done for slot in slots),
+            units=sum(slot.settler.units for slot in slots),
+            busy=sum(slot.settler.busy_s for slot in slots),
             oldest=max(running, key=lambda begun: begun.seconds, default=None),
-            rss=self._memory.now(now, [process for slot in slots for process in slot.processes]),
+            rss=self._memory.now(now, [process for slot in slots for process in slot.runner.processes]),
             peak=self._memory.peak,
             setups=[[run.hex(), seconds] for run, seconds in self._setups.items()],
-            abandoned=[name for slot in slots for name in slot.abandoned],
+            abandoned=[name for slot in slots for name in slot.runner.abandoned],
             batches=[
                 [run.hex(), filled.size.now, filled.calls, filled.documents]
                 for slot in slots
-                if slot.batches is not None
-                for (_, run), filled in list(slot.batches.filled.items())
+                if slot.runner.batches is not None
+                for (_, run), filled in list(slot.runner.batches.filled.items())
                 if filled.calls
             ],
-            last_error=next((slot.last_error for slot in slots if slot.last_error), None),
+            last_error=next((slot.settler.last_error for slot in slots if slot.settler.last_error), None),
         )
 
     async def close(self, body: bytes) -> bytes:
@@ -274,8 +266,8 @@ class PreparedConsumer(ConsumerActor):
         self._sealed: bytes = options["sealed"]
         self._here = threading.local()
 
-    def _prepare(self) -> Any:
-        return self._consumer
+    def _prepared(self, options: SlotOptions) -> SlotOptions:
+        return replace(options, prepare=self._consumer)
 
     def _consumer(self) -> Any:
         """Return this thread's object, which the first call makes."""
@@ -292,11 +284,9 @@ class PreparedConsumer(ConsumerActor):
 class CustomConsumer(PreparedConsumer):
     """Calls `process_item` of a user's object with each value that was put, or with a `Message` for a call."""
 
-    def _values(self) -> Any:
-        return lambda: Work(self._consumer().process_item)
-
-    def _calls(self) -> Any:
-        return self._as_message
+    def _prepared(self, options: SlotOptions) -> SlotOptions:
+        options = super()._prepared(options)
+        return replace(options, values=lambda: Work(self._consumer().process_item), calls=self._as_message)
 
     def _as_message(self, work: Work, chunk: Chunk) -> Work:
         """Return a function that passes the chunk's calls to `process_item`, each as one `Message`."""

@@ -84,6 +84,11 @@ class Hand:
                 found[chunk.lease.id] = replace(before, ids=[*before.ids, *ids], early=before.early or chunk.early)
         return list(found.values())
 
+    def look_ahead(self) -> None:
+        """Have reading ahead follow the next messages, which have changed."""
+        if (running := self.at(Stage.RUNS)) is not None and running.ahead is not None:
+            running.ahead.look()
+
     # --- leasing ----------------------------------------------------------------------------
 
     def want(self, shard: int) -> int:

@@ -16,9 +16,8 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Columns
 from dqlab.cluster.consumer.running.execution import HALT
-from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.transport.calls import ControlCall, WatchCall
 from dqlab.cluster.transport.wire import Packed, unpack
 from dqlab.documents.storage import located, reconnect, refuses, root_of

@@ -19,9 +19,8 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Columns
 from dqlab.cluster.consumer.running.execution import Origin, failed
-from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.consumer.running.threads import SlotThread
 from dqlab.cluster.transport.calls import FindSinkCall, HoldCall
 from dqlab.cluster.transport.sealed import open_alike

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from dqlab.cluster.consumer.runner import SlotOptions
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin, Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.running.threads import Coroutines, Flight
-from dqlab.cluster.consumer.slot import Slot, SlotOptions
+from dqlab.cluster.consumer.slot import Slot
 from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Settlement
@@ -371,7 +372,7 @@ def test_early_acked_messages_begin_no_sooner_than_there_is_room_for_them() -> N
 
         async with bench(work, concurrency=1, batch=2, early=True) as here:
             await here.put(list(range(6)))
-            await until(lambda: len(here.actor.shard.leases) == 2 and here.slot._flights)
+            await until(lambda: len(here.actor.shard.leases) == 2 and here.slot.runner.flights)
             early = [lease.early for lease in here.actor.shard.leases.values()]
             gate.open()
             await here.until(State.ACKED, 6)
@@ -391,7 +392,7 @@ def test_calls_run_beside_coroutines_that_wait() -> None:
 
         async with bench(waits, batch=1) as here:
             await here.put([0])
-            await until(lambda: here.slot._flights)
+            await until(lambda: here.slot.runner.flights)
             here.slot.options.values = lambda: Work(lambda x: x)
             await here.put([1, 2, 3])
             await here.until(State.ACKED, 3)

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.consumer import hand
-from dqlab.cluster.consumer import slot as slot_module
+from dqlab.cluster.consumer import hand, runner
 from dqlab.errors import BadOption
 from dqlab.frame import NO_ID
 from dqlab.rules.states import State
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.lowest
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hand.LET_GO_S == 5.0
     monkeypatch.setattr(hand, "LET_GO_S", 0.3)
-    monkeypatch.setattr(slot_module, "FREE_S", 0.3)
+    monkeypatch.setattr(runner, "FREE_S", 0.3)
 
 
 class Endless:
@@ -103,9 +102,9 @@ def test_slot_works_on_beside_a_function_that_does_not_end(endless: Endless, how
             await hang(here, endless)
             await here.put([1, 2, 3])
             await here.until(State.ACKED, 3)
-            assert len(here.slot.abandoned) == 1
+            assert len(here.slot.runner.abandoned) == 1
             endless.released.set()
-            await until(lambda: not here.slot.abandoned)
+            await until(lambda: not here.slot.runner.abandoned)
             await here.put([4])
             await here.until(State.ACKED, 4)
             assert await here.values() == [1, 2, 3, 4]
@@ -125,8 +124,8 @@ def test_coroutine_that_was_cancelled_ends_with_a_cancelled_error(endless: Endle
             await hang(here, endless)
             await here.put([1])
             await here.until(State.ACKED, 1)
-            await until(lambda: not here.slot.abandoned)
-            return here.slot.abandoned
+            await until(lambda: not here.slot.runner.abandoned)
+            return here.slot.runner.abandoned
 
     assert asyncio.run(scenario()) == []
 

@@ -13,11 +13,8 @@ import pytest
 import dqlab as dq
 from dqlab.cluster.consumer import refusals as module
 from dqlab.cluster.consumer.refusals import Refusals
-from dqlab.cluster.consumer.running.chunk import Chunk, Lease
+from dqlab.cluster.consumer.running.chunk import Chunk, Columns, Lease
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
-from dqlab.cluster.consumer.running.functions import FunctionCache
-from dqlab.cluster.consumer.running.outcomes import Columns
-from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.reports import ShardProgress
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.documents import Labelled
@@ -27,6 +24,7 @@ from dqlab.frame import Frame, Kind, Outcome, Settlement
 from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
 from dqlab.stats.counts import StopReason
+from tests.cluster.consumer.test_slots import settling_at
 
 ORIGIN = Origin("consumer/q/0", "w", 1 << 30)
 GOOD = "s3://b/good.txt"
@@ -248,16 +246,15 @@ def test_documents_of_a_run_with_a_sink_are_decided_while_it_goes_on(monkeypatch
 
     async def scenario(bench: Bench) -> None:
         shards: Any = {0: Silent()}
-        options = SlotOptions(batch=1, early=False, concurrency=1, origin=ORIGIN, values=None)
-        slot = Slot("c#0", shards, options, FunctionCache(), lambda: None, refusals=bench.refusals)
+        settling = settling_at(shards, bench.refusals)
         chunk = bench.chunk()
         chunk.lease = replace(chunk.lease, sink=True)
 
-        slot._settle_meanwhile(chunk)
+        settling.meanwhile(chunk)
 
         await until(lambda: not chunk.undecided)
         assert chunk.pending().outcomes == [Outcome.FAIL] * 3
-        for task in slot._settling:
+        for task in settling.tasks:
             task.cancel()
 
     played(monkeypatch, scenario)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.cluster.consumer import sink_writing
-from dqlab.cluster.consumer.running.chunk import Chunk, Lease
+from dqlab.cluster.consumer.running.chunk import Chunk, Columns, Lease
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.outcomes import Columns
 from dqlab.cluster.consumer.sink_writing import EARLY, FEWEST, SHARE, Gathering
 from dqlab.cluster.consumer.slot import portions_of
 from dqlab.cluster.transport.sealed import seal_value

@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
+from dqlab.cluster.consumer.devices import Equipment
+from dqlab.cluster.consumer.hand import Hand
+from dqlab.cluster.consumer.refusals import Refusals
+from dqlab.cluster.consumer.runner import Runner, SlotOptions
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.running.threads import Flight
-from dqlab.cluster.consumer.slot import Slot, SlotOptions
+from dqlab.cluster.consumer.settling import Settler
+from dqlab.cluster.consumer.sink_writing import Sinks
+from dqlab.cluster.consumer.slot import Slot
 from dqlab.cluster.transport.wire import pack
 from dqlab.frame import Frame, Kind, Outcome
 from dqlab.log.errors import RecordTooLarge
@@ -21,11 +27,12 @@ from tests.cluster.consumer.test_coroutines import ORIGIN, Bench, NearRef
 from tests.cluster.transport.test_parking import DeskActor, options
 
 
-class Lingering(Slot):
+class Lingering(Runner):
     """Its first chunk takes a while to end after its last message has."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, slot: Slot) -> None:
+        refusals, about = slot.settler.refusals, (Equipment(), slot._emptied)
+        super().__init__(slot.options, FunctionCache(), slot._hand, refusals, *about)
         self.first: Chunk | None = None
         self.may_begin, self.may_end = threading.Event(), threading.Event()
 
@@ -51,16 +58,17 @@ def test_shard_gets_the_end_of_a_chunk_that_has_nothing_left_to_settle(cancelled
         chosen = SlotOptions(
             batch=100, early=False, concurrency=1, origin=ORIGIN, values=lambda: Work(lambda value: value)
         )
-        slot = Lingering("consumer/q/0#0", refs, chosen, FunctionCache(), lambda: None)
+        slot = Slot("consumer/q/0#0", refs, chosen, FunctionCache(), lambda: None)
+        slot.runner = runner = Lingering(slot)
         slot.start()
         for here, values in zip(benches, ([1, 2], [3], [4]), strict=True):
             await here.put(values)
             await here.until(State.LEASED, len(values))
-        slot.may_begin.set()
+        runner.may_begin.set()
         await benches[0].until(State.ACKED, 2)  # while its chunk is not yet through
-        if cancelled and slot.first is not None:
-            slot.first.count += 1  # as if one more had been cancelled: it is never settled
-        slot.may_end.set()
+        if cancelled and runner.first is not None:
+            runner.first.count += 1  # as if one more had been cancelled: it is never settled
+        runner.may_end.set()
         for other in benches[1:]:
             await other.until(State.ACKED, 1)
         await benches[0].put([5])
@@ -71,6 +79,10 @@ def test_shard_gets_the_end_of_a_chunk_that_has_nothing_left_to_settle(cancelled
         return [here.counts()[State.ACKED] for here in benches]
 
     assert asyncio.run(scenario()) == [3, 1, 1]
+
+
+def settling_at(refs: dict[int, Any], refusals: Refusals | None = None) -> Settler:
+    return Settler(refs, Hand("c#0", 1), Sinks("c", "", ORIGIN), refusals or Refusals("c", ""), lambda: None)
 
 
 def test_settlements_of_a_chunk_leave_one_after_another_and_a_refused_one_stops_no_other() -> None:
@@ -100,17 +112,16 @@ def test_settlements_of_a_chunk_leave_one_after_another_and_a_refused_one_stops_
 
     async def scenario() -> list[str | None]:
         refs: dict[int, Any] = {0: shard}
-        options = SlotOptions(batch=1, early=False, concurrency=1, origin=ORIGIN, values=None)
-        slot, errors = Slot("c#0", refs, options, FunctionCache(), lambda: None), list[str | None]()
+        settling, errors = settling_at(refs), list[str | None]()
         for index in range(3):
             chunk.done.append((chunk.todo.popleft(), Outcome.ACK, b"%d" % index, None))
             for _ in range(3):
-                slot._settle_meanwhile(chunk)
+                settling.meanwhile(chunk)
             await asyncio.sleep(0)  # the settlement of the message before is still on its way
             if not index:
-                await asyncio.wait(slot._settling)
-                errors.append(slot.last_error)
-        await slot._settle(chunk)
+                await asyncio.wait(settling.tasks)
+                errors.append(settling.last_error)
+        await settling.settle(chunk)
         return errors
 
     [error] = asyncio.run(scenario())

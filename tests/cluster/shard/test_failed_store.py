@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from dqlab.cluster.consumer.runner import SlotOptions
 from dqlab.cluster.consumer.running.execution import Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
-from dqlab.cluster.consumer.slot import Slot, SlotOptions
+from dqlab.cluster.consumer.slot import Slot
 from dqlab.cluster.shard.durable import LogStore
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.wire import pack, unpack
@@ -230,7 +231,7 @@ class MovingRef(NearRef):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dqlab.cluster.consumer.slot.REFUSED_AGAIN", 0.01)
+    monkeypatch.setattr("dqlab.cluster.consumer.settling.REFUSED_AGAIN", 0.01)
     monkeypatch.setattr("dqlab.cluster.shard.durable.DISK_PATIENCE", 0.5)
 
 

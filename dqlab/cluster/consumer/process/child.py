@@ -22,11 +22,11 @@ from typing import Any, Self
 
 from dqlab import platforms
 from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Records, Say, record
+from dqlab.cluster.consumer.running.chunk import UNDECIDED, Done
 from dqlab.cluster.consumer.running.execution import Origin, Work, fail_all, run_calls
 from dqlab.cluster.consumer.running.functions import FunctionCache, Objects, SetupFailed, halted
 from dqlab.cluster.consumer.running.here import Queued, end_if_forked
 from dqlab.cluster.consumer.running.one_batch import OneBatch, one_by_one, opened_parcel
-from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents import Document, formats
 from dqlab.documents.ahead import ReadAhead

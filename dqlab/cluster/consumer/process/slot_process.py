@@ -11,22 +11,21 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from dqlab.cluster.consumer.devices import Equipment
 from dqlab.cluster.consumer.process.child_handle import Child, how_it_ended, obituary
 from dqlab.cluster.consumer.process.pipes import Record, Say
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done, Undecided
 from dqlab.cluster.consumer.running.execution import HALT, Origin
 from dqlab.cluster.consumer.running.functions import Setup, SetupFailed, halted, makes_objects
-from dqlab.cluster.consumer.running.here import Queued
-from dqlab.cluster.consumer.running.one_batch import InARow, OneBatch
-from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done, Outcomes, Undecided
+from dqlab.cluster.consumer.running.one_batch import OneBatch
 from dqlab.cluster.transport.isolation import Isolation, size
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents.ahead import MOST
 from dqlab.errors import DqlabError, MemoryLimit, MessageTimeout, ProcessDied
 from dqlab.failures.failure import Failure, class_name
-from dqlab.frame import Kind, Outcome
+from dqlab.frame import Frame, Kind, Outcome
 from dqlab.printed import Ring
 
 LOOK_S = 0.05
@@ -54,15 +53,18 @@ FULL = 0.75
 class SlotProcess:
     """Runs chunks in a process that starts with the first chunk, serves all, and is replaced when it has ended."""
 
-    def __init__(self, origin: Origin, equipment: Equipment | None = None) -> None:
-        self.origin, self.stopping = origin, False
+    def __init__(
+        self,
+        origin: Origin,
+        equipment: Equipment | None = None,
+        renewed: Callable[[], float] = lambda: 0.0,  # when credentials were renewed here, seconds of `time.monotonic`
+    ) -> None:
+        self.origin, self._renewed, self.stopping = origin, renewed, False
         """`stopping`, which any thread may set, has the slot's thread kill the process."""
         self.child: Child | None = None
         """The process; None before the first chunk and after `close`."""
         self.ahead, self.fruitless = 1, 0
         """How many messages to give ahead, and how many processes in a row ended before they began a message."""
-        self.renewed = 0.0
-        """When credentials were renewed here; an older process still has the old ones. Seconds of `time.monotonic`."""
         self.halted: tuple[bytes, float, bytes] | None = None
         """The function that could not be set up last, when, and the outcome of its messages."""
         self.setup: Setup | None = None
@@ -88,7 +90,8 @@ class SlotProcess:
             self.close()
             child, self._holds, self.mask = None, holds, None if holds is None else holds[1]
         if child is not None and (
-            child.started < self.renewed or not (child.alive and self._has_memory(child, limits))
+            # An older process still has the old credentials.
+            child.started < self._renewed() or not (child.alive and self._has_memory(child, limits))
         ):
             self.close()
         _Passage(self, chunk, blob, limits).run()
@@ -222,7 +225,7 @@ class _Passage:
                 index = chunk.todo.popleft()
             except IndexError:
                 break
-            if index in chunk.cancelled:
+            if chunk.is_cancelled(index):
                 chunk.done.append((index, Outcome.RETURN, b"", None))
             elif self._halted:
                 chunk.done.append((index, UNDECIDED, self._halted, None))
@@ -339,7 +342,7 @@ class _Passage:
             self._chunk.note_step(self._given[0][1], *child.words.step(self._given[0][0]))
             if self._read_on(child):
                 return
-            if self._given[0][1] in self._chunk.cancelled:
+            if self._chunk.is_cancelled(self._given[0][1]):
                 self._end(None, charged=False)
             elif limits.memory is not None and child.memory() > limits.memory:
                 self._end(MemoryLimit(limit=size(limits.memory)))
@@ -424,18 +427,13 @@ _ENDS = frozenset(map(class_name, (MemoryLimit, MessageTimeout, ProcessDied)))
 """Failures of a message whose process has ended."""
 
 
-class BatchProcess:
-    """The process in which a slot runs batches."""
+class BatchProcess(SlotProcess):
+    """The process in which a slot runs batches: each goes there and back as one message."""
 
-    def __init__(self, origin: Origin, equipment: Equipment) -> None:
-        self.process = SlotProcess(origin, equipment)
-        self.renewed: Callable[[], float] = lambda: 0.0
-
-    def run(self, one: OneBatch, chunk: Chunk, blob: bytes) -> None:
+    def run_batch(self, one: OneBatch, chunk: Chunk, blob: bytes) -> None:
         """Run a batch, with what its chunk tells of the run."""
         parcel = _Parcel(one, chunk)
-        self.process.renewed = self.renewed()
-        self.process.run(parcel, blob)  # type: ignore[arg-type]
+        self.run(parcel, blob)
         places = list(range(len(one.messages())))
         if not len(parcel.done):
             one.again = places
@@ -443,8 +441,7 @@ class BatchProcess:
         one.began = time.perf_counter() - parcel.took.get(0, 0.0)  # without the start of its process, and its set-up
         _, outcome, payload, key = parcel.done[0]
         if outcome is Outcome.ACK:
-            one.done, one.again, one.took, one.versions, one.calls, one.too_many, *beside = pickle.loads(payload)
-            one.spent, one.once, one.row = beside[0], beside[1], InARow(*beside[2])
+            vars(one).update(pickle.loads(payload))
         elif outcome is Outcome.RETURN:  # one of them was cancelled, or the slot stops
             gone = set(one.cancelled_places())
             one.done = [(place, outcome, b"", None) for place in gone]
@@ -454,42 +451,20 @@ class BatchProcess:
         else:
             one.alone = places
 
-    def stop(self) -> None:
-        """End what runs, from any thread."""
-        self.process.stopping = True
 
-    def close(self) -> None:
-        """End the process."""
-        self.process.close()
-
-
-class _Parcel(Queued):
-    """A batch as a chunk of one message, for `SlotProcess`."""
-
-    kind, apart = Kind.VALUE, None
+class _Parcel(Chunk):
+    """A batch as a chunk of one message."""
 
     def __init__(self, one: OneBatch, chunk: Chunk) -> None:
-        self.run, self.frames, self.lease, self.leased_at = chunk.run, chunk.frames, chunk.lease, chunk.leased_at
-        self.todo, self.done = deque([0]), Outcomes()
-        self.took: dict[int, float] = {}
-        self.ended, self.versions, self.output, self.once = [0.0], {}, dict[int, Ring](), {}
-        self._one = one
-
-    def messages(self) -> list[bytes]:
-        """Return the bytes of the parcel."""
-        return [pickle.dumps((list(self._one.messages()), tuple(self._one.row), self._one.once), 5)]
+        message, function = pickle.dumps((one.messages(), one.row, one.once), 5), chunk.frames[0].function
+        frame = Frame.encode([message], kind=Kind.VALUE, run=chunk.run, function=function)
+        super().__init__(replace(chunk.lease, attempts={}, once={}), [0], [Frame.decode(frame)])
+        self.leased_at, self._one = chunk.leased_at, one
 
     def ring_at(self, index: int) -> Ring | None:
         """Return where to write what the batch prints, or None where nothing is kept."""
         return self._one.ring_at(index)
 
-    @property
-    def cancelled(self) -> tuple[int, ...]:
-        """The parcel, when one of its messages was cancelled: the others run again, in another process."""
-        return (0,) if self._one.cancelled_places() else ()
-
-    def begin(self) -> None:
-        """Do nothing: `Batches` keeps the time."""
-
-    def end(self) -> None:
-        """Do nothing."""
+    def is_cancelled(self, index: int | None) -> bool:
+        """Return whether one of the batch's messages was cancelled: the others run again, in another process."""
+        return bool(self._one.cancelled_places())

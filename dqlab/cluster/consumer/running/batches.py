@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin, failed, take
 from dqlab.cluster.consumer.running.functions import Objects, Setup, SetupFailed, halted
 from dqlab.cluster.consumer.running.one_batch import InARow, OneBatch, shared
-from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.consumer.running.threads import Flight, SlotThread, resolve
 from dqlab.frame import Outcome
 from dqlab.plan import AUTO, Batch
@@ -76,16 +75,15 @@ class Size:
 
 
 class Remote(Protocol):
-    """Runs batches in a process."""
+    """Runs batches in a process, which `close` ends in the thread that started it, once `stopping` is set."""
 
-    def run(self, one: OneBatch, chunk: Chunk, blob: bytes) -> None:
+    stopping: bool
+
+    def run_batch(self, one: OneBatch, chunk: Chunk, blob: bytes) -> None:
         """Run a batch, with what its chunk tells of the run."""
 
-    def stop(self) -> None:
-        """End what runs, from any thread."""
-
     def close(self) -> None:
-        """End the process, in the thread that started it."""
+        """End the process."""
 
 
 @dataclass(eq=False)
@@ -224,7 +222,7 @@ class Batches:
         self._waiting.clear()
         self._ready.clear()
         self._forming.clear()
-        self._remote.stop()
+        self._remote.stopping = True
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
 
@@ -359,7 +357,7 @@ class Batches:
         one.cancelled_places = lambda: [at for at, (f, index) in enumerate(places) if index in f.chunk.cancelled]
         try:
             if flight.remote:
-                await self._here(self._remote.run, one, flight.chunk, flight.blob)
+                await self._here(self._remote.run_batch, one, flight.chunk, flight.blob)
             else:
                 ready = partial(self._objects.ready, flight.function, flight.work, flight.chunk.leased_at)
                 if flight.wide:

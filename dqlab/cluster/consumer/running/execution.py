@@ -15,9 +15,8 @@ from functools import partial
 from types import CoroutineType, GeneratorType, MethodType
 from typing import Any, cast
 
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done
 from dqlab.cluster.consumer.running.here import Queued, active, end_if_forked, running
-from dqlab.cluster.consumer.running.outcomes import UNDECIDED, Done
 from dqlab.cluster.transport.isolation import is_coroutine
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.cluster.transport.wire import pack

@@ -15,13 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
+from dqlab.cluster.consumer.running.chunk import UNDECIDED
 from dqlab.cluster.consumer.running.execution import HALT, Origin, Work, take
 from dqlab.cluster.consumer.running.here import Queued
-from dqlab.cluster.consumer.running.outcomes import UNDECIDED
 from dqlab.cluster.transport.sealed import open_value, opened_plan
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.documents.storage import learn
-from dqlab.errors import DqlabError
 from dqlab.failures.failure import Failure
 from dqlab.plan import Plan, is_model
 from dqlab.stats.counts import StopReason
@@ -94,12 +93,6 @@ class InThreads:
 
         call = partial(copy_context().run, self._call, *args, **named)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-
-
-class FunctionLost(DqlabError):
-    """The queue no longer has the function of a message."""
-
-    text = "the queue no longer has the function of this message. Retry the run with fn=."
 
 
 class SetupFailed(Exception):

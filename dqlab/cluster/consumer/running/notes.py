@@ -24,8 +24,7 @@ from dqlab.rules.budget import SPENT
 from dqlab.rules.trouble import ONCE
 
 if TYPE_CHECKING:
-    from dqlab.cluster.consumer.running.chunk import Chunk, Lease
-    from dqlab.cluster.consumer.running.outcomes import Columns
+    from dqlab.cluster.consumer.running.chunk import Chunk, Columns, Lease
 
 _NAN = float("nan")
 FAR_APART = 0.2

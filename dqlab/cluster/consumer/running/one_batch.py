@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from dqlab.cluster.consumer.running.chunk import Done
 from dqlab.cluster.consumer.running.execution import Origin, Work, failed, opened, refuse_value, seal_result
 from dqlab.cluster.consumer.running.here import Queued, end_if_forked, running
-from dqlab.cluster.consumer.running.outcomes import Done
 from dqlab.cluster.transport.sealed import seal_rows
 from dqlab.documents import Document
 from dqlab.errors import ResultRefused
@@ -301,16 +301,20 @@ def one_by_one(work: Work) -> Work:
     return replace(work, call=awaited if work.is_coroutine else alone)
 
 
+SAID = "done", "again", "took", "versions", "calls", "too_many", "spent", "once", "row"
+"""What a batch that has run in a process says."""
+
+
 def opened_parcel(work: Work, origin: Origin, before_call: Callable[[OneBatch, list[int]], None]) -> Work:
     """Return a function that runs the batch in a parcel, and returns its outcomes."""
 
     def run(parcel: Any) -> Any:
         messages, row, once = parcel
-        one = OneBatch(messages, origin, InARow(*row))
+        one = OneBatch(messages, origin, row)
         one.once = once
         one.before_call = lambda places: before_call(one, places)
         one.run(work)
-        return one.done, one.again, one.took, one.versions, one.calls, one.too_many, one.spent, one.once, tuple(one.row)
+        return {name: value for name, value in vars(one).items() if name in SAID}
 
     return replace(work, call=run, rows=True, plan=None)
 

@@ -18,7 +18,7 @@ from functools import partial
 from types import AsyncGeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import (
     Origin,
     Work,
@@ -30,7 +30,6 @@ from dqlab.cluster.consumer.running.execution import (
     take,
 )
 from dqlab.cluster.consumer.running.here import active, end_if_forked, running
-from dqlab.cluster.consumer.running.outcomes import Done
 from dqlab.cluster.transport.internals import daemon_thread
 from dqlab.frame import Kind, Outcome
 from dqlab.printed import Ring
@@ -40,10 +39,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class CallBroken(Exception):
-    """A call ended with an exception that was raised in its thread from outside or is not an `Exception`."""
 
 
 class SlotThread(Executor):
@@ -110,7 +105,7 @@ class SlotThread(Executor):
         # A call that has not begun stays first, and `_work` runs it next.
         if self._calls and self._calls[0][0].running():
             future, _ = self._calls.popleft()
-            broken = CallBroken(f"{type(error).__name__} was raised in its thread")
+            broken = RuntimeError(f"{type(error).__name__} was raised in its thread")
             broken.__cause__ = error
             future.set_exception(broken)
 
@@ -121,8 +116,7 @@ class Flight:
 
     chunk: Chunk
     work: Work
-    thread: object = None
-    """The `CoroutineThread` that runs it."""
+    thread: CoroutineThread | None = None
     begun: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
     """Done when no message is left to begin."""
     ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
