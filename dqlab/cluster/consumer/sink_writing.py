@@ -13,7 +13,7 @@ import pickle
 import time
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -97,6 +97,11 @@ class _Lot:
         return self.ready.done() or self.chunk.cancelled.issuperset(self.done.positions)
 
 
+def _total(lots: Collection[_Lot]) -> tuple[int, int]:
+    """Return the rows and bytes of lots."""
+    return sum(lot.rows for lot in lots), sum(lot.nbytes for lot in lots)
+
+
 class Gathering:
     """The rows of one run on one consumer."""
 
@@ -114,9 +119,8 @@ class Gathering:
         """One for each run: a sink that does not answer must not stop other runs."""
         self._hold, self._busy = hold, busy
         self._waiting: deque[_Lot] = deque()
-        self._rows = self._nbytes = 0
-        """Of the lots that wait or are being written; those that wait only are counted below."""
-        self._waiting_rows = self._waiting_bytes = 0
+        self._here: set[_Lot] = set()
+        """The lots that wait or are being written."""
         self._news, self._left = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._began: float | None = None
@@ -132,12 +136,15 @@ class Gathering:
     @property
     def crowded(self) -> bool:
         """Whether functions run ahead of the sink."""
-        return bool(self.held) or self._rows >= 2 * self.part_rows or self._nbytes >= 2 * PART_BYTES
+        return bool(self.held) or self._fills(*_total(self._here), 2)
+
+    def _fills(self, rows: int, nbytes: int, parts: int = 1) -> bool:
+        return rows >= parts * self.part_rows or nbytes >= parts * PART_BYTES
 
     @property
     def idle(self) -> bool:
         """Whether no row of the run is here."""
-        return not self._rows and (self._task is None or self._task.done())
+        return not self._here and (self._task is None or self._task.done())
 
     async def room(self, chunk: Chunk) -> None:
         """Wait until the sink has room for a chunk's rows, or the chunk has been given back."""
@@ -156,15 +163,14 @@ class Gathering:
             return done
         self._began = self._began if self._began is not None else lot.since
         self._waiting.append(lot)
-        self._rows, self._waiting_rows = self._rows + lot.rows, self._waiting_rows + lot.rows
-        self._nbytes, self._waiting_bytes = self._nbytes + lot.nbytes, self._waiting_bytes + lot.nbytes
+        self._here.add(lot)
         self._news.set()
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._run(), name="dqlab-sink")
         try:
             return await lot.ready
         finally:  # also when the settling task is cancelled: rows that stay counted would crowd the run for ever
-            self._rows, self._nbytes = self._rows - lot.rows, self._nbytes - lot.nbytes
+            self._here.discard(lot)
             self._left.set()
 
     def close(self) -> None:
@@ -179,17 +185,14 @@ class Gathering:
         while self._waiting:
             await self._enough()
             lots, rows, nbytes = list[_Lot](), 0, 0
-            while self._waiting and (not lots or (rows < self.part_rows and nbytes < PART_BYTES)):
+            while self._waiting and not (lots and self._fills(rows, nbytes)):
                 lot = self._waiting.popleft()
-                self._waiting_rows -= lot.rows
-                self._waiting_bytes -= lot.nbytes
                 if not lot.ready.done():
                     lots.append(lot)
                     rows, nbytes = rows + lot.rows, nbytes + lot.nbytes
-            # Full before its rows were old: the function is fast, and waits for the writing of each part.
-            hurried = rows >= self.part_rows or nbytes >= PART_BYTES
             try:
-                await self._write(lots, hurried=hurried)
+                # Full before its rows were old: the function is fast, and waits for the writing of each part.
+                await self._write(lots, hurried=self._fills(rows, nbytes))
             except Exception as error:  # each lot's chunk gets it, and loses its lease
                 logger.exception("event=sink_failed sink=%s", self._sink)
                 for lot in lots:
@@ -200,7 +203,7 @@ class Gathering:
         """Wait until the waiting rows are worth a part."""
         loop, idle = asyncio.get_running_loop(), 0
         assert self._began is not None
-        while self._waiting_rows < self.part_rows and self._waiting_bytes < PART_BYTES:
+        while not self._fills(*_total(self._waiting)):
             now = loop.time()
             age = now - self._began
             patience = max(SOONEST, min(SOON, age / 10), min(LONGEST, age / 100))
@@ -222,15 +225,15 @@ class Gathering:
         part, pause = self._names(), AGAIN_S[0]
         while lots:
             try:
-                made = await self._written(part, lots, hurried=hurried)
+                await self._written(part, lots, hurried=hurried)
             except Exception as error:  # noqa: BLE001 - a user's sink may raise anything, which views show
                 why = one_line(in_words(error), 300)
             else:
                 if self.held:
                     await self._report("")
-                for lot, done in zip(lots, made, strict=True):
+                for lot in lots:
                     if not lot.ready.done():
-                        lot.ready.set_result(done)
+                        lot.ready.set_result(lot.done)
                 return
             logger.warning("event=sink_refused sink=%s part=%s %s", self._sink, part, why)
             wanted = await self._report(f"its rows cannot be written to {self._sink}: {why}")
@@ -243,29 +246,27 @@ class Gathering:
         if self.held:
             await self._report("")
 
-    async def _written(self, part: str, lots: list[_Lot], *, hurried: bool) -> list[Columns]:
-        work = [(lot.chunk, lot.done) for lot in lots]
-        writing = asyncio.wrap_future(self._thread.submit(partial(self._write_part, part, work, hurried=hurried)))
+    async def _written(self, part: str, lots: list[_Lot], *, hurried: bool) -> None:
+        writing = asyncio.wrap_future(self._thread.submit(partial(self._write_part, part, list(lots), hurried=hurried)))
         while not (await asyncio.wait((writing,), timeout=SLOW_S))[0]:
             await self._report(f"its rows cannot be written to {self._sink} yet: it is slow to answer")
-        return writing.result()
+        writing.result()
 
     async def _report(self, why: str) -> bool:
         self.held = why
         return bool(await self._hold(why))
 
-    def _write_part(self, part: str, work: list[tuple[Chunk, Columns]], *, hurried: bool) -> list[Columns]:
-        """Write rows, in the thread of this sink, and return the outcomes of each chunk."""
-        rows, opened = SinkRows(), [opened_rows(chunk, done, self._origin) for chunk, done in work]
-        for each in opened:
-            rows.extend(each.rows)
-        references = self._writer.write(part, rows, hurried=hurried) if rows else []
-        self.written, at = self.written + len(rows), 0
-        made = list[Columns]()
-        for (chunk, _), each in zip(work, opened, strict=True):
-            made.append(settled_rows(chunk, each, references[at : at + len(each.rows)], self._origin))
-            at += len(each.rows)
-        return made
+    def _write_part(self, part: str, lots: list[_Lot], *, hurried: bool) -> None:
+        """Write rows, in the thread of this sink, and have their outcomes refer to them."""
+        rows, places = SinkRows(), list[Sequence[int]]()
+        for lot in lots:
+            at, opened = opened_rows(lot.chunk, lot.done, self._origin)
+            rows.extend(opened)
+            places.append(at)
+        references = iter(self._writer.write(part, rows, hurried=hurried) if rows else ())
+        self.written += len(rows)
+        for lot, at in zip(lots, places, strict=True):
+            refer_to(lot.chunk, lot.done, at, references, self._origin)
 
 
 class Sinks:
@@ -326,30 +327,24 @@ class Sinks:
             gathering.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """Outcomes whose results are to be written."""
-
-    done: Columns
-    """What is to be settled, but for the results."""
-    places: Sequence[int]
-    """Which of them are rows."""
-    rows: SinkRows
-
-
-def opened_rows(chunk: Chunk, done: Columns, origin: Origin) -> Opened:
-    """Open results as rows."""
+def opened_rows(chunk: Chunk, done: Columns, origin: Origin) -> tuple[Sequence[int], SinkRows]:
+    """Return which outcomes are rows, and these; a value that cannot be opened becomes a failure."""
     acked, payloads, values = Outcome.ACK, done.payloads, list[Any]()
     places: Sequence[int] = range(len(payloads))
     if done.outcomes.count(acked) < len(payloads):
         places = [place for place in places if done.outcomes[place] is acked]
     try:
-        # All at once, as nearly always; a value that cannot be opened is found below.
-        values = open_alike([payloads[place] for place in places])
+        values = open_alike([payloads[place] for place in places])  # all at once, as nearly always
     except Exception:  # noqa: BLE001 - opening runs users' code
-        done, places, values = _opened_one_by_one(chunk, done, places, origin)
+        some, places = places, list[int]()
+        for place in some:
+            try:
+                values.append(pickle.loads(payloads[place]))
+                places.append(place)
+            except Exception as error:  # noqa: BLE001 - opening runs users' code
+                _fail(chunk, done, place, error, origin)
     if not places:
-        return Opened(done, places, SinkRows())
+        return places, SinkRows()
     # Column by column: a loop over rows takes as long as writing them.
     n, indexes, keys = len(places), [done.positions[place] for place in places], done.keys
     if n < len(payloads):
@@ -367,33 +362,20 @@ def opened_rows(chunk: Chunk, done: Columns, origin: Origin) -> Opened:
         [chunk.lease.consumer] * n,
         [since + (chunk.ended[index] or now) for index in indexes],
     )
-    return Opened(done, places, SinkRows(columns, [] if chunk.columns is None else [chunk.columns]))
+    return places, SinkRows(columns, [] if chunk.columns is None else [chunk.columns])
 
 
-def _opened_one_by_one(
-    chunk: Chunk, done: Columns, places: Sequence[int], origin: Origin
-) -> tuple[Columns, list[int], list[Any]]:
-    """Return outcomes, the places of results among them, and their values; others have become failures."""
-    found, rows, values = list(zip(*done, strict=True)), list[int](), list[Any]()
-    for place in places:
-        index, _, payload, key = found[place]
-        try:
-            values.append(pickle.loads(payload))
-            rows.append(place)
-        except Exception as error:  # noqa: BLE001 - opening runs users' code
-            found[place] = failed(index, error, origin, chunk.code, key, 0.0)
-    return Columns.of(found), rows, values
-
-
-def settled_rows(chunk: Chunk, opened: Opened, references: Sequence[bytes | Exception], origin: Origin) -> Columns:
-    """Return the outcomes to settle, with references in place of results and failures of rows that the sink rejects."""
-    before = opened.done
-    done = Columns(list(before.positions), list(before.outcomes), list(before.payloads), list(before.keys))
-    positions, outcomes, payloads, keys = done
-    for place, reference in zip(opened.places, references, strict=True):
+def refer_to(
+    chunk: Chunk, done: Columns, places: Sequence[int], references: Iterable[bytes | Exception], origin: Origin
+) -> None:
+    """Put references in place of results, and failures in place of rows that the sink rejects."""
+    for place, reference in zip(places, references, strict=False):
         if isinstance(reference, bytes):
-            payloads[place] = reference
+            done.payloads[place] = reference
         else:
-            failure = failed(positions[place], reference, origin, chunk.code, keys[place], 0.0)
-            _, outcomes[place], payloads[place], _ = failure
-    return done
+            _fail(chunk, done, place, reference, origin)
+
+
+def _fail(chunk: Chunk, done: Columns, place: int, error: Exception, origin: Origin) -> None:
+    outcome = failed(done.positions[place], error, origin, chunk.code, done.keys[place], 0.0)
+    _, done.outcomes[place], done.payloads[place], _ = outcome

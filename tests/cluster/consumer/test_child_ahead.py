@@ -14,15 +14,11 @@ import dqlab as dq
 from dqlab.cluster.consumer.process import child
 from dqlab.cluster.consumer.process.child import Turns
 from dqlab.cluster.consumer.process.pipes import TURN, Records, Say, record
-from dqlab.cluster.consumer.process.slot_process import SlotProcess, _Passage
-from dqlab.cluster.consumer.running.chunk import Chunk, Lease
-from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.wire import pack
 from dqlab.documents import ahead
 from dqlab.documents.ahead import ReadAhead, taken
 from dqlab.documents.document import sealed_document
-from dqlab.frame import Frame, Kind, Outcome
+from dqlab.frame import Outcome
 from dqlab.platforms import unnamed_file
 from tests.kit.waiting import until
 
@@ -174,41 +170,3 @@ def test_a_process_without_messages_holds_nothing(slot: Slot, read: list[str], m
 
     assert taken(slot.begin()) is None
     assert asked == [20, None]
-
-
-class _Child:
-    """Notes what it is given and what is announced; it answers nothing."""
-
-    ready, opening, gone, pending, given, started = True, False, False, 0, 0, 0.0
-
-    def __init__(self) -> None:
-        self.reads_of: bytes | None = RUN
-        self.said: list[tuple[str, list[int]]] = []
-
-    def announce(self, run: bytes, coming: list[bytes] | None) -> None:
-        self.said.append(("announced", [int(each) for each in coming or ()]))
-
-    def give(self, turn: int, message: bytes, answers: None) -> None:
-        self.said.append(("given", [int(message)]))
-
-    def run(self, *_: Any, **__: Any) -> None: ...
-
-    def flush(self, turns: list[int]) -> None: ...
-
-
-def test_a_slot_announces_only_what_comes_behind_the_message_that_it_gives() -> None:
-    """What was given earlier has run when the process takes the announcement in: it would be fetched once more."""
-    frame = Frame.decode(Frame.encode([b"%d" % n for n in range(9)], kind=Kind.ELEMENT, run=RUN, ordinal=0))
-    chunk = Chunk(Lease(0, 1, 1, 60.0, Isolation().record()), [0], [frame])
-    slot, process = SlotProcess(Origin("c", "w", 1 << 20)), _Child()
-    slot.child, slot.ahead = process, 4  # type: ignore[assignment]
-    passage = _Passage(slot, chunk, b"", Isolation())
-
-    passage._fill()
-    assert process.said == [("announced", [1, 2, 3, 4, 5, 6, 7, 8]), *(("given", [n]) for n in range(4))]
-
-    process.said.clear()
-    for _ in range(2):
-        passage._given.popleft()
-    passage._fill()
-    assert process.said[:2] == [("announced", [5, 6, 7, 8]), ("given", [4])]

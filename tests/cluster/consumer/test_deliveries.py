@@ -23,7 +23,7 @@ import dqlab as dq
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.notes import FAR_APART
-from dqlab.cluster.consumer.sink_writing import opened_rows, settled_rows
+from dqlab.cluster.consumer.sink_writing import opened_rows, refer_to
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.lineage import ROW_LINEAGE, Gathered
@@ -138,11 +138,11 @@ class Scene:
         if not taken.payloads:
             return None
         assert self.writer is not None
-        opened = opened_rows(chunk, taken, ORIGIN)
+        places, rows = opened_rows(chunk, taken, ORIGIN)
         self.parts += 1
-        rows = opened.rows
         references = self.writer.write(f"{RUN.hex()[:8]}-c-{self.parts}", rows) if rows else []
-        chunk.refer(settled_rows(chunk, opened, references, ORIGIN))
+        refer_to(chunk, taken, places, references, ORIGIN)
+        chunk.refer(taken)
         return chunk.collect(len(taken.payloads))
 
     async def settle(self) -> None:

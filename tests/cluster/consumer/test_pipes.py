@@ -40,11 +40,12 @@ def test_last_words_name_the_document_that_was_noted_last() -> None:
     words = LastWords.make()
     os.write(words.fd, b"Fatal Python error")
 
-    assert words.key(0) is None
+    assert words.document(0) == (None, 0)
     words.note(7, "a.pdf")
     words.note(8, "\udcff.pdf")
     words.note(9, "x" * 5000)  # longer than there is room for
 
-    assert (words.key(7), words.key(8), words.key(9)) == (None, "\udcff.pdf", None)
+    words.note_page(3)
+    assert [words.document(turn) for turn in (7, 8, 9)] == [(None, 0), ("\udcff.pdf", 3), (None, 0)]
     assert words.stack() == "Fatal Python error"
     words.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -90,161 +90,127 @@ class Bench:
         run_calls(chunk, Work(fn), ORIGIN)
         return chunk
 
-    async def decided(self, chunk: Chunk) -> list[Outcome]:
+    def decided(self, chunk: Chunk) -> list[Outcome]:
         while chunk.undecided:
-            await self.refusals.decide(chunk, {0: self.shard})
+            asyncio.run(self.refusals.decide(chunk, {0: self.shard}))
         assert not chunk.refusals()
         return [outcome for _, outcome, _, _ in chunk.done]
 
 
-def played(monkeypatch: pytest.MonkeyPatch, scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
-    async def run() -> None:
-        bench = Bench(monkeypatch)
-        await asyncio.wait_for(scenario(bench), 20)
-
-    asyncio.run(run())
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110 - what it waits for sets no event
-        await asyncio.sleep(0.005)
+def test_a_storage_that_refuses_what_it_gave_pauses_the_run_once_with_the_reason(bench: Bench) -> None:
+    note_read(GOOD)
+
+    assert bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+    assert bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+
+    [why] = bench.shard.reasons
+    assert why.startswith("its documents cannot be read: s3://b refuses files that it returned before (403")
+    assert "Renew the credentials of here" in why
 
 
-def test_a_storage_that_refuses_what_it_gave_pauses_the_run_once_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def scenario(bench: Bench) -> None:
-        note_read(GOOD)
-
-        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
-        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
-
-        [why] = bench.shard.reasons
-        assert why.startswith("its documents cannot be read: s3://b refuses files that it returned before (403")
-        assert "Renew the credentials of here" in why
-
-    played(monkeypatch, scenario)
-
-
-def test_what_runs_after_the_pause_opens_its_files_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_after_the_pause_opens_its_files_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections, and processes of slots, have the credentials that they began with."""
 
-    async def scenario(bench: Bench) -> None:
-        opened: list[str] = []
-        monkeypatch.setattr(module, "reconnect", opened.append)
-        note_read(GOOD)
-        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+    opened: list[str] = []
+    monkeypatch.setattr(module, "reconnect", opened.append)
+    note_read(GOOD)
+    assert bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
 
-        bench.refusals.begin(b"another run, 16 b")
-        assert (opened, bench.refusals.renewed) == ([], 0.0)
-        bench.refusals.begin(RUN)
-        bench.refusals.begin(RUN)
-        assert opened == [GOOD]
-        assert bench.refusals.renewed > 0.0
-
-    played(monkeypatch, scenario)
+    bench.refusals.begin(b"another run, 16 b")
+    assert (opened, bench.refusals.renewed) == ([], 0.0)
+    bench.refusals.begin(RUN)
+    bench.refusals.begin(RUN)
+    assert opened == [GOOD]
+    assert bench.refusals.renewed > 0.0
 
 
-def test_a_process_with_the_credentials_of_before_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_with_the_credentials_of_before_is_replaced(bench: Bench) -> None:
     """The worker reads what it has read before, so that the run goes on, and what failed is retried in a new one."""
 
-    async def scenario(bench: Bench) -> None:
-        note_read(GOOD)
-        bench.closed.clear()
-        assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
-        assert bench.refusals.renewed == 0.0
-        assert await bench.decided(bench.chunk(process=True)) == [Outcome.FAIL] * 3
-        assert bench.refusals.renewed > 0.0
-        assert bench.shard.reasons == []
-
-    played(monkeypatch, scenario)
+    note_read(GOOD)
+    bench.closed.clear()
+    assert bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
+    assert bench.refusals.renewed == 0.0
+    assert bench.decided(bench.chunk(process=True)) == [Outcome.FAIL] * 3
+    assert bench.refusals.renewed > 0.0
+    assert bench.shard.reasons == []
 
 
-def test_a_storage_that_has_given_nothing_fails_unless_its_run_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storage_that_has_given_nothing_fails_unless_its_run_is_paused(bench: Bench) -> None:
     """A consumer that has just begun does not know whether it ever gave anything."""
 
-    async def scenario(bench: Bench) -> None:
-        note_read("s3://another/good.txt")
-        assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
-        bench.shard.reasons.append("all of its first 100 documents failed")
-        assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
-        bench.shard.reasons.append("its documents cannot be read: s3://b refuses them")
-        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
-
-    played(monkeypatch, scenario)
+    note_read("s3://another/good.txt")
+    assert bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
+    bench.shard.reasons.append("all of its first 100 documents failed")
+    assert bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
+    bench.shard.reasons.append("its documents cannot be read: s3://b refuses them")
+    assert bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
 
 
-def test_a_document_that_is_refused_alone_fails_with_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(bench: Bench) -> None:
-        note_read(GOOD)
-        bench.closed.discard(GOOD)
-        chunk = bench.chunk()
+def test_a_document_that_is_refused_alone_fails_with_its_own_error(bench: Bench) -> None:
+    note_read(GOOD)
+    bench.closed.discard(GOOD)
+    chunk = bench.chunk()
 
-        assert await bench.decided(chunk) == [Outcome.FAIL] * 3
-        assert all(b"PermissionError" in payload and b"s3://b/" in payload for _, _, payload, _ in chunk.done)
-        assert [key for _, _, _, key in chunk.done] == ["0.txt", "1.txt", "2.txt"]
-        assert bench.shard.reasons == []
-
-    played(monkeypatch, scenario)
+    assert bench.decided(chunk) == [Outcome.FAIL] * 3
+    assert all(b"PermissionError" in payload and b"s3://b/" in payload for _, _, payload, _ in chunk.done)
+    assert [key for _, _, _, key in chunk.done] == ["0.txt", "1.txt", "2.txt"]
+    assert bench.shard.reasons == []
 
 
-def test_what_is_delivered_once_at_most_is_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(bench: Bench) -> None:
-        note_read(GOOD)
-        assert await bench.decided(bench.chunk(early=True)) == [Outcome.FAIL] * 3
-
-    played(monkeypatch, scenario)
+def test_what_is_delivered_once_at_most_is_not_given_back(bench: Bench) -> None:
+    note_read(GOOD)
+    assert bench.decided(bench.chunk(early=True)) == [Outcome.FAIL] * 3
 
 
-def test_local_files_and_other_errors_are_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_files_and_other_errors_are_not_asked_about(bench: Bench) -> None:
     def wrong(doc: dq.Document) -> str:
         raise ValueError(doc.key)
 
-    async def scenario(bench: Bench) -> None:
-        note_read(GOOD)
-        assert await bench.decided(bench.chunk(where=["/data", "file:///data", "s3"])) == [Outcome.FAIL] * 3
-        assert await bench.decided(bench.chunk(wrong)) == [Outcome.FAIL] * 3
-        assert bench.tried == []
-
-    played(monkeypatch, scenario)
+    note_read(GOOD)
+    assert bench.decided(bench.chunk(where=["/data", "file:///data", "s3"])) == [Outcome.FAIL] * 3
+    assert bench.decided(bench.chunk(wrong)) == [Outcome.FAIL] * 3
+    assert bench.tried == []
 
 
 @pytest.mark.parametrize("sink", [False, True])
-def test_what_is_not_decided_yet_is_never_settled(monkeypatch: pytest.MonkeyPatch, *, sink: bool) -> None:
+def test_what_is_not_decided_yet_is_never_settled(bench: Bench, *, sink: bool) -> None:
     """A slot's thread goes on while others are packed: what it refused in between was given back, and came again."""
 
-    async def scenario(bench: Bench) -> None:
-        chunk = bench.chunk()
-        chunk.lease = replace(chunk.lease, sink=sink)
-        chunk.done.replace(0, Columns([0], [Outcome.ACK], [b"result"], ["0.txt"]))
+    chunk = bench.chunk()
+    chunk.lease = replace(chunk.lease, sink=sink)
+    chunk.done.replace(0, Columns([0], [Outcome.ACK], [b"result"], ["0.txt"]))
 
-        if sink:
-            pending = chunk.pending()
-            assert list(zip(*pending, strict=True)) == [chunk.done[0]]
-            chunk.refer(pending)
-            assert not chunk.pending().payloads
-        first = chunk.collect()
-        assert first is not None
-        assert (list(Settlement.decode(first).ids()), chunk.collect()) == ([1], None)
+    if sink:
+        pending = chunk.pending()
+        assert list(zip(*pending, strict=True)) == [chunk.done[0]]
+        chunk.refer(pending)
+        assert not chunk.pending().payloads
+    first = chunk.collect()
+    assert first is not None
+    assert (list(Settlement.decode(first).ids()), chunk.collect()) == ([1], None)
 
-        assert await bench.decided(chunk) == [Outcome.ACK, Outcome.FAIL, Outcome.FAIL]
-        chunk.refer(chunk.pending())
-        rest_of_it = chunk.collect()
-        assert rest_of_it is not None
-        assert list(Settlement.decode(rest_of_it).ids()) == [2, 3]
-        assert (chunk.finished, chunk.failed) == (True, 2)
-
-    played(monkeypatch, scenario)
+    assert bench.decided(chunk) == [Outcome.ACK, Outcome.FAIL, Outcome.FAIL]
+    chunk.refer(chunk.pending())
+    rest_of_it = chunk.collect()
+    assert rest_of_it is not None
+    assert list(Settlement.decode(rest_of_it).ids()) == [2, 3]
+    assert (chunk.finished, chunk.failed) == (True, 2)
 
 
-def test_documents_of_a_run_with_a_sink_are_decided_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_of_a_run_with_a_sink_are_decided_while_it_goes_on(bench: Bench) -> None:
     """The first outcome is undecided, so there is no row to be written before that."""
 
     class Silent(Shard):
         async def call(self, function: str, body: bytes, /) -> bytes:
             return await super().call(function, body) if function == "watch" else await asyncio.Future()
 
-    async def scenario(bench: Bench) -> None:
+    async def scenario() -> None:
         shards: Any = {0: Silent()}
         settling = settling_at(shards, bench.refusals)
         chunk = bench.chunk()
@@ -252,9 +218,11 @@ def test_documents_of_a_run_with_a_sink_are_decided_while_it_goes_on(monkeypatch
 
         settling.meanwhile(chunk)
 
-        await until(lambda: not chunk.undecided)
+        async with asyncio.timeout(20):
+            while chunk.undecided:  # noqa: ASYNC110 - what it waits for sets no event
+                await asyncio.sleep(0.005)
         assert chunk.pending().outcomes == [Outcome.FAIL] * 3
         for task in settling.tasks:
             task.cancel()
 
-    played(monkeypatch, scenario)
+    asyncio.run(scenario())

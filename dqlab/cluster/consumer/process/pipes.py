@@ -148,21 +148,11 @@ class LastWords:
         at, number, total = _STEP.unpack(noted) if len(noted) == _STEP.size else (0, 0, 0)
         return (number, total) if turn and at == turn else (0, 0)
 
-    def key(self, turn: int) -> str | None:
-        """Return the key of a message if it was the last one noted."""
+    def document(self, turn: int) -> tuple[str | None, int]:
+        """Return the key of a message if it was the last one noted, and the page that native code was reading, or 0."""
         noted = os.pread(self.fd, _KEY_ROOM, 0)
-        if len(noted) < _KEY.size:
-            return None
-        at, _, length = _KEY.unpack_from(noted)
-        return restored(noted[_KEY.size : _KEY.size + length]) if turn and at == turn else None
-
-    def page(self, turn: int) -> int:
-        """Return the page of a message's document that native code was reading, 0 if none was noted."""
-        noted = os.pread(self.fd, _KEY.size, 0)
-        if len(noted) < _KEY.size:
-            return 0
-        at, page, _ = _KEY.unpack(noted)
-        return page if turn and at == turn else 0
+        at, page, length = _KEY.unpack_from(noted) if len(noted) >= _KEY.size else (0, 0, 0)
+        return (restored(noted[_KEY.size : _KEY.size + length]), page) if turn and at == turn else (None, 0)
 
     def stack(self) -> str:
         """Return the stack that `faulthandler` wrote, or "" if it had no time to."""

@@ -123,6 +123,8 @@ class _Passage:
     def __init__(self, slot: SlotProcess, chunk: Chunk, blob: bytes, limits: Isolation) -> None:
         self._slot, self._chunk, self._blob, self._limits = slot, chunk, blob, limits
         self._hash = chunk.frames[0].function
+        self._makes = makes_objects(blob)
+        """Whether the process has to make objects before the first message."""
         self._messages = chunk.messages()
         self._given: deque[tuple[int, int]] = deque()
         """Turns and positions of messages that the process has not answered; the first one runs, or will."""
@@ -141,11 +143,6 @@ class _Passage:
         tried = failed is not None and failed[0] == self._hash and chunk.leased_at <= failed[1]
         self._halted = failed[2] if failed is not None and tried else b""
         """Outcome of messages whose function could not be set up."""
-
-    @property
-    def _planned(self) -> bool:
-        """Whether the process may have to make objects before the first message."""
-        return makes_objects(self._blob)
 
     def run(self) -> None:
         """Run the messages left in the chunk."""
@@ -333,7 +330,7 @@ class _Passage:
                 self._end(None)
             return
         if limits.timeout is not None and running > (
-            max(limits.timeout, SETUP_S if self._planned else OPENING_S) if child.opening else limits.timeout
+            max(limits.timeout, SETUP_S if self._makes else OPENING_S) if child.opening else limits.timeout
         ):
             self._end(MessageTimeout(seconds=limits.timeout))
         elif now - self._looked >= LOOK_S:
@@ -367,7 +364,7 @@ class _Passage:
         """Note the key of the running document for views."""
         document = self._chunk.document
         if document is None or document[0] != index:  # once: reading it is a call of the system
-            key = child.words.key(turn)
+            key, _ = child.words.document(turn)
             self._chunk.document = (index, key) if key is not None else None
 
     # --- the end of a process ---------------------------------------------------------------
@@ -392,7 +389,7 @@ class _Passage:
                 self._chunk.output.pop(index, None)
             elif not charged:
                 self._chunk.done.append((index, Outcome.RETURN, b"", None))
-            elif child.opening and self._planned:  # no message has begun: its function is to blame, or this machine
+            elif child.opening and self._makes:  # no message has begun: its function is to blame, or this machine
                 died = SetupFailed("the process", error or ProcessDied(how=how_it_ended(status)))
                 self._halt(halted(died, slot.origin))
                 self._chunk.done.append((index, UNDECIDED, self._halted, None))
@@ -413,7 +410,7 @@ class _Passage:
 
     def _charge(self, child: Child, turn: int, index: int, error: DqlabError, held: float) -> None:
         meta, _ = unpack(self._blob)
-        key, page = child.words.key(turn), child.words.page(turn)
+        key, page = child.words.document(turn)
         if page and isinstance(error, ProcessDied):
             error = ProcessDied(how=f"{error.how} at page {page} of {key!r}")
         failure = obituary(error, child.words.stack(), self._slot.origin, key=key, code=meta["code"], seconds=held)

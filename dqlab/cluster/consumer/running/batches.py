@@ -17,10 +17,10 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done
-from dqlab.cluster.consumer.running.execution import Origin, failed, take
+from dqlab.cluster.consumer.running.execution import Origin, failed
 from dqlab.cluster.consumer.running.functions import Objects, Setup, SetupFailed, halted
 from dqlab.cluster.consumer.running.one_batch import InARow, OneBatch, shared
-from dqlab.cluster.consumer.running.threads import Flight, SlotThread, resolve
+from dqlab.cluster.consumer.running.threads import Flight, SlotThread
 from dqlab.frame import Outcome
 from dqlab.plan import AUTO, Batch
 from dqlab.printed import Ring
@@ -111,8 +111,7 @@ class BatchFlight(Flight):
         if done[0] in self.tasks:
             del self.tasks[done[0]]
             self.chunk.done.append(done)
-            if self.begun.done() and not self.tasks:
-                resolve(self.ended)
+            self.end()
 
 
 @dataclass
@@ -212,9 +211,9 @@ class Batches:
                 self._thread.shutdown(wait=False)
                 self._objects.leave()
                 self._thread, self._objects = SlotThread(self._name), Objects()
-            first = batch.flight
             batch.drop_cancelled()
-            self._again(first, batch.places)
+            for place in reversed(batch.places):
+                self._put(*place, first=True)
         self._fill()
 
     def clear(self) -> None:
@@ -252,21 +251,18 @@ class Batches:
         return len(self._running) < (self._concurrency if flight.wide else 1)
 
     def _take(self, flight: BatchFlight) -> None:
-        chunk, index = flight.chunk, take(flight.chunk)
+        index = flight.take()
+        if flight.begun.done():
+            self._waiting.popleft()
         if index is not None:
-            if index in chunk.cancelled:
-                chunk.done.append((index, Outcome.RETURN, b"", None))
+            flight.tasks[index] = None
+            if index in flight.chunk.cancelled:
+                flight.finish((index, Outcome.RETURN, b"", None))
             else:
-                flight.tasks[index] = None
                 self._put(flight, index)
-        if index is None or not chunk.todo:
-            if self._waiting and self._waiting[0] is flight:
-                self._waiting.popleft()
-            resolve(flight.begun)
-            if not flight.tasks:
-                resolve(flight.ended)
+        flight.end()
 
-    def _put(self, flight: BatchFlight, index: int) -> None:
+    def _put(self, flight: BatchFlight, index: int, *, first: bool = False) -> None:
         """Put a message into the batch that is being filled, which may complete it or an earlier one."""
         for other in [other for other in self._forming if other[0] != flight.group]:
             self._complete(other)  # of another run: it need not wait for this one
@@ -278,7 +274,7 @@ class Batches:
             forming = None
         if forming is None:
             forming = self._begin(key, flight)
-        forming.places.append((flight, index))
+        forming.places.insert(0 if first else len(forming.places), (flight, index))
         forming.nbytes += nbytes
         if len(forming.places) >= self._filled(flight).size.now:
             self._complete(key)
@@ -410,19 +406,9 @@ class Batches:
             flight.chunk.spend((now - one.began) * n / len(batch.places))
         for place in one.alone:
             self._ready.append(_Forming([batch.places[place]]))
-        self._again(first, [batch.places[place] for place in one.again])
+        for place in reversed(one.again):
+            self._put(*batch.places[place], first=True)
         self._fill()
-
-    def _again(self, flight: BatchFlight, places: list[Place]) -> None:
-        """Put messages of a batch at the head of the next one."""
-        if not places:
-            return
-        key = self._key(*places[0])
-        forming = self._forming.get(key) or self._begin(key, flight)
-        forming.places[:0] = places
-        forming.nbytes += sum(each.chunk.nbytes_at(index) for each, index in places)
-        if len(forming.places) >= self._filled(flight).size.now:
-            self._complete(key)
 
 
 KEPT = 16

@@ -129,6 +129,19 @@ class Flight:
         """Return what a running message has printed, None for nothing."""
         return self.chunk.output.get(index)
 
+    def take(self) -> int | None:
+        """Take the next message, and note when none is left to begin."""
+        index = take(self.chunk)
+        if index is None or not self.chunk.todo:
+            _resolve(self.begun)
+        return index
+
+    def end(self) -> None:
+        """Note the end of a chunk of which no message is left."""
+        if self.begun.done() and not self.tasks:
+            active.pop(self.chunk, None)
+            _resolve(self.ended)
+
 
 class Coroutines:
     """Runs coroutine functions on one event loop, at most `concurrency` at a time across chunks."""
@@ -168,7 +181,7 @@ class Coroutines:
             self._free += 1
             self._begin()
         flight.chunk.running = next(iter(flight.tasks), None)
-        self._end(flight)
+        flight.end()
 
     def _begin(self) -> None:
         self._free -= 1
@@ -203,26 +216,19 @@ class Coroutines:
             now = time.perf_counter()
             chunk.spend(now - self._counted)
             self._counted = now
-            self._end(flight)
+            flight.end()
         self._free += 1
 
     def _next(self) -> tuple[Flight, int] | None:
         while self._waiting:
             flight = self._waiting[0]
-            index = take(flight.chunk)
-            if not flight.chunk.todo or index is None:
+            index = flight.take()
+            if flight.begun.done():
                 self._waiting.popleft()
-                resolve(flight.begun)
-                if index is None:
-                    self._end(flight)
             if index is not None:
                 return flight, index
+            flight.end()
         return None
-
-    def _end(self, flight: Flight) -> None:
-        if flight.begun.done() and not flight.tasks:
-            active.pop(flight.chunk, None)
-            resolve(flight.ended)
 
     async def _run(self, flight: Flight, index: int) -> Done:
         key, started, origin, chunk = None, time.perf_counter(), self._origin, flight.chunk
@@ -245,7 +251,7 @@ class Coroutines:
             return failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
 
 
-def resolve(future: concurrent.futures.Future[None]) -> None:
+def _resolve(future: concurrent.futures.Future[None]) -> None:
     """End the wait for a future."""
     if not future.done():
         future.set_result(None)
