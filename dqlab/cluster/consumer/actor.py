@@ -30,7 +30,7 @@ from dqlab.cluster.consumer.slot import Slot
 from dqlab.cluster.transport.calls import CloseCall, Done, PrintedCall, ReclaimCall, RunningAnswer, RunningNowCall
 from dqlab.cluster.transport.internals import NoSuchActor, memory_limit
 from dqlab.cluster.transport.ref import Ref
-from dqlab.cluster.transport.reports import ConsumerReport, Reporter
+from dqlab.cluster.transport.reports import ConsumerReport, Reporter, Running
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.cluster.transport.wire import pack
 from dqlab.errors import BadOption
@@ -149,7 +149,7 @@ class ConsumerActor:
         asked, now = RunningNowCall.unpack(body)[0], asyncio.get_running_loop().time()
         if asked.document:
             return RunningAnswer([each for slot in self._slots for each in slot.running(asked.document, now)]).pack()
-        return RunningAnswer([runs for slot in self._slots if (runs := slot.begun.message(now)) is not None]).pack()
+        return RunningAnswer([runs for slot in self._slots if (runs := slot.longest(now)) is not None]).pack()
 
     async def printed(self, body: bytes) -> bytes:
         """Return what a document that runs now has printed so far."""
@@ -172,7 +172,8 @@ class ConsumerActor:
             self._setups[run] = max(seconds, self._setups.pop(run, 0.0))
         while len(self._setups) > KEPT:
             del self._setups[next(iter(self._setups))]
-        running = [begun for slot in slots if (begun := slot.begun.oldest(now)) is not None]
+        running = [runs for slot in slots if (runs := slot.longest(now)) is not None]
+        oldest = max(running, key=lambda runs: runs.seconds, default=None)
         return ConsumerReport(
             name=self.name,
             queue=self.queue,
@@ -184,7 +185,7 @@ class ConsumerActor:
             done=sum(slot.settler.done for slot in slots),
             units=sum(slot.settler.units for slot in slots),
             busy=sum(slot.settler.busy_s for slot in slots),
-            oldest=max(running, key=lambda begun: begun.seconds, default=None),
+            oldest=oldest and Running(oldest.document, oldest.seconds, oldest.run.hex(), oldest.step),
             rss=self._memory.now(now, [process for slot in slots for process in slot.runner.processes]),
             peak=self._memory.peak,
             setups=[[run.hex(), seconds] for run, seconds in self._setups.items()],

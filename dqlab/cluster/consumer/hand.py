@@ -23,6 +23,11 @@ LET_GO_S = 5.0
 """Seconds that a function may take to end after its message was cancelled, until its thread is abandoned."""
 
 
+SAY_AFTER, SAY_EVERY = 1.0, 5.0
+"""Seconds until a running message is first reported, and between two reports of it; the first where it says how far
+its function is."""
+
+
 class Stage(Enum):
     """How far a chunk is."""
 
@@ -88,6 +93,26 @@ class Hand:
         """Have reading ahead follow the next messages, which have changed."""
         if (running := self.at(Stage.RUNS)) is not None and running.ahead is not None:
             running.ahead.look()
+
+    def look(self, chunk: Chunk, now: float) -> bool:
+        """Note a chunk's running message at `now`, in steady seconds, and return whether a report is due."""
+        index = chunk.running
+        if index is None:
+            chunk.seen = None
+            return False
+        if chunk.seen is None or chunk.seen[0] != index:
+            chunk.seen = index, now, now + SAY_AFTER
+        _, since, due = chunk.seen
+        if now >= due:
+            chunk.seen = index, since, now + (SAY_AFTER if chunk.step_of(index) else SAY_EVERY)
+        return now >= due
+
+    def longest(self) -> tuple[Chunk, int] | None:
+        """Return the chunk and the position of the message that has run longest."""
+        # The thread may have begun another message since `look`; when that one began is not known yet.
+        seen = [(chunk.seen[1], chunk) for chunk in self.chunks if chunk.seen and chunk.running == chunk.seen[0]]
+        chunk = min(seen, key=lambda each: each[0], default=(0.0, None))[1]
+        return None if chunk is None or chunk.seen is None else (chunk, chunk.seen[0])
 
     # --- leasing ----------------------------------------------------------------------------
 

@@ -36,7 +36,6 @@ from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.parking import Do, SlotOrder
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.ref import Ref
-from dqlab.cluster.transport.reports import Running
 from dqlab.cluster.transport.sealed import settings_in
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame
@@ -62,55 +61,6 @@ _raised: WeakKeyDictionary[asyncio.AbstractEventLoop, set[tuple[bytes, int]]] = 
 """The suspects, by run and id, that raised in a process of their own, which may lack what the worker has."""
 _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 """What a suspect holds while it runs here: all actors of a worker share its event loop, which tests have several of."""
-
-SAY_AFTER, SAY_EVERY = 1.0, 5.0
-"""Seconds until a running message is first reported, and between two reports of it; the first where it says how far
-its function is."""
-
-
-class Begun:
-    """The running message of each chunk in hand, and since when it has been seen."""
-
-    def __init__(self) -> None:
-        self._seen: dict[Chunk, tuple[int, float, float]] = {}
-        """Its position, since when it has been seen, and when the next report of it is due."""
-
-    def look(self, chunk: Chunk, now: float) -> bool:
-        """Note the chunk's running message at `now`, in steady seconds, and return whether a report is due."""
-        index = chunk.running
-        if index is None:
-            self.forget(chunk)
-            return False
-        seen = self._seen.get(chunk)
-        if seen is None or seen[0] != index:
-            seen = self._seen[chunk] = index, now, now + SAY_AFTER
-        if now < seen[2]:
-            return False
-        self._seen[chunk] = index, seen[1], now + (SAY_AFTER if chunk.step_of(index) else SAY_EVERY)
-        return True
-
-    def forget(self, chunk: Chunk) -> None:
-        """Note that no message of the chunk runs."""
-        self._seen.pop(chunk, None)
-
-    def oldest(self, now: float) -> Running | None:
-        """Return the message that has run longest, as reports have it."""
-        runs = self.message(now)
-        return None if runs is None else Running(runs.document, runs.seconds, runs.run.hex(), runs.step)
-
-    def message(self, now: float) -> RunningMessage | None:
-        """Return the message that has run longest, as views have it."""
-        # The thread may have begun another message since `look`; when that one began is not known yet.
-        running = [(since, chunk, index) for chunk, (index, since, _) in self._seen.items() if chunk.running == index]
-        if not running:
-            return None
-        _, chunk, index = min(running, key=lambda each: each[0])
-        return self.described(chunk, index, as_name(chunk.name_of(index)), now)
-
-    def described(self, chunk: Chunk, index: int, document: str, now: float) -> RunningMessage:
-        """Return a message of a chunk as views have it, with how long what runs there has been seen."""
-        since, step = self._seen.get(chunk, (index, now))[1], chunk.step_of(index)
-        return RunningMessage(chunk.lease.shard, chunk.run, chunk.id_at(index), document, now - since, step)
 
 
 class Slot:
@@ -138,7 +88,6 @@ class Slot:
         self.runner = Runner(options, functions, hand, refusals, self._equipment, self._emptied)
         self._arrived = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self.begun = Begun()
         self.gone: str | None = None
 
     def start(self) -> None:
@@ -183,7 +132,12 @@ class Slot:
 
     def running(self, document: str, now: float) -> list[RunningMessage]:
         """Return the messages of one name that run here, also beside others in a batch, as views have them."""
-        return [self.begun.described(chunk, index, document, now) for chunk, index in self._named(document)]
+        return [_described(chunk, index, document, now) for chunk, index in self._named(document)]
+
+    def longest(self, now: float) -> RunningMessage | None:
+        """Return the message that has run longest, as views have it."""
+        found = self._hand.longest()
+        return None if found is None else _described(*found, as_name(found[0].name_of(found[1])), now)
 
     def printed(self, run: bytes, document: str, seconds: float | None = None) -> Logs | None:
         """Return what a document that runs here has printed so far, or None if it does not run here."""
@@ -295,8 +249,6 @@ class Slot:
                 self.settler.end(chunk)
             finally:
                 self._hand.leave(chunk, Stage.RUNS)
-                if chunk not in self.runner.flights:
-                    self.begun.forget(chunk)
                 self._touched()
 
     async def _run(self, chunk: Chunk) -> None:
@@ -387,7 +339,7 @@ class Slot:
         """Settle finished messages every 100 ms until `end`, and return False if a cancelled message still runs."""
         while not (await asyncio.wait((end,), timeout=SETTLE_EVERY))[0]:
             self.settler.meanwhile(chunk)
-            if self.begun.look(chunk, asyncio.get_running_loop().time()):
+            if self._hand.look(chunk, asyncio.get_running_loop().time()):
                 self._touched()
             if let_go(chunk, self.runner.running(chunk), time.monotonic()):
                 return False
@@ -420,7 +372,6 @@ class Slot:
                     await self.settler.settle(chunk)
         finally:
             del self.runner.flights[chunk]
-            self.begun.forget(chunk)
             self._touched()
 
     async def _attend_flight(self, chunk: Chunk, flight: Flight, end: concurrent.futures.Future[None]) -> bool:
@@ -466,3 +417,9 @@ def portions_of(firsts: Sequence[int], frames: Sequence[Frame], about: int) -> I
                 ids, cuts, room = [], [], most
     if ids:
         yield ids, cuts
+
+
+def _described(chunk: Chunk, index: int, document: str, now: float) -> RunningMessage:
+    """Return a message of a chunk as views have it, with how long what runs there has been seen."""
+    since = now if chunk.seen is None else chunk.seen[1]
+    return RunningMessage(chunk.lease.shard, chunk.run, chunk.id_at(index), document, now - since, chunk.step_of(index))

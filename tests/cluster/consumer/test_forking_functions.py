@@ -152,19 +152,6 @@ def test_child_that_comes_back_from_its_function_reports_nothing_and_runs_nothin
     assert processes(lab) == before
 
 
-def test_worker_that_has_forked_still_hands_over_when_it_is_terminated_itself(lab: dq.Lab, queue_name: str) -> None:
-    def where(x: int) -> int:
-        by_fork(x)
-        return os.getpid()
-
-    pool = lab.queue(queue_name)
-    (first,) = set(pool.map(where, range(5)).results(timeout=30))
-    terminate(first)
-    (second,) = set(pool.map(where, range(100, 105)).results(timeout=30))
-
-    assert second != first
-
-
 def leave_thread(x: int) -> int:
     threading.Thread(target=threading.Event().wait, daemon=False).start()
     return os.getpid()

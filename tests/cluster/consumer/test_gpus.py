@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Iterator
@@ -19,12 +18,10 @@ from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.sealed import blob_hash, open_value, pack_function, seal_function, seal_value
-from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import RunStalled
 from dqlab.frame import Frame, Kind, Outcome
 from dqlab.runs import waiting
 from dqlab.stats import Blocked
-from tests.cluster import desk
 from tests.kit.cells import of_a_cell
 from tests.kit.waiting import is_alive, until
 
@@ -104,38 +101,6 @@ def test_a_process_that_idles_frees_its_device(slot: SlotProcess, monkeypatch: p
     assert child is not None
     until(lambda: not child.alive)
     assert seen(slot, gpus=1)[1] != first
-
-
-def test_a_shard_knows_who_can_run_what() -> None:
-    """With a reason for views and for who waits, until a slot comes that can."""
-
-    async def scenario() -> None:
-        run, record = b"r" * 16, {"name": "g", "codes": [{"name": "g"}], "needs": {"gpus": 2.0}}
-        actor = await desk.opened(run=run, record=record)
-        await desk.put(actor, 3, run=run)
-
-        async def watched() -> tuple[int, str]:
-            answer, _ = unpack(await actor.watch(pack({"run": run, "wait": 0.0})))
-            return answer["consumers"], answer["lane"]["unable"]
-
-        def parked(name: str, **has: float) -> asyncio.Task[Any]:
-            call = {"consumer": name, "session": "s", "credit": [1, 9, 1], "has": has or None}
-            return asyncio.ensure_future(actor.lease(pack(call)))
-
-        assert await watched() == (0, "")  # as for any run
-        cpu, one = parked("c#0"), parked("d#0", gpus=1.0)
-        await asyncio.sleep(0)
-        words = "it needs gpus=2 for each call, and of 2 slots none has more than gpus=1"
-        assert await watched() == (0, words)
-        answer, _ = unpack(await parked("e#0", gpus=2.0))
-        assert answer["lease"]["firsts"]
-        assert await watched() == (1, "")
-        await actor.release(pack({"consumers": ["e"], "why": ""}))
-        assert await watched() == (0, words)
-        for task in (cpu, one):
-            task.cancel()
-
-    asyncio.run(scenario())
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dqlab.cluster.consumer.hand import IN_HAND, STAY_S, Hand, Stage
+from dqlab.cluster.consumer.hand import IN_HAND, SAY_AFTER, SAY_EVERY, STAY_S, Hand, Stage
 from dqlab.cluster.consumer.running.chunk import Chunk, Lease
 from dqlab.frame import Frame, Kind
 from tests.kit.sampled import examples
@@ -131,3 +131,39 @@ class Hands(RuleBasedStateMachine):
 
 Hands.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=30, deadline=None)
 TestHand = Hands.TestCase
+
+
+def chunk_at(ordinal: int) -> Chunk:
+    frame = Frame.decode(Frame.encode([b"x"] * 4, kind=Kind.ELEMENT, ordinal=ordinal))
+    return Chunk(Lease(0, 1, 0, 60.0), [ordinal], [frame])
+
+
+def test_the_oldest_of_several_chunks_is_named_however_they_are_looked_at() -> None:
+    """Coroutines of several chunks run together, and each chunk is looked at by itself."""
+    hand, first, second = Hand("c#0", BATCH), chunk_at(100), chunk_at(200)
+    hand.move(first, Stage.FLIES)
+    hand.move(second, Stage.FLIES)
+    first.running = 2
+    hand.look(first, 10.0)
+    for at in range(1, 50):
+        second.running = at % 4
+        hand.look(second, 10.0 + at)
+        hand.look(first, 10.0 + at)
+
+    assert hand.longest() == (first, 2)
+    assert first.seen is not None
+    assert first.seen[1] == 10.0
+    first.running = None
+    hand.look(first, 60.0)
+    assert hand.longest() == (second, 1)
+    second.running = None
+    assert hand.longest() is None
+
+
+def test_a_long_message_is_reported_after_a_second_and_then_now_and_then() -> None:
+    hand, chunk = Hand("c#0", BATCH), chunk_at(0)
+    chunk.running = 1
+    reported = [
+        at for at in (0.0, SAY_AFTER - 0.1, SAY_AFTER, 2.0, SAY_EVERY, SAY_AFTER + SAY_EVERY) if hand.look(chunk, at)
+    ]
+    assert reported == [SAY_AFTER, SAY_AFTER + SAY_EVERY]

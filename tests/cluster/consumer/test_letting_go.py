@@ -279,23 +279,6 @@ def test_a_batch_that_runs_shows_what_it_printed_and_any_document_of_it_can_be_g
     assert run.counts["acked"] == 7
 
 
-def test_what_consumers_hold_names_what_can_be_ordered_of_it(
-    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any
-) -> None:
-    gate = Gate(tmp_path)
-    run = queue.map(_stuck(gate, "thread"), range(5), name="holds")
-    gate.until_arrived(1)
-    holder = _held_by(impatient_lab, "#3")
-
-    (held,) = [each for each in queue.unacked() if each.document is not None]
-
-    assert (held.run, held.consumer, held.document, held.delivery) == ("holds", holder, "#3", 1)
-    assert abs(held.since + held.held - time.time()) < 5
-    assert run.replace(held.consumer) == [held.document]
-    gate.open()
-    run.wait(timeout=20)
-
-
 def test_the_time_of_a_document_that_was_taken_is_not_part_of_the_pace_of_its_consumer(
     impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any
 ) -> None:

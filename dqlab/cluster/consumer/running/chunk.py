@@ -204,6 +204,8 @@ class Chunk(Noted):
         self.cancelled_at = 0.0
         """When messages were last cancelled, seconds of `time.monotonic`."""
         self.over = self.early = False
+        self.seen: tuple[int, float, float] | None = None
+        """The message that was seen to run, since when, and when the next report of it is due, for the slot."""
         import asyncio  # here: a process that only runs functions starts in half the time without it
 
         self.settling = asyncio.Lock()
