@@ -12,7 +12,7 @@ from typing import Any
 from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.next_lines import lines_of, more_needs
-from dqlab.live.parts import GAP, Box, Cell, Chart, Column, Gauge, Line, Part, Series, Steps, Table, Title, line
+from dqlab.live.parts import GAP, Box, Cell, Chart, Column, Field, Gauge, Line, Part, Series, Steps, Table, Title, line
 from dqlab.live.run_picture import NEAR_END
 from dqlab.live.run_rows import AT_WORK, LAST_MINUTE, WHOLE_RUN
 from dqlab.live.style import PLAIN, STATES, Ink, Span, TextStyle, paint
@@ -59,18 +59,14 @@ def log_line(view: RunView | QueuesView) -> str:
 
 def needs_table(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> Table:
     """Return what needs the user, how much more there is, and what to type."""
-    rows = tuple(
-        (
-            Cell("✕", Ink.BAD) if each.tone == "bad" else Cell("!", Ink.WARN),
-            Cell(each.subject),
-            Cell(each.text),
-            Cell(each.detail, Ink.QUIET),
-        )
-        for each in needs
-    )
+    fields: list[Field] = [
+        (Column("", whole=True), lambda each: Cell("✕", Ink.BAD) if each.tone == "bad" else Cell("!", Ink.WARN)),
+        (Column("", whole=True), lambda each: each.subject),
+        (Column(""), lambda each: each.text),
+        (Column(""), lambda each: Cell(each.detail, Ink.QUIET)),
+    ]
     more = more_needs(needs, total, ended=ended)
-    columns = (Column("", whole=True), Column("", whole=True), Column(""), Column(""))
-    return Table(columns, rows, notes=(more,) if more else (), lines=tuple(lines_of(needs)))
+    return Table.of(needs, fields, notes=(more,) if more else (), lines=tuple(lines_of(needs)))
 
 
 def _run(view: RunView) -> list[Part]:
@@ -166,19 +162,17 @@ def _counters(view: RunView) -> Line:
 
 def _failures(view: RunView) -> Table:
     shown = view.failures[:_CLASSES]
-    known = any(row.document != UNKNOWN for row in shown)
-    columns: tuple[Column, ...] = (Column("dead", right=True), Column("failure"), Column("raised at", mono=True))
-    columns += (Column("one of them", mono=True, spare=True),) if known else ()
-    rows = []
-    for row in shown:
-        dead = Cell(row.dead, Ink.QUIET if row.dead == "0" else Ink.BAD)
-        at = ", ".join(part for part in (row.at, row.code) if part)
-        cells = (dead, Cell(one_line(f"{row.error} {row.message}", 80)), Cell(at))
-        rows.append((*cells, Cell(one_line(row.document, 60))) if known else cells)
+    fields: list[Field] = [
+        (Column("dead", right=True), lambda row: Cell(row.dead, Ink.QUIET if row.dead == "0" else Ink.BAD)),
+        (Column("failure"), lambda row: one_line(f"{row.error} {row.message}", 80)),
+        (Column("raised at", mono=True), lambda row: ", ".join(part for part in (row.at, row.code) if part)),
+    ]
+    if any(row.document != UNKNOWN for row in shown):
+        fields.append((Column("one of them", mono=True, spare=True), lambda row: one_line(row.document, 60)))
     hidden = len(view.failures) - _CLASSES
     classes = many(hidden, "class").replace(" ", " more ")
     more = f"and {classes}, listed by %dq failed {as_word(view.name)}" if hidden > 0 else ""
-    return Table(columns, tuple(rows), notes=tuple(note for note in (more, view.more) if note))
+    return Table.of(shown, fields, notes=tuple(note for note in (more, view.more) if note))
 
 
 RUNS_OF_STATUS = 20
@@ -353,12 +347,6 @@ def _line(text: str) -> str:
 
 WIDTH = 76
 """Columns of a line of what was found."""
-_DIFFERENCES = (
-    Column("document", mono=True, whole=True),
-    Column("became"),
-    Column("before", mono=True),
-    Column("after", mono=True),
-)
 _STEPS = (
     "run.accept(found)    # take this code; redo='changed' runs again what differs",
     "found.to_frame()    # every document of the sample",
@@ -394,22 +382,22 @@ def _found(found: Comparison) -> list[Line]:
 
 
 def _differences(changed: tuple[Compared, ...]) -> Table:
-    rows = tuple(_difference(each) for each in changed[:ROWS])
+    def fails(each: Compared) -> bool:
+        return each.became is Became.NEWLY_FAILS
+
+    fields: list[Field] = [
+        (Column("document", mono=True, whole=True), lambda each: one_line(each.key, 60)),
+        (Column("became"), lambda each: Cell(str(each.became), Ink.BAD if fails(each) else Ink.PLAIN)),
+        (
+            Column("before", mono=True),
+            lambda each: Cell(_texts(each)[0], Ink.QUIET if each.failed else Ink.WARN),
+        ),
+        (Column("after", mono=True), lambda each: Cell(_texts(each)[1], Ink.BAD if fails(each) else Ink.GOOD)),
+    ]
     kinds = Counter(str(each.became) for each in changed)
     named = ", ".join(f"{numbers.count(n)} {kind}" for kind, n in kinds.most_common())
     first = f"the first {ROWS} of {many(len(changed), 'document')}: " if len(changed) > ROWS else ""
-    return Table(_DIFFERENCES, rows, notes=(first + named,))
-
-
-def _difference(each: Compared) -> tuple[Cell, ...]:
-    before, after = _texts(each)
-    fails = each.became is Became.NEWLY_FAILS
-    return (
-        Cell(one_line(each.key, 60)),
-        Cell(str(each.became), Ink.BAD if fails else Ink.PLAIN),
-        Cell(before, Ink.WARN if not each.failed else Ink.QUIET),
-        Cell(after, Ink.BAD if fails else Ink.GOOD),
-    )
+    return Table.of(changed[:ROWS], fields, notes=(first + named,))
 
 
 def _texts(each: Compared) -> tuple[str, str]:

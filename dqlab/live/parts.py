@@ -6,9 +6,9 @@ alone), and both renderers walk the same one. Texts of users are cut and escaped
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from dqlab.live.style import Ink, Span
 
@@ -36,6 +36,15 @@ class Cell(NamedTuple):
     """How far a bar is filled, 0 to 1."""
 
 
+Field: TypeAlias = tuple[Column, Callable[[Any], str | Cell]]
+"""A column, and what makes its cell of a thing."""
+
+
+def cells_of(thing: Any, fields: Sequence[Field]) -> tuple[Cell, ...]:
+    """Return the row of a thing."""
+    return tuple(made if isinstance(made := make(thing), Cell) else Cell(made) for _, make in fields)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Columns and rows of finished strings."""
@@ -48,6 +57,11 @@ class Table:
     """Sentences below."""
     lines: tuple[str, ...] = ()
     """What can be typed next: they stand last, and are never cut."""
+
+    @classmethod
+    def of(cls, things: Iterable[Any], fields: Sequence[Field], **more: Any) -> Table:
+        """Return a table with a row for each thing."""
+        return cls(tuple(column for column, _ in fields), tuple(cells_of(each, fields) for each in things), **more)
 
 
 NO_TABLE = Table((), ())

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import reprlib
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from dqlab import numbers
 from dqlab.datasets.lineage import ROW_LINEAGE
-from dqlab.documents import Document, Documents
+from dqlab.documents import Documents
 from dqlab.documents.listing import Summary, format_of, lacking, summarize
 from dqlab.errors import DqlabError, in_words
 from dqlab.failures.failure import NO_ERROR
-from dqlab.live.parts import Cell, Column, Table
+from dqlab.live.parts import Cell, Column, Field, Table, cells_of
 from dqlab.live.run_rows import LAST_MINUTE, RunRow, put_off_words, runs_in_order, speeds_over
 from dqlab.live.style import Ink
 from dqlab.notebook import shell
 from dqlab.numbers import count, many
-from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
+from dqlab.stats import Attention, ClassStats, QueueState, QueueStats, RunStats, Snapshot
 from dqlab.stats.runs import setup_words
 from dqlab.texts import as_word, one_line
 
@@ -36,33 +37,44 @@ _PUT_OFF = 3
 """Most runs below a table that are named because their functions put documents off."""
 
 
-_STATUS = (
-    Column("queue"),
-    Column("state"),
-    Column("ready", right=True),
-    Column("delayed", right=True),
-    Column("unacked", right=True),
-    Column("dead", right=True),
-    Column("in/s", right=True),
-    Column("out/s", right=True),
-    Column("lag", right=True),
-    Column("disk", right=True),
-)
 RATES_OVER = (f"in/s and out/s: mean of the {LAST_MINUTE}, rest included",)
 """Distinguishes these rates from the speed of a run, which covers only time at work."""
 
 
+def _amount(amount: int, ink: Ink = Ink.PLAIN) -> Cell:
+    return Cell(numbers.count(amount), ink if amount else Ink.QUIET)
+
+
+def _status_fields(state: str, *, durable: bool) -> list[Field]:
+    return [
+        (Column("queue"), lambda queue: Cell(one_line(queue.name, 60), Ink.PLAIN if queue.state else Ink.STRONG)),
+        (
+            Column(state, whole=state != "state"),
+            lambda queue: Cell(one_line(queue.state, 24), Ink.WARN if queue.why else Ink.PLAIN),
+        ),
+        (Column("ready", right=True), lambda queue: _amount(queue.counts.ready)),
+        (Column("delayed", right=True), lambda queue: _amount(queue.counts.delayed)),
+        (Column("unacked", right=True), lambda queue: _amount(queue.counts.leased)),
+        (Column("dead", right=True), lambda queue: _amount(queue.counts.dead, Ink.BAD)),
+        (Column("in/s", right=True), lambda queue: numbers.rate(queue.in_rate)),
+        (Column("out/s", right=True), lambda queue: numbers.rate(queue.out_rate)),
+        (Column("lag", right=True), lambda queue: "" if queue.state is QueueState.TOTAL else lag_of(queue)),
+        (
+            Column("disk" if durable else "size", right=True),
+            lambda queue: numbers.size(queue.disk if durable else queue.nbytes),
+        ),
+    ]
+
+
 def status_table(snapshot: Snapshot, *, only: str = "", stale: bool = False) -> Table:
     """Return all queues, one row each, with empty ones in a line below, or `only` one queue."""
-    durable = snapshot.totals.disk is not None
-    columns = _STATUS if durable else (*_STATUS[:-1], Column("size", right=True))
-    if stale:
-        # Old numbers: the head of the states dates them.
-        columns = (columns[0], Column(_state_at(snapshot.at), whole=True), *columns[2:])
+    # Old numbers: the head of the states dates them.
+    state = _state_at(snapshot.at) if stale else "state"
+    fields = _status_fields(state, durable=snapshot.totals.disk is not None)
     if only:
-        rows = tuple(_queue_cells(queue, durable=durable) for queue in snapshot.queues if queue.name == only)
+        it = [queue for queue in snapshot.queues if queue.name == only]
         about = () if stale else RATES_OVER
-        return Table(columns, rows, notes=about if rows else (f"no queue named {one_line(only)}",))
+        return Table.of(it, fields, notes=about if it else (f"no queue named {one_line(only)}",))
     busy = [queue for queue in snapshot.queues if not queue.empty]
     idle = [one_line(queue.name, 40) for queue in snapshot.queues if queue.empty]
     notes = []
@@ -81,9 +93,8 @@ def status_table(snapshot: Snapshot, *, only: str = "", stale: bool = False) -> 
         notes.append("no queues yet")
     if busy and not stale:
         notes += RATES_OVER
-    total = _queue_cells(snapshot.totals, durable=durable, total=True) if len(busy) > 1 else ()
-    rows = tuple(_queue_cells(queue, durable=durable) for queue in busy)
-    return Table(columns, rows, total, tuple(notes), lines)
+    total = cells_of(snapshot.totals, fields) if len(busy) > 1 else ()
+    return Table.of(busy, fields, total=total, notes=tuple(notes), lines=lines)
 
 
 def _in_a_second(row: RunRow, *, named: bool) -> str:
@@ -110,25 +121,6 @@ def lag_of(queue: QueueStats) -> str:
     return numbers.duration(queue.lag, units=1) if queue.lag < 60 else numbers.span(queue.lag)
 
 
-def _queue_cells(queue: QueueStats, *, durable: bool, total: bool = False) -> tuple[Cell, ...]:
-    def number(amount: int, ink: Ink = Ink.PLAIN) -> Cell:
-        return Cell(numbers.count(amount), ink if amount else Ink.QUIET)
-
-    counts, state = queue.counts, one_line(queue.state, 24)
-    return (
-        Cell(one_line(queue.name, 60), Ink.STRONG if total else Ink.PLAIN),
-        Cell(state, Ink.WARN if queue.why else Ink.PLAIN),
-        number(counts.ready),
-        number(counts.delayed),
-        number(counts.leased),
-        number(counts.dead, Ink.BAD),
-        Cell(numbers.rate(queue.in_rate)),
-        Cell(numbers.rate(queue.out_rate)),
-        Cell("" if total else lag_of(queue)),
-        Cell(numbers.size(queue.disk if durable else queue.nbytes)),
-    )
-
-
 def runs_table(
     runs: Sequence[RunStats],
     hidden: int = 0,
@@ -143,42 +135,31 @@ def runs_table(
     rows = every[:most]
     # `hidden` runs were left out by the caller; these are left out here.
     hidden += len(every) - len(rows)
-    units, by_name = {row.unit for row in rows}, {(run.queue, run.name): run for run in runs}
+    units = {row.unit for row in rows}
     mixed = len(units) > 1
-    its = [by_name[row.queue, row.name] for row in rows]
-    queues = [run.queue for run in its]
-    beside = {
-        "set-up": [setup_words(run.setup, "{}") for run in its],
-        "owner": [run.owner for run in its],
-        "queue": queues if len(set(queues)) > 1 else [],
-    }
-    more = {head: words for head, words in beside.items() if any(words)}
     in_a_second = "per second" if mixed else f"{''.join(units)}/s"
-    columns: tuple[Column, ...] = (
-        Column("run", whole=True),
-        Column(_state_at(max(run.at for run in runs)) if stale and runs else "state", whole=True),
-        Column("done", right=True),
-        Column("end", whole=True),
-        Column("dead", right=True),
-        Column(in_a_second, right=True),
-        Column("code", mono=True),
-        Column("took", right=True, spare=True),
-        *(Column(head, right=head == "set-up", spare=True) for head in more),
-    )
-    cells: tuple[tuple[Cell, ...], ...] = tuple(
-        (
-            Cell(one_line(row.name, 60)),
-            Cell(row.state, row.ink),
-            Cell(row.share),
-            Cell(row.end.replace(" to ", "\N{EN DASH}")),
-            Cell(numbers.count(row.dead), Ink.BAD if row.dead else Ink.QUIET),
-            Cell(_in_a_second(row, named=mixed)),
-            Cell(row.code),
-            Cell(row.took),
-            *(Cell(one_line(words[at] or numbers.UNKNOWN, 40)) for words in more.values()),
-        )
-        for at, row in enumerate(rows)
-    )
+    by_name = {(run.queue, run.name): run for run in runs}
+    state = _state_at(max(run.at for run in runs)) if stale and runs else "state"
+    fields: list[Field] = [
+        (Column("run", whole=True), lambda row: one_line(row.name, 60)),
+        (Column(state, whole=True), lambda row: Cell(row.state, row.ink)),
+        (Column("done", right=True), lambda row: row.share),
+        (Column("end", whole=True), lambda row: row.end.replace(" to ", "\N{EN DASH}")),
+        (Column("dead", right=True), lambda row: _amount(row.dead, Ink.BAD)),
+        (Column(in_a_second, right=True), lambda row: _in_a_second(row, named=mixed)),
+        (Column("code", mono=True), lambda row: row.code),
+        (Column("took", right=True, spare=True), lambda row: row.took),
+    ]
+    beside: dict[str, Callable[[RunStats], str]] = {
+        "set-up": lambda run: setup_words(run.setup, "{}"),
+        "owner": lambda run: run.owner,
+        "queue": lambda run: run.queue if len({row.queue for row in rows}) > 1 else "",
+    }
+    for head, words_of in beside.items():
+        words = {key: words_of(run) for key, run in by_name.items()}
+        if any(words[row.queue, row.name] for row in rows):
+            column = Column(head, right=head == "set-up", spare=True)
+            fields.append((column, partial(_words_beside, words)))
     notes = [f"and {numbers.count(hidden)} more: %dq runs"] if hidden > 0 else []
     if over := speeds_over(rows):
         notes.insert(0, f"{in_a_second}: {over}")
@@ -194,7 +175,11 @@ def runs_table(
     if amount:
         notes.append(f"{numbers.count(dead)} dead in {many(amount, 'run')} at rest: {line}")
     waits = [f"{one_line(run.name, 60)}: {put_off_words(run)} (dq.Later)" for run in runs if run.only_put_off]
-    return Table(columns, cells, notes=(*notes, *waits[:_PUT_OFF]) if cells else ("no runs yet",))
+    return Table.of(rows, fields, notes=(*notes, *waits[:_PUT_OFF]) if rows else ("no runs yet",))
+
+
+def _words_beside(words: Mapping[tuple[str, str], str], row: RunRow) -> str:
+    return one_line(words[row.queue, row.name] or numbers.UNKNOWN, 40)
 
 
 def failures_table(failures: Any) -> Table:
@@ -213,26 +198,15 @@ def failures_table(failures: Any) -> Table:
 
 
 def _classes_table(name: str, total: int, classes: tuple[ClassStats, ...], letters: Mapping[str, Any]) -> Table:
-    with_code = any(entry.versions for entry in classes)
-    columns = (
-        Column("dead", right=True),
-        Column("share", right=True),
-        Column("error", whole=True),
-        Column("message", mono=True),
-        Column("at", mono=True),
-        *([Column("code", mono=True)] if with_code else []),
-    )
-    rows = tuple(
-        (
-            Cell(numbers.count(entry.dead), Ink.BAD),
-            Cell(numbers.share(min(1.0, entry.dead / total))),
-            Cell(one_line(entry.error, 40)),
-            Cell(one_line(entry.message, 80)),
-            Cell(one_line(entry.at, 40)),
-            *([Cell(one_line(", ".join(entry.versions), 40))] if with_code else []),
-        )
-        for entry in classes
-    )
+    fields: list[Field] = [
+        (Column("dead", right=True), lambda entry: Cell(numbers.count(entry.dead), Ink.BAD)),
+        (Column("share", right=True), lambda entry: numbers.share(min(1.0, entry.dead / total))),
+        (Column("error", whole=True), lambda entry: one_line(entry.error, 40)),
+        (Column("message", mono=True), lambda entry: one_line(entry.message, 80)),
+        (Column("at", mono=True), lambda entry: one_line(entry.at, 40)),
+    ]
+    if any(entry.versions for entry in classes):
+        fields.append((Column("code", mono=True), lambda entry: one_line(", ".join(entry.versions), 40)))
     rest = total - sum(entry.dead for entry in classes)
     notes = [f"{numbers.count(rest)} more: run.failures() has all"] if rest > 0 else []
     notes.append(f"{many(total, 'dead document')} of {one_line(name, 60)}. One of each class, then all again:")
@@ -251,7 +225,7 @@ def _classes_table(name: str, total: int, classes: tuple[ClassStats, ...], lette
         lines.append(f"%dq retry {run} --where \"error == '{worst}'\"")
     if any(entry.error == NO_ERROR for entry in classes):
         lines.append('lab.map(fn, docs, executor="process")    # where fn ends or blocks its process, as crashes do')
-    return Table(columns, rows, notes=tuple(notes), lines=tuple(lines))
+    return Table.of(classes, fields, notes=tuple(notes), lines=tuple(lines))
 
 
 def _has_key(entry: ClassStats) -> bool:
@@ -262,55 +236,36 @@ def _has_key(entry: ClassStats) -> bool:
 
 def documents_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
     """Return the first dead documents, one row each."""
-    columns = (
-        Column("document", mono=True, whole=True),
-        Column("error"),
-        Column("message", mono=True),
-        Column("at", mono=True),
-        Column("deliveries", right=True),
-        Column("code", mono=True),
-    )
-    rows = tuple(
-        (
-            Cell(one_line(failure.key, 60)),
-            Cell(one_line(failure.error, 40), Ink.BAD),
-            Cell(one_line(failure.message, 80)),
-            Cell(one_line(failure.at, 40)),
-            Cell(numbers.count(failure.deliveries)),
-            Cell(one_line(failure.version, 12)),
-        )
-        for failure in islice(failures, limit)
-    )
-    return Table(columns, rows, notes=_rest(len(failures), len(rows), "dead document"))
+    fields: list[Field] = [
+        (Column("document", mono=True, whole=True), lambda failure: one_line(failure.key, 60)),
+        (Column("error"), lambda failure: Cell(one_line(failure.error, 40), Ink.BAD)),
+        (Column("message", mono=True), lambda failure: one_line(failure.message, 80)),
+        (Column("at", mono=True), lambda failure: one_line(failure.at, 40)),
+        (Column("deliveries", right=True), lambda failure: numbers.count(failure.deliveries)),
+        (Column("code", mono=True), lambda failure: one_line(failure.version, 12)),
+    ]
+    shown = list(islice(failures, limit))
+    return Table.of(shown, fields, notes=_rest(len(failures), len(shown), "dead document"))
 
 
 def leases_table(leases: Any, limit: int = 2 * ROWS) -> Table:
     """Return the messages that consumers hold, one row each, with lines to type about the oldest."""
-    columns = (
-        Column("document", mono=True),
-        Column("run"),
-        Column("consumer", whole=True),
-        Column("leased", right=True),
-        Column("runs for", right=True),
-        Column("lease ends in", right=True, spare=True),
-        Column("delivery", right=True, spare=True),
-        Column("messages", right=True, spare=True),
-    )
-    rows = tuple(
-        (
-            Cell(numbers.UNKNOWN if lease.document is None else one_line(lease.shown_document, 60)),
-            Cell(numbers.UNKNOWN if lease.run is None else one_line(lease.run, 60)),
-            Cell(one_line(lease.consumer, 40)),
-            Cell(numbers.clock(lease.since)),
-            Cell(numbers.span(lease.running)),
-            Cell(numbers.span(max(0.0, lease.ends_in))),
-            Cell(numbers.count(lease.delivery)),
-            Cell(numbers.count(lease.messages)),
-        )
-        for lease in leases[:limit]
-    )
-    if not rows:
+    if not leases:
         return Table((), (), notes=(f"no consumer of queue {one_line(leases.queue, 60)} holds anything",))
+
+    def known(value: object, shown: str) -> str:
+        return numbers.UNKNOWN if value is None else one_line(shown, 60)
+
+    fields: list[Field] = [
+        (Column("document", mono=True), lambda lease: known(lease.document, lease.shown_document)),
+        (Column("run"), lambda lease: known(lease.run, lease.run)),
+        (Column("consumer", whole=True), lambda lease: one_line(lease.consumer, 40)),
+        (Column("leased", right=True), lambda lease: numbers.clock(lease.since)),
+        (Column("runs for", right=True), lambda lease: numbers.span(lease.running)),
+        (Column("lease ends in", right=True, spare=True), lambda lease: numbers.span(max(0.0, lease.ends_in))),
+        (Column("delivery", right=True, spare=True), lambda lease: numbers.count(lease.delivery)),
+        (Column("messages", right=True, spare=True), lambda lease: numbers.count(lease.messages)),
+    ]
     messages = sum(lease.messages for lease in leases)
     notes = [f"{many(messages, 'message')} held"] + ([f"and {len(leases) - limit} more"] if len(leases) > limit else [])
     worst = leases[0]
@@ -318,7 +273,7 @@ def leases_table(leases: Any, limit: int = 2 * ROWS) -> Table:
     lines = [f"{holder}.replace({worst.consumer!r})    # its documents are retried"]
     if worst.document is not None:
         lines.append(f"{holder}.give_up({worst.document!r})    # a failure, which a retry sends through again")
-    return Table(columns, rows, notes=tuple(notes), lines=tuple(lines))
+    return Table.of(leases[:limit], fields, notes=tuple(notes), lines=tuple(lines))
 
 
 def results_table(results: Any, limit: int = ROWS) -> Table:
@@ -401,10 +356,13 @@ def _variable_of(documents: Documents) -> str:
 
 def table_of(summary: Summary, name: str) -> Table:
     """Return a summary as a table, where `name` is the variable that holds the listing, if any."""
-    paged = summary.paged > 0
-    columns: tuple[Column, ...] = (Column("document", mono=True), Column("format"), Column("size", right=True))
-    columns += (Column("pages", right=True),) if paged else ()
-    rows = tuple(_document_cells(document, paged=paged) for document in summary.first)
+    fields: list[Field] = [
+        (Column("document", mono=True), lambda document: one_line(document.key, _LONGEST)),
+        (Column("format"), lambda document: Cell(format_of(document), Ink.QUIET)),
+        (Column("size", right=True), lambda document: numbers.size(document.size)),
+    ]
+    if paged := summary.paged > 0:
+        fields.append((Column("pages", right=True), lambda document: numbers.count(document.page_count)))
     total: tuple[Cell, ...] = ()
     if summary.count > len(summary.first):
         size = _known(numbers.size(summary.size), summary.sized, summary.count)
@@ -417,17 +375,7 @@ def table_of(summary: Summary, name: str) -> Table:
     notes = tuple(
         line for note in _listing_notes(summary) for line in textwrap.wrap(note, _WIDTH, break_on_hyphens=False)
     )
-    return Table(columns, rows, total, notes, lines)
-
-
-def _document_cells(document: Document, *, paged: bool) -> tuple[Cell, ...]:
-    pages = (Cell(numbers.count(document.page_count)),) if paged else ()
-    return (
-        Cell(one_line(document.key, _LONGEST)),
-        Cell(format_of(document), Ink.QUIET),
-        Cell(numbers.size(document.size)),
-        *pages,
-    )
+    return Table.of(summary.first, fields, total=total, notes=notes, lines=lines)
 
 
 def _known(text: str, known: int, count: int) -> str:
