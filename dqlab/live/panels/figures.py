@@ -21,7 +21,7 @@ from dqlab.live.details import leases
 from dqlab.live.next_lines import failed_lines
 from dqlab.live.panels.parts import Rows, Series, Stage, amount, code, fill, nice, series, show, strong, text, times
 from dqlab.live.panels.scene import Scene
-from dqlab.live.parts import Cell, Table
+from dqlab.live.parts import Cell
 from dqlab.live.run_rows import LAST_MINUTE, RunRow, run_rows, speeds_over
 from dqlab.live.style import Ink, StateLook
 from dqlab.numbers import UNKNOWN, count, due, duration, instant, many, noun_of, rate, share, size
@@ -79,7 +79,7 @@ class RunsPanel:
             )
             for row in rows
         )
-        self.rows.draw(Table((), cells))
+        self.rows.draw(cells)
 
 
 def _rows(scene: Scene) -> list[RunRow]:
@@ -225,7 +225,7 @@ class UnackedPanel:
             )
             for row, lease in zip(seen.rows, scene.snapshot.unacked.oldest, strict=True)
         )
-        self.rows.draw(Table((), rows))
+        self.rows.draw(rows)
 
 
 PER_DOCUMENT = "documents"
@@ -301,7 +301,7 @@ class ThroughputPanel:
         )
         paged = snapshot.units != PER_DOCUMENT
         rows = tuple(_row(each, paged=paged, several=not scene.queue.state) for each in listed)
-        self.rows.draw(Table((), rows, total if rows else ()))
+        self.rows.draw(rows, total if rows else ())
 
 
 def _place(consumer: ConsumerStats, scene: Scene) -> tuple[bool, bool, str, int, str]:
@@ -404,12 +404,12 @@ class FailuresPanel:
         )
         more = f"and {many(failures.other_classes, 'class').replace(' ', ' more ')}" if failures.other_classes else ""
         total = (Cell(""), Cell(more, Ink.QUIET), Cell(""), Cell(count(failures.other_dead)), Cell(""))
-        self.classes.draw(Table((), rows, total=total if more else ()))
+        self.classes.draw(rows, total=total if more else ())
         documents = (
             (Cell(each.key), Cell(each.error, Ink.QUIET), Cell(count(each.pages)), Cell(count(each.deliveries)))
             for each in failures.documents
         )
-        self.documents.draw(Table((), tuple(documents)))
+        self.documents.draw(tuple(documents))
 
 
 SIZES = """const power = tick >= 1 ? Math.min(Math.floor(Math.log10(tick) / 3), 5) : 0

@@ -67,21 +67,28 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield the metrics of a snapshot."""
     # Queues and runs that the snapshot does not list are in the totals only.
     yield _counts("dqlab_messages", "Messages over all queues.", {(): snapshot.totals.counts}, ())
-    yield _gauge("dqlab_queues", "Queues.", snapshot.queues_total)
-    yield _gauge("dqlab_runs", "Runs.", snapshot.runs_total)
-    yield _gauge("dqlab_consumers", "Consumers.", snapshot.consumers_total)
-    yield _gauge("dqlab_consumers_slow", "Consumers under a third of the median speed.", snapshot.slow_consumers)
-    yield _gauge("dqlab_consumers_busy_ratio", "Share of consumers' time spent in functions.", snapshot.working_share)
-    yield _gauge("dqlab_needs_attention", "Things that need attention.", snapshot.attention_total)
-    yield from _held(snapshot)
-    yield from _storage(snapshot)
+    unacked, failures, storage = snapshot.unacked, snapshot.failures, snapshot.storage
+    single: list[tuple[str, str, float | None]] = [
+        ("queues", "Queues.", snapshot.queues_total),
+        ("runs", "Runs.", snapshot.runs_total),
+        ("consumers", "Consumers.", snapshot.consumers_total),
+        ("consumers_slow", "Consumers under a third of the median speed.", snapshot.slow_consumers),
+        ("consumers_busy_ratio", "Share of consumers' time spent in functions.", snapshot.working_share),
+        ("needs_attention", "Things that need attention.", snapshot.attention_total),
+        ("unacked_oldest_seconds", "Age of the delivery held longest.", unacked.oldest_delivery or 0.0),
+        ("unacked_past_timeout", "Messages held for longer than the visibility timeout.", unacked.past),
+        ("failures_dead", "Dead messages.", failures.dead),
+        ("failures_retrying", "Failed messages that wait for another delivery.", failures.retrying),
+        ("failures_classes", "Kinds of failures.", failures.classes_total),
+        ("storage_disk_free_bytes", "Room on the disk.", storage.disk_free),
+        ("storage_fsync_p99_seconds", "Of the last thousand syncs.", storage.fsync_p99),
+    ]
+    for name, text, value in single:
+        yield _labelled(f"dqlab_{name}", text, (), {(): value})
+    kinds: Values = {("live",): storage.live, ("garbage",): storage.garbage}
+    yield _labelled("dqlab_storage_bytes", "Bytes of durable queues.", ("kind",), kinds)
     yield from _queues(snapshot.queues)
     yield from _runs(snapshot.runs)
-
-
-def _gauge(name: str, text: str, value: float | None) -> Metric:
-    """Return one number, without a sample where it is unknown."""
-    return _labelled(name, text, (), {(): value})
 
 
 def _labelled(name: str, text: str, labels: Labels, values: Values) -> Metric:
@@ -96,23 +103,6 @@ def _labelled(name: str, text: str, labels: Labels, values: Values) -> Metric:
 def _counts(name: str, text: str, counts: Mapping[Labels, Counts], labels: Labels) -> Metric:
     spread = {(*key, state): amount for key, each in counts.items() for state, amount in asdict(each).items()}
     return _labelled(name, text, (*labels, "state"), spread)
-
-
-def _held(snapshot: Snapshot) -> Iterator[Metric]:
-    unacked, failures = snapshot.unacked, snapshot.failures
-    yield _gauge("dqlab_unacked_oldest_seconds", "Age of the delivery held longest.", unacked.oldest_delivery or 0.0)
-    yield _gauge("dqlab_unacked_past_timeout", "Messages held for longer than the visibility timeout.", unacked.past)
-    yield _gauge("dqlab_failures_dead", "Dead messages.", failures.dead)
-    yield _gauge("dqlab_failures_retrying", "Failed messages that wait for another delivery.", failures.retrying)
-    yield _gauge("dqlab_failures_classes", "Kinds of failures.", failures.classes_total)
-
-
-def _storage(snapshot: Snapshot) -> Iterator[Metric]:
-    storage = snapshot.storage
-    kinds: dict[Labels, float | None] = {("live",): storage.live, ("garbage",): storage.garbage}
-    yield _labelled("dqlab_storage_bytes", "Bytes of durable queues.", ("kind",), kinds)
-    yield _gauge("dqlab_storage_disk_free_bytes", "Room on the disk.", storage.disk_free)
-    yield _gauge("dqlab_storage_fsync_p99_seconds", "Of the last thousand syncs.", storage.fsync_p99)
 
 
 def _queues(queues: tuple[QueueStats, ...]) -> Iterator[Metric]:

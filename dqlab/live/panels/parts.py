@@ -34,7 +34,7 @@ from jinja2 import Environment, FileSystemLoader, Template
 from numpy.typing import NDArray
 
 from dqlab.live.panels.scene import Scene
-from dqlab.live.parts import Cell, Table
+from dqlab.live.parts import Cell
 from dqlab.live.style import Ink, StateLook
 
 SANS = "Helvetica, Arial, sans-serif"
@@ -291,13 +291,12 @@ class Rows:
         again = CustomJS(args={"view": self.root.view}, code="view.change.emit()")
         self.source.js_on_change("data", again)
 
-    def draw(self, table: Table) -> None:
-        """Show the rows of a table, and its notes below them."""
-        rows = [*table.rows, *([table.total] if table.total else [])]
-        rows += [(Cell(""), Cell(note, Ink.QUIET)) for note in table.notes]
+    def draw(self, rows: Sequence[tuple[Cell, ...]], total: tuple[Cell, ...] = ()) -> None:
+        """Show rows, and a last one."""
+        rows = [*rows, *([total] if total else [])]
         columns: dict[str, list[Any]] = {name: [] for name in _names(self._width)}
         for at in range(self._width):
-            cells = [row[at] if at < len(row) else Cell("") for row in rows]
+            cells = [row[at] for row in rows]
             columns[f"t{at}"] = [cell.text for cell in cells]
             columns[f"i{at}"] = [INKS.get(cell.ink, "") for cell in cells]
             columns[f"b{at}"] = [round(100 * cell.filled) for cell in cells]
