@@ -6,7 +6,6 @@ import { historyReader, snapshotReader, type History, type Snapshot } from '../s
 import type { Service } from '../src/lab/client';
 
 export const plainSnapshot: unknown = snapshot;
-export const plainHistory: unknown = history;
 export const goldenSnapshot = (): Snapshot => snapshotReader.read(structuredClone(snapshot));
 export const goldenHistory = (): History => historyReader.read(structuredClone(history));
 

@@ -4,16 +4,12 @@
 export interface Reader<T> {
   empty(): T;
   read(data: unknown): T;
-  /** Paths of the names in data that this version does not read. */
-  strangers(data: unknown, path: string): string[];
 }
 
 export type Read<R> = R extends Reader<infer T> ? T : never;
 
-const noStrangers = (): string[] => [];
-
 export function plain<T>(fallback: T): Reader<T> {
-  return { empty: () => fallback, read: (data) => data as T, strangers: noStrangers };
+  return { empty: () => fallback, read: (data) => data as T };
 }
 
 export const text = (fallback = ''): Reader<string> => plain<string>(fallback);
@@ -31,34 +27,27 @@ export function record<F extends Record<string, Reader<any>>>(fields: F): Reader
   };
   return {
     empty: () => read({}),
-    read,
-    strangers: (data, path) =>
-      Object.entries((data ?? {}) as Record<string, unknown>).flatMap(([name, value]) =>
-        name in fields ? fields[name]!.strangers(value, `${path}.${name}`) : [`${path}.${name}`]
-      )
+    read
   };
 }
 
 export function list<T>(of: Reader<T>): Reader<T[]> {
   return {
     empty: () => [],
-    read: (data) => (data as unknown[]).map((each) => of.read(each)),
-    strangers: (data, path) => (data as unknown[]).flatMap((each) => of.strangers(each, path))
+    read: (data) => (data as unknown[]).map((each) => of.read(each))
   };
 }
 
 export function optional<T>(of: Reader<T>): Reader<T | null> {
   return {
     empty: () => null,
-    read: (data) => (data === null ? null : of.read(data)),
-    strangers: (data, path) => (data === null ? [] : of.strangers(data, path))
+    read: (data) => (data === null ? null : of.read(data))
   };
 }
 
 export function mapping<T>(of: Reader<T>): Reader<Record<string, T>> {
   return {
     empty: () => ({}),
-    read: (data) => Object.fromEntries(Object.entries(data as object).map(([name, each]) => [name, of.read(each)])),
-    strangers: () => []
+    read: (data) => Object.fromEntries(Object.entries(data as object).map(([name, each]) => [name, of.read(each)]))
   };
 }

@@ -1,4 +1,4 @@
-// The Snapshot and the History as the scheduler sends them: dqlab/stats, field for field. Times are seconds since 1970.
+// What is read of the Snapshot and the History that the scheduler sends: names as in dqlab/stats. Times are seconds since 1970.
 
 import { flag, list, mapping, maybe, number, optional, plain, record, text, type Read } from './reader';
 
@@ -34,19 +34,13 @@ const queue = record({
   counts,
   why: text(),
   retrying: number(),
-  nbytes: number(),
-  maxsize: maybe<number>(),
   lag: number(),
   in_rate: maybe<number>(),
   out_rate: maybe<number>(),
   units_rate: maybe<number>(),
-  shards: number(1),
   consumers: number(),
   empty_in: maybe<number>(),
-  put_waiting: number(),
   disk: maybe<number>(),
-  last_used: maybe<number>(),
-  never_empty: flag(),
   runs: number(),
   failed_runs: number(),
   dead_at_rest: number()
@@ -70,7 +64,6 @@ const run = record({
   state: text(),
   counts,
   units: optional(counts),
-  weighed_in: text('pages'),
   why: text(),
   code: record({ name: text('?'), short: text(), version: number(1), cell: maybe<number>(), rest: list(number()), did: list(number()), note: text() }),
   total: maybe<number>(),
@@ -84,26 +77,8 @@ const run = record({
   consumers: number(),
   classes: list(failureClass),
   classes_total: number(),
-  owner: text(),
   stop: maybe<string>(),
   blocked: maybe<string>(),
-  pace: text(),
-  mean_seconds: maybe<number>(),
-  batch: optional(record({ size: number(), calls: number(), documents: number() })),
-  setup: number(),
-  spend: optional(
-    record({
-      spent: mapping(number()),
-      budget: maybe<[number, string]>(),
-      reserved: number(),
-      unknown: number(),
-      in_all: mapping(plain<number[]>([])),
-      lasts: maybe<number>(),
-      binds: text('computing'),
-      level: maybe<number>(),
-      history: list(plain<[number, string]>([0, '']))
-    })
-  ),
   stuck: flag(),
   paused: number(),
   eta: optional(record({ p10: number(), p50: number(), p90: number() }))
@@ -116,15 +91,11 @@ const consumer = record({
   done: number(),
   rate: maybe<number>(),
   units_rate: maybe<number>(),
-  busy_share: maybe<number>(),
-  last_error: maybe<string>(),
   oldest_age: maybe<number>(),
   document: maybe<string>(),
   step: text(),
-  rss: maybe<number>(),
   peak: maybe<number>(),
   slow: flag(),
-  chunk: maybe<number>(),
   run: text(),
   silent: maybe<number>(),
   stuck: flag()
@@ -147,32 +118,23 @@ export const snapshotReader = record({
   store: text(),
   workers: number(),
   of_queue: text(),
-  of_run: text(),
   units: text('documents'),
-  busy_share: maybe<number>(),
   attention: list(attention),
   attention_total: number(),
   marks: list(mark),
   queues: list(queue),
   totals: queue,
-  queues_by_state: mapping(number()),
   runs: list(run),
   consumers: list(consumer),
-  median_units_rate: maybe<number>(),
   unacked: record({
-    age_bins: plain<number[]>(new Array<number>(11).fill(0)),
     total: number(),
     past: number(),
     timeout: maybe<number>(),
-    oldest: list(held),
-    redelivered_10m: number(),
-    leases_lost_10m: number(),
-    ending_20s: number()
+    oldest: list(held)
   }),
   failures: record({
     dead: number(),
     retrying: number(),
-    per_minute: number(),
     classes_total: number(),
     classes: list(failureClass),
     documents: list(
@@ -188,18 +150,11 @@ export const snapshotReader = record({
   }),
   storage: record({
     live: number(),
-    garbage: number(),
-    disk_free: maybe<number>(),
-    write_rate: maybe<number>(),
-    fsync_p99: maybe<number>(),
-    compact_above: maybe<number>(),
-    compactions: list(record({ at: number(), freed: number(), seconds: number() }))
+    garbage: number()
   }),
   queues_total: number(),
   runs_total: number(),
-  consumers_total: number(),
-  resting: list(text()),
-  schema: number(1)
+  consumers_total: number()
 });
 
 const series = plain<(number | null)[]>([]);
@@ -224,7 +179,6 @@ export const historyReader = record({
   in_rate: series,
   out_rate: series,
   failure_rate: series,
-  units_left: series,
   live: series,
   garbage: series,
   consumers: mapping(series),

@@ -211,7 +211,6 @@ export interface Runs {
   rows: RunLine[];
   more: string;
 }
-export type Toggle = [group: string, word: string, amount: string, icon: string, head: string];
 export interface Rows {
   /** Each a `QueueRow`, its fields in the order of `FIELDS`. */
   rows: unknown[][];
