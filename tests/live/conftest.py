@@ -87,7 +87,31 @@ class HandClock:
         return 1_795_270_927.0 + self.now
 
 
-class HandSource:
+class Obedient:
+    """Writes down what it was asked for, after the name of a queue, if it has one."""
+
+    _name = ""
+
+    def _obey(self, words: str) -> None:
+        source = getattr(self, "_source", self)
+        if source.refusal is not None:
+            raise source.refusal
+        source.done.append(f"{self._name} {words}".strip())
+
+    def pause(self) -> None:
+        self._obey("pause")
+
+    def resume(self) -> None:
+        self._obey("resume")
+
+    def cancel(self) -> None:
+        self._obey("cancel")
+
+    def scale(self, n: int) -> None:
+        self._obey(f"scale {n}")
+
+
+class HandSource(Obedient):
     """A run whose answers are given by hand: statistics, or an error to raise; and the rest of its Snapshot."""
 
     source: str | None = CODE
@@ -133,23 +157,6 @@ class HandSource:
             )
         ]
 
-    def _obey(self, command: str) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        self.done.append(command)
-
-    def pause(self) -> None:
-        self._obey("pause")
-
-    def resume(self) -> None:
-        self._obey("resume")
-
-    def cancel(self) -> None:
-        self._obey("cancel")
-
-    def scale(self, n: int) -> None:
-        self._obey(f"scale {n}")
-
     waits_for_go, tried, rate = False, 30, 0.04
 
     def go(self) -> None:
@@ -164,28 +171,14 @@ class HandSource:
         return SimpleNamespace(text=lambda rate: f"rehearsed 100 at {rate}")
 
 
-class HandControls:
+class HandControls(Obedient):
     """The controls of one queue, which write down what they were asked for."""
 
     def __init__(self, source: Any, name: str) -> None:
         self._source, self._name = source, name
 
-    def _obey(self, words: str) -> None:
-        if self._source.refusal is not None:
-            raise self._source.refusal
-        self._source.done.append(f"{self._name} {words}")
-
-    def pause(self) -> None:
-        self._obey("pause")
-
-    def resume(self) -> None:
-        self._obey("resume")
-
     def drain(self) -> None:
         self._obey("drain")
-
-    def scale(self, n: int) -> None:
-        self._obey(f"scale {n}")
 
     def purge(self, state: str = "dead") -> int:
         self._obey(f"purge {state}")

@@ -89,26 +89,6 @@ def test_menu_of_a_row_drains_scales_compacts_and_retries(show: Show, lab: Queue
     assert page.evaluate("sent.at(-1)") == {"command": "scale", "queue": "pages", "n": 12}
 
 
-def test_discarding_asks_in_place_with_the_safe_answer_in_focus(show: Show, lab: QueuesView) -> None:
-    """Enter, pressed out of habit, keeps the dead documents."""
-    page = show(lab, width=1160)
-    page.get_by_role("button", name="More for pages").click()
-    page.get_by_role("menuitem", name="Discard 212 dead…").click()
-
-    dialog = page.get_by_role("alertdialog")
-    assert "Discard 212 dead messages of pages?" in dialog.inner_text()
-    assert page.evaluate(FOCUSED) == "Keep them"
-    page.keyboard.press("Enter")
-    assert not dialog.is_visible()
-    assert page.evaluate("sent") == []
-    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "More for pages"
-
-    page.get_by_role("button", name="More for pages").click()
-    page.get_by_role("menuitem", name="Discard 212 dead…").click()
-    page.get_by_role("button", name="Discard 212", exact=True).click()
-    assert page.evaluate("sent") == [{"command": "purge", "queue": "pages"}]
-
-
 def test_of_a_hundred_queues_those_in_sight_are_drawn(show: Show, hundred: QueuesView) -> None:
     """Those that need somebody first, with the reason; totals count all."""
     page = show(hundred, width=1300)

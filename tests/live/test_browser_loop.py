@@ -141,17 +141,6 @@ def test_where_no_page_inserts_cells_they_are_copied_and_that_is_said(show: Show
     assert page.locator(".dq-notice").inner_text().startswith("Copied. Paste it into a cell: # without")
 
 
-def test_the_menu_scales(show: Show, running: RunStats, focus: Focus) -> None:
-    """The number is asked for in place."""
-    page = show(run_view(running, focus))
-    page.get_by_role("button", name="More").click()
-    page.get_by_role("menuitem", name="Scale…").click()
-    page.get_by_role("spinbutton").fill("12")
-    page.get_by_role("button", name="Set").click()
-
-    assert page.evaluate("sent") == [{"command": "scale", "n": 12}]
-
-
 def test_one_failed_document_is_run_here_by_a_cell(show: Show, running: RunStats, focus: Focus) -> None:
     """The cell calls the function with the document; the user runs it."""
     fingerprint = running.classes[0].fingerprint

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.numbers import UNKNOWN, clock
 from dqlab.stats import RunStats, Snapshot
@@ -96,33 +94,6 @@ def test_what_needs_a_kernel_is_held_until_it_answers(show: Show, running: RunSt
     page.wait_for_selector(".dqlab[data-stale=false]")
     assert pause.get_attribute("aria-disabled") == "false"
     assert not page.locator(".dq-notice").is_visible()
-
-
-@pytest.mark.parametrize("single", [False, True], ids=["lab", "queue"])
-def test_queues_hold_what_needs_a_kernel_too(show: Show, snapshot: Snapshot, *, single: bool) -> None:
-    """One rule for all widgets."""
-    page = show(
-        queue_view(snapshot, place=Site("pages")) if single else lab_view(snapshot, None, place=Site("local")),
-        clock=BEGAN,
-    )
-    stop(page)
-    page.clock.fast_forward(5_000)
-    page.wait_for_selector(".dqlab[data-stale=true]")
-
-    buttons = page.get_by_role("button", name=re.compile("^(Pause|Resume)"))
-    assert buttons.count() > 0
-    assert {each.get_attribute("aria-disabled") for each in buttons.all()} == {"true"}
-
-
-def test_a_run_that_rests_is_not_called_silent(show: Show, done: RunStats) -> None:
-    """Its numbers are final, unless newer ones were promised."""
-    view = replace(run_view(done), moment="")
-    page = show(view, clock=BEGAN)
-    stop(page)
-
-    page.clock.fast_forward(60_000)
-
-    assert page.locator(".dqlab").get_attribute("data-stale") == "false"
 
 
 def test_what_is_scrolled_away_is_not_drawn_until_it_is_scrolled_to(show: Show, running: RunStats) -> None:

@@ -23,9 +23,8 @@ from dqlab.stats import (
     Severity,
     Snapshot,
 )
-from tests.live.drawn import html_of, screen_of, table_html
+from tests.live.drawn import html_of, screen_of
 from tests.live.scenes import many_queues
-from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader
 
 PAPERS = Site("papers", "http://127.0.0.1:8787/status")
 
@@ -205,21 +204,6 @@ def test_lab_as_text_fits_its_terminal(snapshot: Snapshot) -> None:
     assert lines[-2:] == ["  %dq failed parse-invoices", "  lab.queue('pages').unacked()"]
     assert max(map(columns, lines)) <= 80
     assert screen_of(lab_view(snapshot, place=PAPERS), TextStyle(unicode=False)).isascii()
-
-
-def test_lab_as_html_needs_nothing_and_escapes_all(snapshot: Snapshot) -> None:
-    """What a saved notebook keeps of it."""
-    evil = '<script>alert(1)</script>"'
-    queues = tuple(replace(queue, name=f"{evil}{queue.name}") for queue in snapshot.queues)
-    attention = tuple(replace(each, subject=evil, text=evil, detail=evil) for each in snapshot.attention)
-    view = lab_view(replace(snapshot, queues=queues, attention=attention), place=Site(evil))
-
-    for html in (html_of(view), table_html(view.table)):
-        reader = Reader(html)
-        assert reader.tags <= ALLOWED_TAGS
-        assert reader.attributes <= ALLOWED_ATTRIBUTES
-    assert "60,191" in Reader(html_of(view)).text
-    assert "parse-invoices" in Reader(html_of(view)).text
 
 
 def test_a_lab_lists_its_runs_and_names_the_way_to_the_rest(snapshot: Snapshot) -> None:

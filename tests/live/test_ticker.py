@@ -70,14 +70,6 @@ def test_thread_ends_with_its_last_view(ticker: Ticker) -> None:
     assert ticker.views == ()
 
 
-def test_thread_starts_again_for_the_next_view(ticker: Ticker) -> None:
-    """The first run of a session is not the last."""
-    for _ in range(3):
-        view = Steps(limit=1)
-        ticker.add(view)
-        assert view.wait(1)
-
-
 def test_view_that_fails_is_dropped_with_a_log_line(ticker: Ticker, caplog: pytest.LogCaptureFixture) -> None:
     """One broken widget must not freeze the others."""
     broken, whole = Steps(error=RuntimeError("cannot draw")), Steps()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
-from weakref import ref
 
 import pytest
 
@@ -283,13 +281,3 @@ def test_a_feed_that_fails_is_said_once_and_found_again(open_page: Open, feed: A
     page.update()
 
     assert named(page, "stamp").text == "live 14:22:10"
-
-
-@pytest.mark.slow
-def test_pages_opened_and_closed_are_all_gone(open_page: Open) -> None:
-    """A dashboard on a wall is reloaded for months."""
-    opened = [ref(open_page("failures").doc) for _ in range(50)]
-
-    gc.collect()
-
-    assert [page for page in opened if page() is not None] == []
