@@ -43,7 +43,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
   const details = disclosures(context, panes);
   const keys = keysBox([['P', 'pause or resume'], ['Tab', 'next'], ['↑ ↓', 'rows'], ['Enter', 'opens'], ['Esc', 'closes']]);
   const body = make('div', { class: 'dq-body' }, progress, figures, lines, two);
-  const steady = ratchet(context, [progress, figures, two]);
+  const steady = ratchet(context, [progress, figures, two, details.elements[0]!]);
   context.card.append(header, newsOf(notice.element, ask.element), body, ...details.elements, keys.element, menu.element);
   let again: ((words: readonly string[]) => void) | null = null;
 
