@@ -42,7 +42,6 @@ from dqlab.live.run_picture import (
     Focus,
     Standing,
     absent_view,
-    connecting_view,
     moved_view,
     run_view,
     what_waits,
@@ -493,7 +492,7 @@ class LiveRun(Live[RunView]):
             standing = standing._replace(silence=None, over="", gone=False)
         if self._stats is None:
             reason = standing.over or standing.trouble
-            return absent_view(name, reason, gone=standing.gone) if reason else connecting_view(name, standing.silence)
+            return absent_view(name, reason, silence=standing.silence, gone=standing.gone)
         newer = self._newer is not None
         focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names, self._tried)
         return self._made_of(run_view, self._stats, focus, standing)

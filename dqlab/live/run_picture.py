@@ -108,25 +108,20 @@ MORE_TRIED = 100
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
 
-def connecting_view(name: str, silence: float | None = None) -> RunView:
-    """Return the view of a run that has not answered yet."""
-    line = one_line(name)
+def absent_view(name: str, reason: str = "", *, silence: float | None = None, gone: bool = False) -> RunView:
+    """Return the view of a run that has not answered yet, cannot be reached now, or does not exist any more."""
+    face = Face.GONE if gone else Face.CONNECTING if silence is None and not reason else Face.NO_ANSWER
+    waiting = () if reason else ("asking for the first numbers", "nothing to show yet; the run is not touched by this")
+    notice = Notice(one_line(reason, LONGEST), Tone.WARN) if reason else NO_NOTICE
     return RunView(
-        name=line,
-        face=Face.CONNECTING if silence is None else Face.NO_ANSWER,
-        chip="Connecting" if silence is None else "No answer",
-        percent=numbers.UNKNOWN,
-        notice=Notice() if silence is None else silence_notice(silence),
-        compact=("asking for the first numbers", "nothing to show yet; the run is not touched by this"),
-        buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
+        name=one_line(name),
+        face=face,
+        chip=face.value.capitalize(),
+        percent="" if reason else numbers.UNKNOWN,
+        notice=notice if silence is None or reason else silence_notice(silence),
+        compact=waiting,
+        buttons=() if silence is None or reason else (Button(Command.ASK, "Retry now"),),
     )
-
-
-def absent_view(name: str, reason: str, *, gone: bool = False) -> RunView:
-    """Return the final view of a run that cannot be reached now, or does not exist any more."""
-    face = Face.GONE if gone else Face.NO_ANSWER
-    notice = Notice(one_line(reason, LONGEST), Tone.WARN)
-    return RunView(name=one_line(name), face=face, chip=face.value.capitalize(), notice=notice)
 
 
 def moved_view(name: str) -> RunView:

@@ -176,14 +176,8 @@ class Details:
 
     def parts(self) -> dict[str, Any]:
         """Return plain JSON-ready data in parts, as widgets receive them."""
-        return {
-            "chart": plain(self.chart),
-            "needs": plain({"total": self.needs_total, "rows": self.needs}),
-            "consumers": plain(self.consumers),
-            "leases": plain(self.leases),
-            "code": plain(self.code),
-            "examples": plain(self.examples),
-        }
+        parts = {name: plain(getattr(self, name)) for name in ("chart", "consumers", "leases", "code", "examples")}
+        return {**parts, "needs": plain({"total": self.needs_total, "rows": self.needs})}
 
 
 NO_DETAILS = Details()

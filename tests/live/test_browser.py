@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dqlab.live.details import examples
-from dqlab.live.run_picture import Focus, Standing, connecting_view, run_view
+from dqlab.live.run_picture import Focus, Standing, absent_view, run_view
 from dqlab.live.views import RunView
 from dqlab.stats import Attention, ClassStats, Counts, History, RunState, RunStats, Severity, Snapshot
 from tests.kit.chromium import needs_chromium
@@ -129,7 +129,7 @@ def test_every_state_fits(show: Show, running: RunStats, done: RunStats, dark: b
     views = [run_view(each) for each in stats]
     views += [
         run_view(running, standing=Standing(silence=running.at - 38)),
-        connecting_view("parse-invoices"),
+        absent_view("parse-invoices"),
     ]
     page = show(views[0], width=400, dark=dark)
     for view in views:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dqlab.live.lab_picture import Site, lab_view, queue_view
-from dqlab.live.run_picture import Standing, connecting_view, run_view
+from dqlab.live.run_picture import Standing, absent_view, run_view
 from dqlab.live.views import RunView
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
 from tests.kit.axe import needs_axe, read_out, violations
@@ -49,7 +49,7 @@ def test_each_state_of_a_run_breaks_no_rule(show: Show, running: RunStats, done:
     views = [run_view(each) for each in stats]
     views += [
         run_view(running, standing=Standing(silence=running.at - 38)),
-        connecting_view("parse-invoices"),
+        absent_view("parse-invoices"),
     ]
     page = show(views[0], dark=dark)
     for view in views:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.jupyter.grammar import split
-from dqlab.live.run_picture import Focus, Standing, connecting_view, run_view
+from dqlab.live.run_picture import Focus, Standing, absent_view, run_view
 from dqlab.live.style import TextStyle, columns, cut
 from dqlab.live.tables import documents_table, failures_table, leases_table, results_table, runs_table, status_table
 from dqlab.numbers import UNKNOWN
@@ -101,7 +101,7 @@ def test_a_run_that_goes_on_is_dated_where_it_is_saved_as_text(running: RunStats
 
 def test_first_screen_before_any_answer() -> None:
     """Nothing is shown as zero."""
-    assert "asking for the first numbers" in screen_of(connecting_view("x"))
+    assert "asking for the first numbers" in screen_of(absent_view("x"))
 
 
 @pytest.mark.parametrize(
