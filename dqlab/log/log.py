@@ -465,21 +465,25 @@ if that were committed at once, all others would wait for a second sync."""
 class GroupCommit:
     """Commits a log from a daemon thread, so that no other thread has to."""
 
-    def __init__(self, log: Log, *, wake: Callable[[Callable[[], None]], None]) -> None:
-        # `wake` calls its argument in the thread of the callbacks, as `loop.call_soon_threadsafe` does.
-        self._log = log
-        self._wake = wake
+    def __init__(
+        self,
+        log: Log,
+        wake: Callable[[Callable[[], None]], None],
+        *,
+        on_durable: Callable[[int], None],
+        on_short: Callable[[DiskFull | NoDescriptors], None],
+    ) -> None:
+        # `wake` calls its argument in the thread of the callbacks, as `loop.call_soon_threadsafe` does. `on_durable` is
+        # called so with the number of the last confirmed record, and `on_short` with the error of a commit that is
+        # repeated a second later, or when `wanted` is called. After any other error the log refuses all records, which
+        # its own callback reports, and the thread ends.
+        self._log, self._wake, self._on_durable, self._on_short = log, wake, on_durable, on_short
         self._condition = threading.Condition()
         self._wanted = False
         self._closing = False
         self._announced = 0
         self._handled = threading.Event()
         self._handled.set()
-        # Called through `wake` with the number of the last confirmed record.
-        self.on_durable: Callable[[int], None] = _ignore
-        # Called through `wake` with the error of a commit that is repeated a second later, or when `wanted` is called.
-        # After any other error the log refuses all records, which its own callback reports, and the thread ends.
-        self.on_short: Callable[[DiskFull | NoDescriptors], None] = _ignore
         self._thread = threading.Thread(target=self._run, name="dqlab-commit", daemon=True)
         self._thread.start()
 
@@ -514,7 +518,7 @@ class GroupCommit:
             try:
                 patience, then = step()
             except (DiskFull, NoDescriptors) as error:
-                self._wake(partial(self.on_short, error))
+                self._wake(partial(self._on_short, error))
                 patience, then = _RETRY_S, self._commit
             except Exception as error:  # noqa: BLE001 - no other thread confirms, so callers would wait forever
                 self._log.give_up(error)
@@ -533,7 +537,7 @@ class GroupCommit:
         return (_IDLE_S, self._note_synced) if self._log.options.sync == "always" else (None, None)
 
     def _announce(self, durable: int) -> None:
-        self.on_durable(durable)
+        self._on_durable(durable)
         self._wake(self._handled.set)  # queued behind what callers do first in answer
 
     def _sync(self) -> _Then:
@@ -547,7 +551,3 @@ class GroupCommit:
 
 _Then = tuple[float | None, "_Step | None"]
 _Step = Callable[[], _Then]
-
-
-def _ignore(_: object) -> None:
-    pass

@@ -331,10 +331,6 @@ class Book:
             named.add(blob)
         return named
 
-    def counts(self) -> list[int]:
-        """Return messages by state, in the order of `rules.states.State`."""
-        return list(self.lane.counts)
-
     def report(self, run: bytes, now: float, wall: float = 0.0) -> LaneReport:
         """Return this lane's absolute totals at `now`, monotonic seconds, which is `wall`, seconds since 1970 UTC."""
         lane, record = self.lane, self.record
@@ -348,7 +344,7 @@ class Book:
             runs=[] if lane.run == NO_ID else self._functions_to_run(),
             owner=(record.codes[0].get("owner") or "") if record and record.codes else "",
             acked_by={function.hex(): n for function, n in lane.acked_by.items()},
-            counts=self.counts(),
+            counts=list(lane.counts),
             missing=self.missing,
             units=list(lane.units) if any(lane.units) else None,
             unit=record.unit if record else "",

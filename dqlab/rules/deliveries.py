@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from random import Random
 from typing import NamedTuple
 
@@ -403,11 +403,6 @@ def revoke(lane: Lane, lease: Lease, wanted: Ranges, leases: Leases, effects: de
         leases.close(lease)
 
 
-def cancel(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
-    """Cancel ready, delayed or leased messages among `ids`, and return how many."""
-    return _end(lane, Ranges(ids), leases, effects, State.CANCELLED, dead=False)
-
-
 def let_go(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked], why: str = "") -> int:
     """Take leased messages among `ids` from their consumers, and return how many."""
     wanted, taken = Ranges(ids), 0
@@ -431,34 +426,25 @@ def let_go(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: 
     return taken
 
 
-def lose(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
-    """Count as lost what is not final among `ids`, because its bytes cannot be read, and return how many messages."""
-    return _end(lane, Ranges(ids), leases, effects, State.LOST, dead=True)
-
-
-def _end(lane: Lane, wanted: Ranges, leases: Leases, effects: deque[Revoked], new: State, *, dead: bool) -> int:
-    """Move living messages, and with `dead` the dead ones, to a final state."""
-    # Leases first: none may hold a message that has ended.
-    for lease in leases.of_run(lane.run):
-        revoke(lane, lease, wanted, leases, effects)
-    ended = 0
+def end_all(
+    lane: Lane,
+    ids: Iterable[tuple[int, int]],
+    of: Collection[State],
+    new: State,
+    leases: Leases,
+    effects: deque[Revoked],
+) -> int:
+    """Move the messages among `ids` that are in one of some states to a final one, and return how many."""
+    wanted, ended = Ranges(ids), 0
+    if State.LEASED in of:  # first: none of the leases may hold a message that has ended
+        for lease in leases.of_run(lane.run):
+            revoke(lane, lease, wanted, leases, effects)
     for lo, hi in wanted:
         for batch, a, b, state in lane.stretches(lo, hi):
-            if state.alive or (dead and state is State.DEAD):
+            if state in of:
                 lane.move(batch, a, b, new)
                 ended += b - a
     return ended
-
-
-def purge(lane: Lane, ids: Iterable[tuple[int, int]], state: State) -> int:
-    """Cancel the messages among `ids` that are in one state, and return how many."""
-    purged = 0
-    for lo, hi in Ranges(ids):
-        for batch, a, b, found in lane.stretches(lo, hi):
-            if found is state:
-                lane.move(batch, a, b, State.CANCELLED)
-                purged += b - a
-    return purged
 
 
 def retry(lane: Lane, ids: Iterable[tuple[int, int]], function: bytes | None, first_lease: int) -> int:

@@ -274,26 +274,23 @@ class Ledger:
 
     def release(self, consumer: str, why: str = "") -> int:
         """Take back all that a dead consumer held, and record it."""
-        self.shard.journal.admit()
-        released = self.shard.release(consumer, why)
-        self.shard.journal.noted()
-        return released
+        return self._recorded(lambda: self.shard.release(consumer, why))
 
     def let_go(self, run: bytes, ids: Iterable[tuple[int, int]], why: str = "") -> int:
         """Take leased messages from their consumers, and record it."""
         self.shard.lane(run)  # raises before anything is asked of the log
-        self.shard.journal.admit()
-        taken = self.shard.let_go(run, ids, why)
         self.shard.activity.touch(run)
-        self.shard.journal.noted()
-        return taken
+        return self._recorded(lambda: self.shard.let_go(run, ids, why))
 
     def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
         """Give up messages whose bytes cannot be read, and record it."""
+        return self._recorded(lambda: self.shard.lose(run, ids))
+
+    def _recorded(self, change: Callable[[], int]) -> int:
         self.shard.journal.admit()
-        lost = self.shard.lose(run, ids)
+        changed = change()
         self.shard.journal.noted()
-        return lost
+        return changed
 
     # --- orders -----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from dqlab.clock import Clock
 from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Frame, Settlement
 from dqlab.rules.budget import amounts_of
-from dqlab.rules.deliveries import Revoked, Settled, Settling, cancel, end_lease, let_go, lose, purge, retry, revoke
+from dqlab.rules.deliveries import Revoked, Settled, Settling, end_all, end_lease, let_go, retry, revoke
 from dqlab.rules.flow import Flow, FlowTerms, Rate, Share
 from dqlab.rules.journal import Journal
 from dqlab.rules.lane import Activity, Lane, microseconds
@@ -30,7 +30,7 @@ from dqlab.rules.puts import Producers, Uniques
 from dqlab.rules.ranges import END, Ranges, first_id
 from dqlab.rules.reports import HeldFor, HeldLease
 from dqlab.rules.retry import QueueOptions, Retry
-from dqlab.rules.states import State, Verdict
+from dqlab.rules.states import ALIVE, State, Verdict
 from dqlab.rules.trouble import StoredLetter
 
 MOST_DESCRIBED = 5
@@ -472,10 +472,7 @@ class Shard:
 
     def cancel(self, run: bytes, ids: Iterable[tuple[int, int]] | None = None) -> int:
         """Cancel what is ready, delayed or leased in a run, or in half-open ranges of its ids, and return how many."""
-        self.tick()
-        cancelled = cancel(self.lane(run), _EVERYTHING if ids is None else ids, self.leases, self.effects)
-        self.end_drain()
-        return cancelled
+        return self._end_all([self.lane(run)], _EVERYTHING if ids is None else ids, ALIVE, State.CANCELLED)
 
     def let_go(self, run: bytes, ids: Iterable[tuple[int, int]], why: str = "") -> int:
         """Take leased messages from their consumers, make them ready, or with `why` dead, and return how many."""
@@ -486,20 +483,20 @@ class Shard:
 
     def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
         """Count as lost the unsettled messages in ranges of ids whose bytes cannot be read, and return how many."""
-        self.tick()
-        lost = lose(self.lane(run), ids, self.leases, self.effects)
-        self.end_drain()
-        return lost
+        return self._end_all([self.lane(run)], ids, (*ALIVE, State.DEAD), State.LOST)
 
     def purge(self, run: bytes | None, state: State) -> int:
         """Cancel all READY, DELAYED or DEAD messages of a run (None = of all), and return how many."""
         if state not in (State.READY, State.DELAYED, State.DEAD):
             raise BadOption(option="state", value=state.name.lower(), problem="one of ready, delayed, dead.")
-        self.tick()
         lanes = list(self.lanes.values()) if run is None else [self.lane(run)]
-        purged = sum(purge(lane, _EVERYTHING, state) for lane in lanes)
+        return self._end_all(lanes, _EVERYTHING, (state,), State.CANCELLED)
+
+    def _end_all(self, lanes: Iterable[Lane], ids: Iterable[tuple[int, int]], of: Collection[State], new: State) -> int:
+        self.tick()
+        ended = sum(end_all(lane, ids, of, new, self.leases, self.effects) for lane in lanes)
         self.end_drain()
-        return purged
+        return ended
 
     def retry(
         self,
@@ -604,14 +601,9 @@ class Shard:
         """Return how many messages with ids in ``[lo, hi)`` are ready, delayed or leased."""
         return self.lane(run).alive_among(lo, hi)
 
-    def mean_cost(self, run: bytes) -> float | None:
-        """Return the mean seconds a message of this run takes, or None before the first settle."""
-        return self.fairness.cost(run)
-
-    def lag(self, run: bytes | None = None) -> float:
-        """Return the age of the oldest ready message of a run, or of all, in seconds, or 0.0 when none is ready."""
-        lanes = self.activity.alive() if run is None else [self.lane(run)]
-        oldest = min((put_at for lane in lanes if (put_at := lane.oldest()) is not None), default=None)
+    def lag(self) -> float:
+        """Return the age of the oldest ready message, in seconds, or 0.0 when none is ready."""
+        oldest = min((put_at for lane in self.activity.alive() if (put_at := lane.oldest()) is not None), default=None)
         return 0.0 if oldest is None else self.clock.monotonic() - oldest
 
     def lane(self, run: bytes) -> Lane:

@@ -82,21 +82,6 @@ def test_sealed_segments_that_are_needed_little_are_named_for_compaction(path: P
         assert log.victims() == []
 
 
-def test_a_settle_is_durable_before_what_it_settled_is_deleted(path: Path) -> None:
-    log = Log.open(path, options=SMALL)
-    positions = put(log, 20)
-    for n in range(2):
-        log.checkpoint(log.mark(), b"%d" % n)
-    log.append(17, [b"all of segment 1 is settled"])
-    for position in positions:
-        if position.segment == 1:
-            log.free(1, 100)
-    assert log.collect() == 1
-    log.close(clean=False)
-    with Log.open(path) as log:
-        assert [bytes(record.body) for record in log.replay()] == [b"all of segment 1 is settled"]
-
-
 def test_a_checkpoint_of_what_is_only_in_memory_makes_it_durable_first(path: Path) -> None:
     log = Log.open(path, options=LogOptions(sync="os"))
     position = log.append(16, [b"x"], needed=1)

@@ -189,7 +189,7 @@ def live(image: dict[str, bytes], box: Path, name: str, number: str, failing: ra
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", mostly_slow(["open", *OPERATIONS], "commit", "compact"))
+@pytest.mark.parametrize("name", mostly_slow(["open", *OPERATIONS], "open", "read", "commit", "compact"))
 def test_a_disk_that_fails_for_a_moment_loses_nothing(
     name: str, every: bool, images: list[dict[str, bytes]], box: Path
 ) -> None:

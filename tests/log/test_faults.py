@@ -16,11 +16,11 @@ from dqlab.log.errors import LogFailed
 from dqlab.log.files import Files
 from dqlab.log.log import Log
 from tests.kit.descriptors import none_left_open
-from tests.log.crash.faults import FAULTS, CountingFiles, FaultyFiles, FullDisk
+from tests.log.crash.faults import FAULTS, CountingFiles, FaultyFiles
 from tests.log.crash.invariants import check, reopen
 from tests.log.crash.ledger import RESULTS, History, Ledger
 from tests.log.crash.simulator import clear
-from tests.log.crash.workload import SMALL, small_options
+from tests.log.crash.workload import SMALL
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -219,29 +219,6 @@ def commit_calls(directory: Path) -> list[tuple[int, str]]:
     return [(n, call) for n, call in enumerate(made) if call in ("write", "sync")]
 
 
-@pytest.mark.parametrize("call", ["write", "sync"])
-def test_one_failed_write_or_sync_loses_nothing_that_was_confirmed(call: str, box: Path) -> None:
-    """A short write goes on; else the log fails, and what it confirmed is there at the next open."""
-    directory = box / "log"
-    wrong: list[str] = []
-    for n, name in commit_calls(directory):
-        for fault in FAULTS[name] if name == call else ():
-            ledger, errors = put_and_commit(directory, FaultyFiles(n, fault))
-            confirmed, issued, history = ledger.confirmed(), ledger.history.issued, ledger.history
-            try:
-                read_all(ledger)
-            except DqlabError as error:
-                errors.append(error)
-            ledger.log.close(clean=False)
-            found = check(reopen(directory, SMALL), history, confirmed, issued)
-            untrue = confirmed != issued and not any(isinstance(error, LogFailed) for error in errors)
-            if untrue or found:
-                wrong.append(f"{fault} at call {n}: {[str(e) for e in errors]}, {confirmed} of {issued}, {found}")
-            clear(directory.parent)
-
-    assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong[:10])
-
-
 def test_a_device_that_never_syncs_again_fails_the_log_for_good(box: Path) -> None:
     """An error once and silence afterwards would be a confirmation."""
     directory = box / "log"
@@ -258,28 +235,3 @@ def test_a_device_that_never_syncs_again_fails_the_log_for_good(box: Path) -> No
     history, issued = ledger.history, ledger.history.issued
     ledger.log.close(clean=False)
     assert not check(reopen(directory, SMALL), history, 0, issued)
-
-
-@pytest.mark.parametrize("room", [4000, 9000, 14000, 20000, 30000])
-def test_a_disk_that_fills_up_confirms_only_what_it_holds(room: int, box: Path) -> None:
-    """Short writes, then none at all."""
-    directory = box / "log"
-    options = small_options()
-    history, confirmed = History(), 0
-    try:
-        log = Log.open(directory, options=options, files=FullDisk(room))
-    except DqlabError:
-        log = None
-    if log is not None:
-        ledger = Ledger(log)
-        history = ledger.history
-        for count in range(1, 60):
-            try:
-                ledger.put(count % 13 + 1)
-                log.commit()
-            except DqlabError:
-                break
-        confirmed = ledger.confirmed()
-        log.close(clean=False)
-
-    assert not check(reopen(directory, options), history, confirmed, history.issued)

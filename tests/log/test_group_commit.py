@@ -42,9 +42,7 @@ class Watched:
     def __init__(self, path: Path, files: Held, options: LogOptions) -> None:
         self.log = Log.open(path, files=files, options=options)
         self.said: Queue[int | Exception] = Queue()
-        self.commits = GroupCommit(self.log, wake=self._wake)
-        self.commits.on_durable = self.said.put
-        self.commits.on_short = self.said.put
+        self.commits = GroupCommit(self.log, self._wake, on_durable=self.said.put, on_short=self.said.put)
         self.log.call_on_refusal(self._refused)
 
     @staticmethod
@@ -141,7 +139,6 @@ def test_all_who_heard_of_a_commit_are_in_the_next_one(
     monkeypatch.setattr("dqlab.log.log._HANDLING_S", 30.0)
     calls: Queue[Callable[[], None]] = Queue()
     log = Log.open(tmp_path / "log", files=files, options=LogOptions())
-    commits = GroupCommit(log, wake=calls.put)
     confirmed: list[int] = []
     in_one_commit: list[int] = []
 
@@ -152,7 +149,7 @@ def test_all_who_heard_of_a_commit_are_in_the_next_one(
             log.append(16, [b"again"])
             commits.wanted()
 
-    commits.on_durable = put_again
+    commits = GroupCommit(log, calls.put, on_durable=put_again, on_short=calls.put)
     log.append(16, [b"first"])
     commits.wanted()
     while len(confirmed) < 5:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import stat
 from pathlib import Path
 
@@ -109,8 +108,3 @@ def test_no_other_user_may_read_the_files(tmp_path: Path) -> None:
         log.checkpoint(log.mark(), b"state")
         assert stat.S_IMODE(log.directory.stat().st_mode) == 0o700
         assert {stat.S_IMODE(path.stat().st_mode) for path in log.directory.iterdir()} == {0o600}
-
-
-def test_the_lock_file_says_who_holds_it(tmp_path: Path) -> None:
-    with Log.open(tmp_path / "log", owner="queue pages, shard 0") as log:
-        assert json.loads((log.directory / "LOCK").read_text())["owner"] == "queue pages, shard 0"

@@ -63,20 +63,6 @@ def test_an_owner_that_slept_through_two_takeovers_is_fenced_too(tmp_path: Path)
     old.close()
 
 
-def test_a_fenced_owner_deletes_and_publishes_nothing(tmp_path: Path) -> None:
-    old = Log.open(tmp_path / "log")
-    old.append(16, [b"x"])
-    mark = old.mark()
-    with Log.open(tmp_path / "log", files=Elsewhere("refused"), takeover=True):
-        before = sorted(path.name for path in (tmp_path / "log").iterdir())
-        with pytest.raises(Fenced):
-            old.checkpoint(mark, b"state")
-        with pytest.raises(Fenced):
-            old.collect()
-        assert sorted(path.name for path in (tmp_path / "log").iterdir()) == before
-    old.close()
-
-
 NETWORKED = ["nfs4", "lustre", "dvs", "wekafs", "panfs", "gfs2", "virtiofs", "9p", ""]
 IN_USER_SPACE = ["fuse.glusterfs", "fuse.ceph-fuse", "fuse.sshfs", "fuse.juicefs"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log.errors import DiskFailed, LogError, NoDescriptors, RecordCorrupt
+from dqlab.log.errors import DiskFailed, LogError, NoDescriptors
 from dqlab.log.files import Directory, Files
 from dqlab.log.log import Log
 from dqlab.log.reader import _AHEAD
@@ -38,18 +38,6 @@ def state_of(path: Path, files: Files | None = None) -> tuple[bytes | None, list
     """Open a log; return its checkpoint, the records behind, and whether a checkpoint was lost."""
     with Log.open(path, options=OPTIONS, files=files) as log:
         return log.recovery.checkpoint, [bytes(record.body) for record in log.replay()], log.recovery.checkpoint_lost
-
-
-@PASSING
-def test_checkpoints_that_cannot_be_read_for_a_moment_are_not_given_up(path: Path, number: str) -> None:
-    files = FlakyFiles("ckpt", number)
-    for _ in range(2):
-        with pytest.raises(NoDescriptors if number == "EMFILE" else DiskFailed) as caught:
-            Log.open(path, options=OPTIONS, files=files)
-        assert caught.value.passing
-        assert "ckpt-" in str(caught.value)
-    assert state_of(path) == (b"newer", [b"behind"], False)
-    assert len(list(path.glob("ckpt-*"))) == 2
 
 
 @PASSING
@@ -90,20 +78,6 @@ def fill(path: Path) -> list[Position]:
     return positions
 
 
-@PASSING
-def test_a_record_that_cannot_be_read_for_a_moment_is_not_damaged(in_memory: Path, number: str) -> None:
-    positions = fill(in_memory / "log")
-    files = FlakyFiles("", number)
-    with Log.open(in_memory / "log", files=files) as log:
-        files.bad = ".seg"
-        with pytest.raises(NoDescriptors if number == "EMFILE" else DiskFailed):
-            log.read(positions[0])
-        files.bad = ""
-        assert log.read(positions[0]) == bytes(_AHEAD)
-        with pytest.raises(RecordCorrupt):
-            log.read(positions[0]._replace(segment=9))
-
-
 class Stale(Files):
     """Every handle that was open when the server restarted is refused."""
 
@@ -134,15 +108,6 @@ def test_a_handle_that_is_stale_is_opened_again(in_memory: Path) -> None:
 
 
 # --- manifests, and logs that are only read ---------------------------------------------------
-
-
-@PASSING
-def test_a_manifest_that_cannot_be_read_for_a_moment_is_not_damaged(path: Path, number: str) -> None:
-    with pytest.raises(NoDescriptors if number == "EMFILE" else DiskFailed) as caught:
-        Log.open(path, options=OPTIONS, files=FlakyFiles("MANIFEST", number))
-    assert caught.value.passing
-    assert "damaged" not in str(caught.value)
-    assert state_of(path) == (b"newer", [b"behind"], False)
 
 
 def test_a_manifest_that_vanishes_is_missing(path: Path) -> None:

@@ -35,16 +35,6 @@ def change(file: Path, offset: int, data: bytes) -> None:
     file.write_bytes(old[:offset] + data + old[offset + len(data) :])
 
 
-def test_a_damaged_header_before_valid_records_is_corruption_of_unknown_ids(path: Path) -> None:
-    positions = crashed(path, 5)
-    change(path / "0000000001-0000000001.seg", positions[2].offset, b"rot")
-    log, records = reopened(path)
-    assert [record.base for record in records] == [0, 1, 3, 4]
-    [found] = log.corrupt
-    assert (found.type, found.base) == (None, None)
-    assert (found.offset, found.nbytes) == (positions[2].offset, positions[2].size)
-
-
 def test_damage_to_the_last_record_is_corruption_once_it_was_known_to_be_synced(path: Path) -> None:
     log = Log.open(path)
     position = log.append(16, [b"confirmed"], base=7, count=1)
@@ -57,18 +47,6 @@ def test_damage_to_the_last_record_is_corruption_once_it_was_known_to_be_synced(
     assert [found.base for found in log.corrupt] == [7]
 
 
-@pytest.mark.parametrize("part", ["seal", "size"])
-def test_in_a_sealed_segment_every_missing_byte_is_corruption(path: Path, part: str) -> None:
-    crashed(path, 30, segment_bytes=1000)
-    file = path / "0000000002-0000000001.seg"
-    before = file.read_bytes()
-    file.write_bytes(before[:500] if part == "size" else before[:-10] + bytes(10))
-    log, records = reopened(path)
-    assert sum(found.nbytes for found in log.corrupt) > 0
-    lost = set(range(30)) - {record.base for record in records}
-    assert len(lost) == (4 if part == "size" else 0)
-
-
 @pytest.mark.parametrize("size", [0, 10, 64, 112])
 def test_a_last_segment_without_records_never_existed(path: Path, size: int) -> None:
     crashed(path, 3)
@@ -79,25 +57,6 @@ def test_a_last_segment_without_records_never_existed(path: Path, size: int) -> 
     assert len(records) == 3
     assert not log.corrupt
     assert not file.exists()
-
-
-def test_a_damaged_checkpoint_gives_way_to_the_older_one_and_both_to_everything(path: Path) -> None:
-    log = Log.open(path)
-    for k in range(3):
-        log.append(16, [b"x"], base=k)
-        log.checkpoint(log.mark(), b"state %d" % k)
-    log.close(clean=False)
-    older, newest = sorted(path.glob("ckpt-*"))
-    change(newest, 30, b"rot")
-    log, records = reopened(path)
-    assert (log.recovery.checkpoint, log.recovery.checkpoint_lost) == (b"state 1", False)
-    assert [record.base for record in records] == [2]
-    assert not newest.exists()
-    change(older, 30, b"rot")
-    log, records = reopened(path)
-    assert (log.recovery.checkpoint, log.recovery.checkpoint_lost) == (None, True)
-    assert [record.base for record in records] == [0, 1, 2]
-    assert not reopened(path)[0].recovery.checkpoint_lost
 
 
 def test_a_log_cut_before_its_checkpoint_says_what_is_missing(path: Path) -> None:
@@ -124,11 +83,3 @@ def test_leftovers_go_and_strangers_stay(path: Path) -> None:
     assert (path / "notes.txt").exists()
     assert [file.name for file in path.glob("MANIFEST*")] == ["MANIFEST-0000000002"]
     assert [file.name for file in path.glob("EPOCH*")] == ["EPOCH-0000000002"]
-
-
-def test_a_first_open_that_died_is_taken_up_again(path: Path) -> None:
-    path.mkdir()
-    for name in ("LOCK", "EPOCH-0000000001", "0000000001-0000000001.seg"):
-        (path / name).write_bytes(b"")
-    log, records = reopened(path)
-    assert (records, log.epoch) == ([], 2)

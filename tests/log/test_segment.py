@@ -71,16 +71,6 @@ def test_a_missing_number_is_noticed(path: Path) -> None:
     assert [(gap.start, gap.stop) for gap in found.gaps] == [(64 + 52, 64 + 52)]
 
 
-def test_every_truncation_leaves_the_whole_records_before_it(path: Path) -> None:
-    data = record(0, b"zero") + record(1, b"one") + record(2, b"two")
-    ends = [0, 52, 103, 154]
-    for n in range(len(data) + 1):
-        records, found = scan(path, data[:n])
-        whole = max(k for k, end in enumerate(ends) if end <= n)
-        assert len(records) == whole
-        assert found.end == 64 + ends[whole]
-
-
 def test_a_segment_header_belongs_to_one_file() -> None:
     header = pack_segment_header(UUID, 3, 4, 1.5)
     assert len(header) == SEGMENT_BYTES

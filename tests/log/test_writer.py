@@ -173,21 +173,6 @@ def test_a_failure_is_final_and_what_was_confirmed_is_there_at_the_next_open(
             assert not log.corrupt
 
 
-def test_after_a_failed_sync_the_next_open_builds_on_nothing_that_only_the_system_has(
-    path: Path, files: Failing
-) -> None:
-    """The system would sync these pages without an error, and a power cut would take them afterwards."""
-    log = Log.open(path, files=files)
-    log.append(16, [b"first"])
-    log.commit()
-    log.append(16, [b"second"])
-    fail_sync(files)
-    with pytest.raises(LogFailed):
-        log.commit()
-    log.close()
-    assert bodies(path) == [b"first"]
-
-
 def test_records_of_the_mode_os_survive_a_failed_sync(path: Path, files: Failing) -> None:
     """They are confirmed as written, so that the next open has them."""
     log = Log.open(path, files=files, options=LogOptions(sync="os"))

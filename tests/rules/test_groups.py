@@ -30,41 +30,11 @@ def leased(desk: Any, slot: str, n: int = 4) -> list[int]:
     return list(desk.ids(desk.lease(n, slot)))
 
 
-def test_consumers_lease_from_groups_of_their_own(desk: Any) -> None:
-    groups(desk, 10, 10)
-
-    assert [leased(desk, slot)[0] for slot in ("a#0", "b#0", "a#0", "b#0")] == [0, 10, 4, 14]
-
-
 def test_slots_of_one_process_share_a_group(desk: Any) -> None:
     """They share what is decoded."""
     groups(desk, 10, 10)
 
     assert [leased(desk, slot)[0] for slot in ("a#0", "b#0", "a#1")] == [0, 10, 4]
-
-
-def test_a_lease_ends_where_its_group_ends(desk: Any) -> None:
-    groups(desk, 10, 10)
-    leased(desk, "a#0", 8)
-
-    assert leased(desk, "a#0", 8) == [8, 9]
-
-
-def test_what_comes_after_the_last_known_end_is_leased_before_the_group_of_another(desk: Any) -> None:
-    groups(desk, 10, 5)
-
-    assert [leased(desk, slot)[0] for slot in ("a#0", "b#0", "c#0")] == [0, 10, 14]
-
-
-def test_what_a_consumer_leaves_behind_is_leased_before_groups_that_come_later(desk: Any) -> None:
-    groups(desk, 5, 5, 5)
-    given = desk.lease(5, "a#0")
-    assert leased(desk, "b#0", 5) == [5, 6, 7, 8, 9]
-
-    desk.settle(given, *[Outcome.RETURN] * 5)
-    desk.shard.release("a#0")
-
-    assert leased(desk, "b#0") == [0, 1, 2, 3]
 
 
 # --- what a lease costs ---------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dqlab.errors import BadOption
 from dqlab.failures.failure import Failure
-from dqlab.frame import NO_ID, Outcome
+from dqlab.frame import Outcome
 from dqlab.rules.budget import Stop, as_stop
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.retry import QueueOptions, Retry
@@ -77,16 +77,6 @@ def test_a_run_whose_first_documents_all_fail_pauses_itself_and_says_of_what() -
     assert desk.shard.lease("c", 1) is None
 
 
-def test_one_success_before_prevents_it_for_good() -> None:
-    """The function works; what fails then is in the documents."""
-    desk = Halting(50)
-
-    assert desk.end(*[FAIL] * 4) == []
-    assert desk.end(ACK) == []
-    assert desk.end(*[FAIL] * 40) == []
-    assert not desk.paused
-
-
 def test_a_run_without_waiting_documents_ends_instead() -> None:
     """All that is left is in hand, or has failed: a pause would save nothing, and the run is done as any other."""
     desk = Halting(8)
@@ -99,15 +89,6 @@ def test_a_run_without_waiting_documents_ends_instead() -> None:
     assert desk.shard.lanes[RUN].done
 
 
-def test_a_run_without_the_rule_and_plain_puts_go_on_failing() -> None:
-    """`stop_if=None`; single calls belong to no run."""
-    desk = Halting(50, stop_if=None)
-    desk.put(50, run=NO_ID)
-
-    assert desk.end(*[FAIL] * 50) == []
-    assert desk.end(*[FAIL] * 40) == []
-
-
 @pytest.mark.parametrize("n", [1, 4, 5])
 def test_a_run_of_no_more_documents_than_that_ends(n: int) -> None:
     """Nothing waits that a pause could save, and a run that is done is not paused."""
@@ -116,17 +97,6 @@ def test_a_run_of_no_more_documents_than_that_ends(n: int) -> None:
     assert desk.end(*[FAIL] * n) == []
     assert not desk.paused
     assert desk.shard.lanes[RUN].done
-
-
-def test_documents_that_come_after_the_last_failure_are_held_back() -> None:
-    """The input is slow: nothing waited when the fifth one failed."""
-    desk = Halting(0)
-    desk.put(5)
-    assert desk.end(*[FAIL] * 5) == []
-
-    desk.put(1, ordinal=5)
-
-    assert desk.ledger.halt_failing() == [RUN]
 
 
 def test_deliveries_that_are_tried_again_do_not_count() -> None:
@@ -148,17 +118,6 @@ def test_resume_goes_on_and_does_not_judge_again() -> None:
 
     assert not desk.halted
     assert desk.end(*[FAIL] * 30) == []
-    assert not desk.paused
-
-
-def test_resuming_the_whole_queue_ends_it_too() -> None:
-    """One word for everything that stands still."""
-    desk = Halting(50)
-    desk.end(*[FAIL] * 5)
-
-    desk.ledger.obey("resume", None, {})
-
-    assert not desk.halted
     assert not desk.paused
 
 

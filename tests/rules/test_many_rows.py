@@ -48,12 +48,3 @@ def test_ordinals_that_only_add_up_are_not_taken_for_neighbours() -> None:
     lane = Lane(RUN, QueueOptions(), MemoryJournal())
     lane.put_rows(rows)
     assert list(lane.came) == [(0, 1), (10, 11), (50, 59)]
-
-
-def test_frames_that_lie_before_others_are_stored_too() -> None:
-    rows = rows_of([(0, 2, 5), (1, 3, 5), (0, 1, 5)], [0, 1, 2])
-    lane = Lane(RUN, QueueOptions(), MemoryJournal())
-    lane.put_row(rows[2])
-    lane.put_rows(rows[:2])
-    assert [batch.first for batch in lane.batches] == [0, 3, 6]
-    assert lane.alive == 6

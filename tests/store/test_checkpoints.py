@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from dqlab.frame import NO_ID, Outcome, Piece, Settlement
+from dqlab.frame import NO_ID, Outcome
 from dqlab.rules import result_index
-from dqlab.rules.puts import Submitted
-from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
 from dqlab.rules.shard import Shard
 from dqlab.store import checkpoint as checkpoints
@@ -125,19 +123,6 @@ def test_what_changes_a_run_that_has_ended_is_in_the_next_checkpoint(desk: Desk,
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
-@pytest.mark.parametrize("known", [{"digest": "d", "beyond": [[11, 12]], "end_digest": "e"}, {"digest": "d+e+11-12"}])
-def test_gaps_of_an_input_survive_a_restart(desk: Desk, known: dict[str, Any], *, checkpoint: bool) -> None:
-    """Also those that an older dqlab wrote into the text of the digest."""
-    end(desk, 0)
-    desk.order("submitted", run_of(0), {"submitted": 9} | known)
-    desk.reopen(checkpoint=checkpoint)
-
-    record = desk.ledger.books[run_of(0)].record
-    assert record is not None
-    assert Submitted.of(vars(record)) == Submitted(9, "d", Ranges([(11, 12)]), "e")
-
-
-@pytest.mark.parametrize("checkpoint", [True, False])
 def test_what_goes_on_with_a_run_alone_seals_it_also_after_a_restart(desk: Desk, *, checkpoint: bool) -> None:
     """A submission that was cut off earlier may report its end as late as that."""
     end(desk, 0)
@@ -146,32 +131,6 @@ def test_what_goes_on_with_a_run_alone_seals_it_also_after_a_restart(desk: Desk,
     for by, sealed in ((b"was-cut-off-....", False), (b"goes-on-with-it.", True)):
         desk.order("seal", None, {"seal": {"run": run_of(0), "here": 1, "total": 1, "incomplete": None, "by": by}})
         assert desk.ledger.books[run_of(0)].lane.sealed == sealed
-
-
-@pytest.mark.parametrize("checkpoint", [True, False])
-def test_after_a_restart_only_deliveries_since_a_retry_count(desk: Desk, *, checkpoint: bool) -> None:
-    """What an earlier one wrote may have been deleted, and ran the code that was retried."""
-    desk.start(run_of(0), 0)
-    desk.put(run_of(0), 0, n=4)
-    desk.seal(run_of(0))
-    stopped = [desk.ledger.shard.lease("stopped", 2) for _ in range(2)]
-    desk.clock.advance(1000)
-    desk.work(Outcome.REJECT, n=1)
-    desk.ledger.obey("retry", run_of(0), {"ids": [(0, 1 << 40)], "ordinals": []})
-    since = [desk.ledger.shard.lease("since", 1) for _ in range(2)]
-    desk.reopen(checkpoint=checkpoint)
-
-    def ack(lease: Any) -> tuple[int, int]:
-        pieces = [Piece(piece.frame + piece.lo, piece.ordinal, piece.n) for piece in lease.pieces]
-        n = sum(piece.n for piece in pieces)
-        blob = Settlement.encode(
-            pieces, bytes(n), [b""] * n, run=lease.run, epoch=lease.receipt[0], lease=lease.receipt[1]
-        )
-        settled = desk.ledger.shard.settle(Settlement.decode(blob))
-        return sum(piece.n for piece, _ in settled.results), settled.stale
-
-    assert [ack(lease) for lease in stopped] == [(0, 2), (0, 2)]
-    assert [ack(lease) for lease in since] == [(1, 0), (1, 0)]
 
 
 def test_thousands_of_lanes_at_rest_are_copied_in_slices(desk: Desk, copied: list[bytes]) -> None:

@@ -111,26 +111,6 @@ def test_one_stuck_message_in_each_frame_keeps_its_payload_and_nothing_else(tmp_
     shard.journal.log.close()
 
 
-def test_what_was_kept_is_there_after_reopening_and_a_second_compaction(tmp_path: Path) -> None:
-    shard = opened(tmp_path / "0")
-    fill(shard, 40)
-    ack(shard, but=lambda id: id % 10 == 3, result=b"result")
-    compact(shard)
-    shard.journal.log.close()
-
-    again = opened(tmp_path / "0")
-    ack(again, but=lambda id: id % 20 == 3, result=b"second")
-    compact(again)
-    again.journal.log.close(clean=False)
-    third = opened(tmp_path / "0")
-
-    assert stored(third) == {id: payload(id) for id in range(3, 40 * COUNT, 20)}
-    expected = {id: b"second" if id % 20 == 13 else b"result" for id in range(40 * COUNT) if id % 20 != 3}
-    assert results(third) == expected
-    check_shard(third.ledger.shard)
-    third.journal.log.close()
-
-
 def test_results_that_are_dropped_while_they_are_copied_give_their_space_back(tmp_path: Path) -> None:
     shard = opened(tmp_path / "0")
     fill(shard, 20)

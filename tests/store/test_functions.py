@@ -138,26 +138,6 @@ def test_functions_of_runs_that_are_over_leave_memory_checkpoints_and_the_reopen
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
-@pytest.mark.parametrize("outcome", [None, Outcome.FAIL], ids=["while its documents wait", "with dead ones"])
-def test_a_run_that_is_dropped_takes_its_function_along(desk: Desk, checkpoint: bool, outcome: Outcome | None) -> None:
-    """A run that is over names none any more; one that is given up in the middle does until it is dropped."""
-    for number in range(1, 11):
-        desk.start(run_of(number), number)
-        desk.put(run_of(number), number)
-        desk.seal(run_of(number))
-        if outcome is not None:
-            desk.work(outcome)
-    assert desk.kept() == set(range(1, 11))
-    for number in range(1, 11):
-        desk.order("drop", run_of(number), {})
-
-    assert desk.kept() == set()
-    assert len(freeze(desk.ledger)()) < BIG
-    desk.reopen(checkpoint=checkpoint)
-    assert desk.kept() == set()
-
-
-@pytest.mark.parametrize("checkpoint", [True, False])
 def test_a_function_stays_while_dead_messages_an_override_or_an_open_run_may_run_it(
     desk: Desk, checkpoint: bool
 ) -> None:

@@ -231,32 +231,6 @@ def test_answers_and_costs_of_messages_without_a_result_are_found_again(outcome:
     assert store.ledger.book(RUN).spent["eur"] == 1.5
 
 
-def test_a_checkpoint_reuses_what_it_would_copy_of_a_lane_at_rest(store: Store) -> None:
-    """Though time passes, a late answer buried a message that was put off, and a function came without a frame."""
-
-    def lanes(*, reuse: bool) -> list[Any]:
-        return sorted(unpack_plain(freeze(store.ledger, reuse=reuse)())["lanes"], key=lambda lane: lane["run"])
-
-    store.ledger.obey("open", None, {"open": {"run": RUN, "record": dict(RECORD)}})
-    store.put(RUN, 1)
-    first = store.rules.lease("c", 1, slots=9)
-    store.clock.advance(TIMEOUT + 1)
-    second = store.rules.lease("d", 1, slots=9)
-    assert first is not None
-    assert second is not None
-    for lease, outcome, payload in ((second, Outcome.NACK, b"30"), (first, Outcome.REJECT, b"")):
-        ids, epoch = [Piece(0, 0, 1)], store.rules.epoch
-        blob = Settlement.encode(ids, bytes([outcome]), [payload], run=RUN, epoch=epoch, lease=lease.id)
-        store.ledger.settle(Settlement.decode(blob))
-    assert store.rules.lanes[RUN].counts[State.DEAD] == 1
-    assert lanes(reuse=True) == lanes(reuse=False)
-    store.clock.advance(1)
-    assert lanes(reuse=True) == lanes(reuse=False)
-    store.check()
-    store.ledger.keep_function(RUN, b"h" * 16, b"blob")
-    assert lanes(reuse=True) == lanes(reuse=False)
-
-
 def test_a_limit_lets_nothing_more_through_because_its_shard_died(store: Store) -> None:
     """The one that takes over does not know what the last one let through just now, and begins with nothing."""
     flow = {"rates": [{"amount": 5.0, "period": 60.0}]}
@@ -276,37 +250,6 @@ def test_a_limit_lets_nothing_more_through_because_its_shard_died(store: Store) 
 
     assert max(sum(at <= other < at + 60 for other in began) for at in began) <= 5
     assert len(began) >= 39, "one call of a minute is kept for what timers missed"
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_order_in_the_instant_in_which_a_lease_ends_hides_no_delivery(order: str, store: Store) -> None:
-    """Time is looked at within the order as well, and the order stands in the log for all that it has moved."""
-    store.ledger.obey("open", None, {"open": {"run": RUN, "record": dict(RECORD)}})
-    store.put(RUN, 1)
-    for _ in range(3):  # the first end makes a suspect, and is not counted
-        store.clock.advance(TIMEOUT + 1)
-        store.lease(1)
-    assert store.rules.lanes[RUN].trouble[0].deliveries == 1
-    store.clock.advance(TIMEOUT + 1)
-
-    obey(store, order)
-
-    if order not in (
-        "open",
-        "seal",
-        "retry",
-        "retry with code",
-        "retries",
-        "forget",
-        "submitted",
-        "flow",
-        "judge",
-        "drop",
-        "reopen",
-        "purge DEAD",
-    ):
-        assert store.rules.lanes[RUN].counts[State.DEAD] == 1
-    store.check()
 
 
 def test_draining_queue_whose_last_messages_had_been_acked_early_is_paused_when_it_opens(store: Store) -> None:

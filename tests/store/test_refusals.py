@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -160,63 +159,3 @@ def test_retry_with_a_function_that_fits_no_record_revives_nothing(store: Store)
 
     assert store.known() == before
     assert store.counts_on_disk()[State.DEAD] == 1
-
-
-def test_order_at_the_moment_at_which_a_lease_ends_does_not_hide_that(store: Store) -> None:
-    """The order took the place of what had moved just before, and the dead letter was ready again after a restart."""
-    store.rules.end(leased(store, 1))
-    suspect = store.rules.lease("c", 1)
-    assert suspect is not None
-    assert store.rules.isolate(suspect.id)
-    store.clock.advance(OPTIONS.visibility_timeout + 1)
-
-    store.ledger.obey("pause", None, {})
-
-    assert store.counts()[State.DEAD] == 1
-    assert store.counts_on_disk()[State.DEAD] == 1
-
-
-CHANGES: dict[str, Callable[[Store, Lease], object]] = {
-    "settle": lambda store, lease: store.ledger.settle(store.settlement(lease, Outcome.ACK)),
-    "begin": lambda store, lease: store.ledger.begin(lease.id),
-    "release": lambda store, lease: store.ledger.release("c"),
-    "let_go": lambda store, lease: store.ledger.let_go(NO_ID, [(0, 1)]),
-    "let_go, given up": lambda store, lease: store.ledger.let_go(NO_ID, [(0, 1)], "given up"),
-    "lose": lambda store, lease: store.ledger.lose(NO_ID, [(0, 1 << 50)]),
-    "cancel": lambda store, lease: store.ledger.obey("cancel", NO_ID, {}),
-    "drop": lambda store, lease: store.ledger.obey("drop", NO_ID, {}),
-    "drain": lambda store, lease: store.ledger.obey("drain", None, {}),
-    "open": lambda store, lease: store.ledger.obey("open", None, {"open": {"run": b"r" * 16}}),
-    "function": lambda store, lease: store.ledger.keep_function(NO_ID, b"h" * 16, b"f"),
-    "put": lambda store, lease: store.rules.put(Frame.decode(Frame.encode([b"x"], kind=Kind.VALUE))),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_log_that_has_failed_stops_every_change_before_it_happens(change: str, store: Store) -> None:
-    """Who opens the log again finds what was there before."""
-    lease = leased(store, 3)
-    store.shard.journal.log.commit()
-    before = store.known()
-    store.shard.journal.log.give_up(OSError("the cable"))
-
-    with pytest.raises(LogFailed, match="the cable"):
-        CHANGES[change](store, lease)
-
-    assert store.known() == before
-    assert store.counts_on_disk()[State.READY] == 3
-
-
-def test_lease_that_ends_while_the_log_takes_nothing_lasts(store: Store) -> None:
-    """Time changes nothing that is not recorded either."""
-    lease = leased(store, 1)
-    store.shard.journal.log.commit()
-    before = store.known()
-    store.shard.journal.log.give_up(OSError("the cable"))
-    store.clock.advance(OPTIONS.visibility_timeout + 1)
-
-    with pytest.raises(LogFailed):
-        store.rules.tick()
-
-    assert store.known()[1] == before[1] == {lease.id: ([(0, 1)], False)}
-    assert store.counts_on_disk() == [1, 0, 0, 0, 0, 0, 0]

@@ -60,6 +60,11 @@ CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
 WAITS = frozenset({Verdict.FULL, Verdict.EARLY})
 """Verdicts on frames that the shard may accept later."""
+OF_RECORD = (
+    *("codes", "submitted", "digest", "beyond", "end_digest", "keyed", "cancelled", "client"),
+    *("process", "options", "unit", "needs", "flow", "marks"),
+)
+"""Parts of a run's record that its progress has as they are."""
 logger = logging.getLogger("dqlab.queue")
 
 
@@ -146,9 +151,9 @@ class QueueActor:
         self.shard = self.ledger.shard
         self._confirmed = Confirmed(self._store, self.books.items())
         if self._returning:
-            asyncio.get_running_loop().call_later(RETURN_S, self._wait_no_longer)
+            asyncio.get_running_loop().call_later(RETURN_S, self._wait_no_longer, self._returning)
         if self._beside:
-            asyncio.get_running_loop().call_later(BESIDE_S, self._serve_beside)
+            asyncio.get_running_loop().call_later(BESIDE_S, self._wait_no_longer, self._beside)
 
     # --- messages in ------------------------------------------------------------------------
 
@@ -610,7 +615,7 @@ class QueueActor:
             paused=paused,
             why="" if self._store.short is None else f" Blocked by: {self._store.short}",
             stopped=book.stopped,
-            stored=self._store.nbytes,
+            stored=self._store.stored,
             results_maxsize=self._options["results_maxsize"],
         ).pack_apart(*parts)
 
@@ -619,7 +624,7 @@ class QueueActor:
         asked, _ = calls.IdleCall.unpack(body)
         await self._until(lambda: not self._alive() or self._stuck() != asked.stuck, asked.wait)
         full = any(self.books[lane.run].stopped for lane in self.shard.activity.alive() if lane.run in self.books)
-        return calls.IdleAnswer(self._alive(), self._stuck(), full, self._store.nbytes).pack()
+        return calls.IdleAnswer(self._alive(), self._stuck(), full, self._store.stored).pack()
 
     def _alive(self) -> int:
         return sum(lane.alive for lane in self.shard.activity.alive())
@@ -703,23 +708,10 @@ class QueueActor:
             failure="" if self._store.failure is None else str(self._store.failure),
             short="" if self._store.short is None else str(self._store.short),
             queue_paused=self.shard.paused,
-            stored=self._store.nbytes,
+            stored=self._store.stored,
             results_maxsize=self._options["results_maxsize"],
-            codes=record.codes,
-            submitted=record.submitted,
-            digest=record.digest,
-            beyond=record.beyond,
-            end_digest=record.end_digest,
-            keyed=record.keyed,
-            cancelled=record.cancelled,
-            client=record.client,
-            process=record.process,
             sink=record.sink and self._placed(record.sink),
-            options=record.options,
-            unit=record.unit,
-            needs=record.needs,
-            flow=record.flow,
-            marks=record.marks,
+            **{name: getattr(record, name) for name in OF_RECORD},
         )
 
     def _report_of(self, run: bytes) -> LaneReport:
@@ -782,11 +774,8 @@ class QueueActor:
         assert book.record is not None, "only runs have names"
         parts = ("name", "codes", "client", "process", "stop_if", "stop_despite")
         record = {part: getattr(book.record, part) for part in parts}
-        record |= {} if book.record.sink is None else {"sink": book.record.sink}
-        record |= {"options": book.record.options} if book.record.options else {}
-        record |= {"needs": book.record.needs} if book.record.needs else {}
-        record |= {"unit": book.record.unit} if book.record.unit else {}
-        record |= {} if book.record.flow is None else {"flow": book.record.flow}
+        optional = ("sink", "options", "needs", "unit", "flow")
+        record |= {part: value for part in optional if (value := getattr(book.record, part))}
         cut_off = book.record.incomplete == CUT_OFF
         # Opening may not have reached every shard while the input is open, or if it was cut off before any of it was
         # recorded.
@@ -858,7 +847,7 @@ class QueueActor:
             lag=shard.lag(),
             maxsize=shard.options.maxsize,
             consumers=len(self._lot.known),
-            stored=self._store.nbytes,
+            stored=self._store.stored,
             puts_waiting=self._puts_waiting,
             failure="" if self._store.failure is None else str(self._store.failure),
             short="" if self._store.short is None else str(self._store.short),
@@ -902,12 +891,8 @@ class QueueActor:
         there, safe = self._confirmed.results(run, self.ledger.book(run).results, lo, hi)
         return safe and there == hi - lo
 
-    def _serve_beside(self) -> None:
-        self._beside.clear()
-        self._dispatch()
-
-    def _wait_no_longer(self) -> None:
-        self._returning.clear()
+    def _wait_no_longer(self, awaited: set[str]) -> None:
+        awaited.clear()
         self._dispatch()
 
     # --- after every change -----------------------------------------------------------------

@@ -50,7 +50,8 @@ class LogStore(LogJournal):
         super().__init__(log, clock)
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asked = log.end
-        self._short: LogError | None = None
+        self.short: LogError | None = None
+        """Why nothing can be confirmed until there is room again."""
         self.maxsize: int | None = None
         """Bytes of results above which no more should be accepted; None: as many as the disk takes."""
         self._written_here = False
@@ -63,27 +64,11 @@ class LogStore(LogJournal):
     def begin(self, *, synced: bool) -> None:
         """Start committing, on the event loop where nothing is synced and there is little to write."""
         self._loop = asyncio.get_running_loop()
-        self._commit = GroupCommit(self.log, wake=self._wake)
-        self._commit.on_durable, self._commit.on_short = self._committed, self._is_short
+        self._commit = GroupCommit(self.log, self._wake, on_durable=self._committed, on_short=self._is_short)
         self._wanted = self._commit.wanted if synced else self._want_here
         # Not only failures of commits: compactions and checkpoints fail in other threads.
         self.log.call_on_refusal(partial(self._wake, self._refused))
         self._wanted()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of results."""
-        return self.stored
-
-    @property
-    def end(self) -> int:
-        """Number of the newest record."""
-        return self.log.end
-
-    @property
-    def confirmed(self) -> int:
-        """Number of the newest record that is as safe as the option `sync` promises."""
-        return self.log.durable
 
     @property
     def full(self) -> bool:
@@ -95,11 +80,6 @@ class LogStore(LogJournal):
         """Why nothing can be confirmed any more."""
         refusal = self.log.refusal
         return None if isinstance(refusal, LogClosed) else refusal
-
-    @property
-    def short(self) -> DqlabError | None:
-        """Why nothing can be confirmed until there is room again."""
-        return self._short
 
     def room(self, nbytes: int) -> bool:
         """Return whether a frame of `nbytes` can be kept."""
@@ -196,7 +176,7 @@ class LogStore(LogJournal):
             self._loop.call_soon_threadsafe(callback)
 
     def _committed(self, durable: int) -> None:
-        short, self._short = self._short, None
+        short, self.short = self.short, None
         while self._waiting and self._waiting[0][0] <= durable:
             _, confirmed = self._waiting.popleft()
             if not confirmed.done():
@@ -205,7 +185,7 @@ class LogStore(LogJournal):
             self.turned()
 
     def _is_short(self, error: DiskFull | NoDescriptors) -> None:
-        known, self._short = self._short, error
+        known, self.short = self.short, error
         if known is None:
             self.turned()
 
@@ -223,8 +203,8 @@ class LogStore(LogJournal):
         """End the wait for a confirmation if the log is short of room or descriptors, else check again later."""
         if confirmed.done():
             return
-        if self._short is not None:
-            confirmed.set_exception(self._short)
+        if self.short is not None:
+            confirmed.set_exception(self.short)
         else:  # a disk that hangs now may turn out to be full later, and nothing else would end the wait
             self._loop.call_later(DISK_PATIENCE, self._impatient, confirmed)
 
@@ -315,11 +295,11 @@ class Confirmed:
 
     def note(self, run: bytes, book: Book | None) -> None:
         """Note that a run may have changed, or with None that it was dropped."""
-        # Call it after all changes are recorded: `store.end` must not be smaller than the number of the last change.
+        # Call it after all changes are recorded: `log.end` must not be smaller than the number of the last change.
         if book is None:
             self._known.pop(run, None)
             return
-        state, end, number = _state(book), book.results.end, self._store.end
+        state, end, number = _state(book), book.results.end, self._store.log.end
         known = self._known.get(run)
         if known is None:
             self._known[run] = known = _Known(None, number, 0)
@@ -336,18 +316,18 @@ class Confirmed:
     def number(self, run: bytes) -> int:
         """Return the record that must be confirmed before all of a run is safe."""
         known = self._known.get(run)
-        return self._store.end if known is None else known.number
+        return self._store.log.end if known is None else known.number
 
     def all_of(self, run: bytes) -> bool:
         """Return whether all of a run is safe."""
-        return self.number(run) <= self._store.confirmed
+        return self.number(run) <= self._store.log.durable
 
     def end(self, run: bytes) -> int:
         """Return the cursor before which a run's results are safe."""
         known = self._known.get(run)
         if known is None:
             return 0
-        later, confirmed = known.later, self._store.confirmed
+        later, confirmed = known.later, self._store.log.durable
         while later and later[0][0] <= confirmed:
             known.safe = later.popleft()[1]
         if not later:

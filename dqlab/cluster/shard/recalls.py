@@ -53,7 +53,7 @@ class Recalls:
             needs = shard.lanes[lease.run].needs
             if needs and not any(serves(call.has, needs) for call in starving):
                 continue
-            cost, n = untouched * (shard.mean_cost(lease.run) or WORTH_S), (untouched + 1) // 2
+            cost, n = untouched * (shard.fairness.cost(lease.run) or WORTH_S), (untouched + 1) // 2
             # Small work is done before it could move. But if it stands still behind a slow message, recall all of it.
             if cost < WORTH_S:
                 was_left, since = before.get(lease.id, (left, now))

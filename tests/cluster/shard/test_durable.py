@@ -83,32 +83,6 @@ def test_a_run_goes_on_where_it_was_when_its_queue_is_opened_again(
     again.close()
 
 
-def test_a_run_that_was_cancelled_is_cancelled_when_its_queue_is_opened_again(
-    client: Client, queue_name: str, tmp_path: Path
-) -> None:
-    """From its log, and from a checkpoint."""
-
-    def open_queue() -> dq.QueuePool:
-        return dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
-
-    pool = open_queue()
-    complete, given_up = (pool.map(abs, range(n), name=f"{queue_name}-{n}", consumers=None) for n in (0, 10))
-    for run in (complete, given_up):
-        assert run.submitter is not None
-        assert run.submitter.join(30)
-    assert (complete.cancel(), given_up.cancel()) == (0, 10)
-
-    found = []
-    for _ in range(3):
-        pool.close()
-        pool = open_queue()
-        runs = [pool.session.runs.attach(run.name) for run in (complete, given_up)]
-        found.append([run.record()["cancelled"] for run in runs])
-    pool.close()
-
-    assert found == [[False, True]] * 3
-
-
 def test_the_number_of_shards_is_that_with_which_the_queue_was_made(
     client: Client, queue_name: str, tmp_path: Path
 ) -> None:

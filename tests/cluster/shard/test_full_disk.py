@@ -54,7 +54,7 @@ class Store:
         until(lambda: run.counts["acked"] == done)
         rest.set()
         until(lambda: run.counts["leased"] == 1 and run.record()["total"] is not None)
-        until(lambda: self._ask(lambda actor: actor._store.confirmed == actor._store.end))
+        until(lambda: self._ask(lambda actor: actor._store.log.durable == actor._store.log.end))
         self._ask(fill_disk)
         gate.open()
         until(lambda: run.counts["acked"] == done + 1)
@@ -118,18 +118,6 @@ def test_a_run_that_ends_then_waits_for_room(store: Store) -> None:
     assert sorted(came) == list(range(DONE))
     store.make_room()
     assert run.results(timeout=30)[:] == list(range(DONE + 1))
-
-
-def test_single_calls_that_were_done_before_can_be_read(store: Store) -> None:
-    """All single calls of a queue share one lane: later ones do not hide them."""
-    done = store.pool.batch_submit([(double, x) for x in range(100)])
-    assert done.results(timeout=30) == [2 * x for x in range(100)]
-    store.fill()
-    later = store.pool.submit(double, 1)
-
-    assert done.results(timeout=3) == [2 * x for x in range(100)]
-    store.make_room()
-    assert later.results(timeout=30) == [2]
 
 
 @pytest.mark.parametrize("wait", mostly_slow(["wait", "results", "as_completed"], "results"))

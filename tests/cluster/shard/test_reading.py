@@ -17,7 +17,7 @@ from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log.errors import RecordCorrupt
 from dqlab.rules.batches import Batch
-from dqlab.rules.deliveries import purge
+from dqlab.rules.deliveries import end_all
 from dqlab.rules.result_index import ResultIndex, Stretch
 from dqlab.rules.retry import QueueOptions
 from dqlab.rules.states import State
@@ -236,7 +236,14 @@ def test_failures_that_are_purged_while_a_page_is_read_are_left_out_of_it(tmp_pa
         read = actor._store.frame
 
         async def slowly(batch: Batch) -> Frame:
-            purge(actor.shard.lanes[NO_ID], [(2, 6)], State.DEAD)
+            end_all(
+                actor.shard.lanes[NO_ID],
+                [(2, 6)],
+                (State.DEAD,),
+                State.CANCELLED,
+                actor.shard.leases,
+                actor.shard.effects,
+            )
             return await read(batch)
 
         actor._store.frame = slowly  # type: ignore[method-assign]
