@@ -84,7 +84,7 @@ def test_calls_are_taken_from_processes_of_processes(tmp_path: Path) -> None:
 @pytest.mark.timeout(120)
 def test_log_keeps_what_it_confirmed_without_linux(tmp_path: Path) -> None:
     """A store on a Mac is the same promise: written, synced, closed, read again, locked against a second owner."""
-    run_tests(tmp_path, ["log/test_ownership.py", "log/test_space.py"], within=100)
+    run_tests(tmp_path, ["log/test_ownership.py", "log/test_log.py"], within=100)
 
 
 def test_sync_reaches_the_drive_where_fsync_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

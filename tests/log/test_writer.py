@@ -3,9 +3,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dqlab.errors import BadOption
 from dqlab.log.errors import DiskFull, LogFailed
 from dqlab.log.files import Buffer, Files
 from dqlab.log.log import Log
@@ -199,3 +201,23 @@ def test_a_failed_sync_of_what_is_in_memory_no_more_ends_the_log(number: int, tm
         with pytest.raises(LogFailed, match="once"):
             log.sync()
     log.close(clean=False)
+
+
+def test_a_commit_is_synced_unless_told_otherwise() -> None:
+    assert LogOptions().sync == "always"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sync": "never"},
+        {"interval": -1.0},
+        {"segment_bytes": 0},
+        {"compact_below": 1.5},
+        {"reserve_bytes": -1},
+    ],
+)
+def test_an_option_out_of_range_names_itself(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadOption) as caught:
+        LogOptions(**wrong)
+    assert caught.value.option == next(iter(wrong))

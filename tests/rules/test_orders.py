@@ -9,6 +9,7 @@ import pytest
 from dqlab.errors import BadOption, MessageNotFound
 from dqlab.frame import Outcome
 from dqlab.rules.book import Book, RunRecord
+from dqlab.rules.frame_notes import Overrides
 from dqlab.rules.journal import Op
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.retry import Retry
@@ -161,3 +162,14 @@ def test_a_message_that_was_taken_from_its_consumer_is_delivered_again_and_count
     desk.ack(lease)
 
     assert lane.taken == {}
+
+
+def test_function_of_a_whole_lane_is_that_of_messages_still_to_come() -> None:
+    """The submitter's frames name the old function; they may be on their way."""
+    overrides, old, new = Overrides(), b"o" * 16, b"n" * 16
+    overrides.assign(10, 20, old)
+    overrides.assign(0, 1 << 53, new)
+
+    assert list(overrides.split(5, 30)) == [(5, 30, new)]
+    overrides.discard(0, 15)
+    assert list(overrides.split(10, 20)) == [(10, 15, None), (15, 20, new)]

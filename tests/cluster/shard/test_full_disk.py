@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.transport.wire import pack
 from dqlab.errors import WaitTimeout
+from dqlab.log.errors import DiskFull
 from dqlab.testing import Gate
+from tests.cluster import desk
 from tests.kit.disks import asked, fill_disk, make_room
 from tests.kit.sampled import mostly_slow
 from tests.kit.waiting import until
@@ -133,3 +137,41 @@ def test_a_wait_without_a_limit_warns_once_of_a_full_disk(
 
     assert f"run {run.name!r} makes no progress" in said
     assert "no room" in said
+
+
+RUNS = [bytes([number]) * 16 for number in (1, 2, 3)]
+CODE = {"name": "f"}
+
+
+def test_a_log_that_refuses_to_resume_one_run_leaves_the_others_to_the_next_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All were forgotten with the first refusal, and stayed stopped for a reason that was gone."""
+
+    async def scenario() -> list[list[bool]]:
+        actor = await desk.opened(run=RUNS[0], record={"name": "f-0", "codes": [CODE]}, results_maxsize=2500)
+        for number, run in enumerate(RUNS[1:], 1):
+            await actor.control(
+                pack({"op": "open", "open": {"run": run, "record": {"name": f"f-{number}", "codes": [CODE]}}})
+            )
+        for sequence, run in enumerate(RUNS):  # of one producer
+            await desk.put(actor, 1, run=run, sequence=sequence)
+        held = [await desk.lease(actor, f"c{number}") for number in range(len(RUNS))]
+        for each in sorted(held, key=lambda each: RUNS.index(each["run"])):
+            await desk.finish(actor, each, [b"r" * (3000 if each["run"] == RUNS[0] else 100)])
+        obey, refused = actor.ledger.obey, [1]
+
+        def refuse_once(op: str, run: bytes | None, meta: dict[str, Any]) -> int:
+            if op == "resume" and refused:
+                refused.pop()
+                raise DiskFull(directory="/full", needed=1, free=0)
+            return obey(op, run, meta)
+
+        monkeypatch.setattr(actor.ledger, "obey", refuse_once)
+        with pytest.raises(DiskFull):
+            await actor.control(pack({"op": "drop", "run": RUNS[0]}))
+        stopped = [[actor.books[run].stopped for run in RUNS[1:]]]
+        await actor.control(pack({"op": "drop", "run": RUNS[0]}))
+        return [*stopped, [actor.books[run].stopped for run in RUNS[1:]]]
+
+    assert asyncio.run(scenario()) == [[True, True], [False, False]]
