@@ -293,10 +293,6 @@ class Log:
         """Count bytes of a segment as no longer needed, or raise ValueError if fewer were needed."""
         self._needed.take(segment, nbytes)
 
-    def needed(self, segment: int) -> int:
-        """Return how many bytes of a segment are needed."""
-        return self._needed[segment]
-
     def mark(self) -> LogMark:
         """Return the current end of the log, for a checkpoint of the journal's state at the same instant."""
         # No await and no other append between this and the copy of that state: replay starts here, so a record counted
@@ -479,8 +475,7 @@ class GroupCommit:
         # its own callback reports, and the thread ends.
         self._log, self._wake, self._on_durable, self._on_short = log, wake, on_durable, on_short
         self._condition = threading.Condition()
-        self._wanted = False
-        self._closing = False
+        self._wanted = self._closing = False
         self._announced = 0
         self._handled = threading.Event()
         self._handled.set()

@@ -108,26 +108,24 @@ class Ledger:
 
     def halt_failing(self) -> list[bytes]:
         """Pause the runs that fail too much, each once, and those whose budget is spent, and return them."""
-        halted = []
+        due: list[tuple[bytes, dict[str, Any]]] = []
         for run, book in list(self._budgeted.items()):
             if book.lane.done:
                 del self._budgeted[run]
             elif book.spent_up:
-                self.shard.journal.admit()
-                self.shard.journal.noted()
-                self.obey(Op.HALT, run, {"halted": book.explain_spent(), "halt": StopReason.BUDGET})
-                halted.append(run)
+                due.append((run, {"halted": book.explain_spent(), "halt": StopReason.BUDGET}))
         for run, book in list(self._judged.items()):
             stop = book.stop
             if stop is None or book.lane.done or stop.over(acked=book.lane.counts[State.ACKED]):
                 del self._judged[run]
             elif book.fails_too_much:
-                self.shard.journal.admit()
-                self.shard.journal.noted()  # what time has just changed is not part of the order
-                # An order, so that the log has the verdict and replaying it judges nothing.
-                self.obey(Op.HALT, run, {"halted": book.explain_failing()})
-                halted.append(run)
-        return halted
+                due.append((run, {"halted": book.explain_failing()}))
+        for run, meta in due:
+            self.shard.journal.admit()
+            self.shard.journal.noted()  # what time has just changed is not part of the order
+            # An order, so that the log has the verdict and replaying it judges nothing.
+            self.obey(Op.HALT, run, meta)
+        return [run for run, _ in due]
 
     # --- functions --------------------------------------------------------------------------
 

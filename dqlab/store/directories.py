@@ -124,32 +124,27 @@ def read_queue(path: Path, files: Files | None = None) -> StoredQueue | None:
 
 
 def stored_queues(store: Path) -> list[str]:
-    """Return the names of a store's queues, sorted."""
-    queues = (read_queue(path) for path in stored_directories(store))
-    return sorted(queue.name for queue in queues if queue is not None)
+    """Return the names of a store's queues, sorted, or of the directory's own queue."""
+    found: list[str] = []
+    for place in (store, *(store / name for name in _names(store))):
+        with suppress(CannotOpen):
+            queue = read_queue(place) if _FILE in _names(place, hidden=place != store) else None
+            found += [] if queue is None else [queue.name]
+    return sorted(found)
 
 
-def stored_directories(path: Path) -> list[Path]:
-    """Return the directories of a store's queues, sorted, or the directory itself if it is a queue's."""
+def _names(path: Path, *, hidden: bool = False) -> list[str]:
+    """Return the names in a directory, none if it is no directory, or one that may be `hidden` from this user."""
     files = Files()
     with typed(Directory(path, files)):
         try:
-            names = files.names(path)
+            return files.names(path)
         except (FileNotFoundError, NotADirectoryError):
             return []
-    return [place for place in (path, *(path / name for name in names)) if _is_queues(place, files)]
-
-
-def _is_queues(place: Path, files: Files) -> bool:
-    with typed(Directory(place, files)):
-        try:
-            there = _FILE in files.names(place)
-        # A store may lie in the root of a disk, beside folders that nobody may list, as ``lost+found``.
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            return False
-    with suppress(CannotOpen):
-        return there and read_queue(place, files) is not None
-    return False
+        except PermissionError:  # a store may lie in the root of a disk, beside ``lost+found``
+            if hidden:
+                return []
+            raise
 
 
 def _make(directory: Directory, queue: StoredQueue) -> None:

@@ -78,7 +78,7 @@ def test_sealed_segments_that_are_needed_little_are_named_for_compaction(path: P
             log.free(position.segment, 100)
         assert log.victims() == [1]
         assert log.victims(below=1.0) == [1, 2, 3]
-        log.free(1, log.needed(1))
+        log.free(1, log._needed[1])
         assert log.victims() == []
 
 
