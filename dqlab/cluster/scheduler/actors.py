@@ -220,12 +220,15 @@ class Actors:
             if not entry.is_shard or entry.gone is not None or not entry.made.is_set():
                 continue
             try:
-                work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call.method, call.pack())
-                answer, _ = call.opened(await asyncio.wait_for(work, CLOSE_TIMEOUT))
-                answers.append(answer)
+                answers.append(call.opened(await self._ask(entry, call, CLOSE_TIMEOUT))[0])
             except Exception as error:  # noqa: BLE001 - the other shards are asked anyway
                 logger.warning("event=%s_failed name=%s %r", call.method, entry.name, error)
         return answers
+
+    async def _ask(self, entry: Entry, call: Call[Any], timeout: float) -> Any:
+        """Call an actor where it is now, and return its packed answer."""
+        work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call.method, call.pack())
+        return await asyncio.wait_for(work, timeout)
 
     async def release(self, queue: str, consumers: list[str], why: str) -> None:
         """Make a queue's shards take back the leases of consumers that are gone."""
@@ -309,8 +312,7 @@ class Actors:
     async def _ask_to_end(self, entry: Entry, call: HandOverCall | CloseCall) -> Any:
         patience = call.patience if isinstance(call, CloseCall) else 0.0
         try:
-            work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call.method, call.pack())
-            return await asyncio.wait_for(work, CLOSE_TIMEOUT + patience)
+            return await self._ask(entry, call, CLOSE_TIMEOUT + patience)
         except (ActorFailed, NoSuchActor, Unreachable, TimeoutError) as error:
             logger.warning("event=%s_failed name=%s %r", call.method, entry.name, error)
             return None

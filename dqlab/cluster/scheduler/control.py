@@ -222,8 +222,8 @@ class Actions:
             "scale": self._scale,
             "purge": self._purge,
             "compact": self._compact,
-            "replace": self._replace,
-            "give_up": self._give_up,
+            "replace": self._let_go,
+            "give_up": self._let_go,
             "cancel": self._cancel,
             "retry": self._retry,
         }
@@ -263,13 +263,12 @@ class Actions:
         self._mark("compact", queue)
         return None, f"{_subject(action)} is compacted: {await queue_calls.compact(queue)}."
 
-    async def _replace(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
-        running = await self.let_go(queue.name, action.consumer, action.document, give_up=False)
-        return len(running), f"{_subject(action)}: {', '.join(running)} tried again; {_freed(running)}."
-
-    async def _give_up(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
-        running = await self.let_go(queue.name, action.consumer, action.document, give_up=True)
-        return len(running), f"{_subject(action)}: {', '.join(running)} given up, a failure now; {_freed(running)}."
+    async def _let_go(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
+        give_up = action.action == "give_up"
+        taken = await self.let_go(queue.name, action.consumer, action.document, give_up=give_up)
+        consumers, done = sorted({*taken.values()}), "given up, a failure now" if give_up else "tried again"
+        free = f"{', '.join(consumers)} {'takes' if len(consumers) == 1 else 'take'} other documents now"
+        return len(taken), f"{_subject(action)}: {', '.join(taken)} {done}; {free}. {GOES_ON}."
 
     async def let_go(
         self, queue: str, consumer: str = "", document: str = "", run: bytes | None = None, *, give_up: bool
@@ -347,11 +346,6 @@ class Actions:
 
 def _subject(action: Action) -> str:
     return f"Run {action.run}" if action.run else f"Queue {action.queue}"
-
-
-def _freed(taken: dict[str, str]) -> str:
-    consumers = sorted({*taken.values()})
-    return f"{', '.join(consumers)} {'takes' if len(consumers) == 1 else 'take'} other documents now. {GOES_ON}"
 
 
 def _hint_and_known(name: str, known: Any) -> dict[str, str]:

@@ -24,12 +24,12 @@ from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.control import Actions, Control, Freshness, add_routes, served_at
 from dqlab.cluster.scheduler.departures import Departures, Elasticity
 from dqlab.cluster.scheduler.queues import Attachments, Claims, Queues
-from dqlab.cluster.scheduler.state import ClusterState, Entry
+from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.statistics.collector import Collector, show, thresholds
 from dqlab.cluster.transport.calls import ResendCall
 from dqlab.cluster.transport.internals import answering, answers, dask_versions, exit_status, install, loop_lag
 from dqlab.cluster.transport.protocol import check_dask, greeting, process_vitals
-from dqlab.cluster.transport.reports import ConsumerReport, ShardReport, unpacked
+from dqlab.cluster.transport.reports import ShardReport, unpacked
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.config import option
 from dqlab.proof import Challenges
@@ -227,27 +227,18 @@ class Registry(SchedulerPlugin):
             report = unpacked(totals)
             if report.queue not in self.state.queues:
                 return  # a late report of a closed queue has epochs that would hide those of a new queue of its name
-            self.collector.take(report, current=self._is_current(worker, report))
-            if isinstance(report, ShardReport) and report.failure:
-                self._store_failed(worker, report)
+            if not isinstance(report, ShardReport):
+                self.collector.take(report)
+                return
+            entry = self.state.entries.get(f"queue/{report.queue}/{report.shard}")
+            if entry is not None and entry.address != worker:
+                entry = None  # the sender is an earlier shard of its name
+            self.collector.take(report, current=entry is not None and entry.epoch == report.epoch)
+            if report.failure and entry is not None:
+                self.supervisor.store_failed(entry, report.epoch, report.failure)
         except Exception:  # an error would close the worker's stream, and its actors would be lost with it
             self.collector.untaken += 1
             logger.exception("event=report_not_taken worker=%s so_far=%s", worker, self.collector.untaken)
-
-    def _is_current(self, worker: str, report: ShardReport | ConsumerReport) -> bool:
-        """Return whether the sender is the registered shard, not an earlier one of its name."""
-        if not isinstance(report, ShardReport):
-            return False
-        entry = self._entry_of(report)
-        return entry is not None and (entry.address, entry.epoch) == (worker, report.epoch)
-
-    def _entry_of(self, report: ShardReport) -> Entry | None:
-        return self.state.entries.get(f"queue/{report.queue}/{report.shard}")
-
-    def _store_failed(self, worker: str, report: ShardReport) -> None:
-        entry = self._entry_of(report)
-        if entry is not None and entry.address == worker:
-            self.supervisor.store_failed(entry, report.epoch, report.failure)
 
     def _report_whole(self, queue: str, shard: int) -> None:
         """Make a shard report all its lanes, not only those that changed."""

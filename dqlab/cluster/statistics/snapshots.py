@@ -196,16 +196,23 @@ class JoinedQueue:
             units_rate=sum(units) if units else None,
             shards=len(reports),
             consumers=len(self._consumers),
-            empty_in=None
-            if any(map(self._waits_for_stuck, runs))
-            else _empty_in(
-                counts.left, lag, ins if self._more_may_come else 0.0, track.settled.rate(now), runs, self._wall
-            ),
+            empty_in=self._empty_in(counts, lag, ins, runs),
             never_empty=self._never_empty(counts, lag, ins, outs, runs),
             put_waiting=sum(report.puts_waiting for report in reports),
             disk=sum(each.live + each.garbage for each in storage) if storage else None,
             last_used=track.last_used,
         )
+
+    def _empty_in(self, counts: Counts, lag: float, ins: float | None, runs: Sequence[RunStats]) -> float | None:
+        if any(_stands_still(run) or self._waits_for_stuck(run) for run in runs):
+            return None
+        ends = [run.eta.p50 for run in runs if run.eta is not None]
+        if ends:
+            return max(0.0, max(ends) - self._wall)
+        ins, outs = ins if self._more_may_come else 0.0, self._track.settled.rate(self._now)
+        if not counts.left or lag < KEEPS_UP or ins is None or outs is None or outs <= ins:
+            return None
+        return counts.left / (outs - ins)
 
     def _never_empty(
         self, counts: Counts, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats]
@@ -392,19 +399,6 @@ class JoinedQueue:
         limit = max(seconds, times * (run.mean_seconds or 0.0))
         held = (consumer.oldest_age for consumer in self._consumers if consumer.run == run.name)
         return [age for age in held if age is not None and age > limit]
-
-
-def _empty_in(
-    left: int, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats], wall: float
-) -> float | None:
-    if any(map(_stands_still, runs)):
-        return None
-    ends = [run.eta.p50 for run in runs if run.eta is not None]
-    if ends:
-        return max(0.0, max(ends) - wall)
-    if not left or lag < KEEPS_UP or ins is None or outs is None or outs <= ins:
-        return None
-    return left / (outs - ins)
 
 
 def _stands_still(run: RunStats) -> bool:

@@ -381,17 +381,6 @@ def test_a_consumer_is_slow_by_the_speeds_that_are_shown(hall: Hall) -> None:
     assert not any(each.slow for each in snapshot.consumers)
 
 
-def test_a_document_held_for_long_is_named(hall: Hall) -> None:
-    hall.shard("a", lane_report("r", counts=counts(leased=1)))
-    hall.consumer("a", 5, leased=1, oldest=["acme/ledger.pdf", 5.0])
-    hall.after(70)
-
-    (need,) = hall.see("a").attention
-
-    assert (need.kind, need.subject, need.detail) == ("held", "c5", "acme/ledger.pdf")
-    assert need.text == "held one document for 1 min 15 s"
-
-
 def held(snapshot: Snapshot) -> list[str | None]:
     """Return the documents that some view shows as held."""
     shown = [each.document for each in snapshot.consumers] + [each.document for each in snapshot.unacked.oldest]
@@ -471,14 +460,6 @@ def test_a_run_whose_store_confirms_nothing_waits_and_says_why(hall: Hall, where
     assert (seen.runs[0].state, seen.runs[0].why) == ("waiting", "no room in /store.")
     assert (seen.queues[0].state, seen.queues[0].why) == ("waiting", "no room in /store.")
     assert kinds(seen)[0] == kind
-
-
-def test_a_lost_record_and_a_failed_store_stand_before_slow_consumers(hall: Hall) -> None:
-    lost = lane_report("r", counts=[5, 0, 1, 0, 0, 0, 3])
-    hall.shard("a", lost, failure="the disk is gone")
-    hall.consumer("a", 1, leased=1, oldest=["x", 100.0])
-
-    assert kinds(hall.see()) == ["store", "lost", "held"]
 
 
 def test_who_paused_a_queue_is_said(hall: Hall) -> None:
