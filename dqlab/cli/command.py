@@ -11,16 +11,22 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
 from dqlab import __version__
 from dqlab.jupyter.grammar import COMMANDS as LINES
+from dqlab.jupyter.wrapping import say
 from dqlab.keywords import nearest
+from dqlab.numbers import many
+from dqlab.texts import one_line
+
+if TYPE_CHECKING:
+    from dqlab.store.verbs import CheckReport, ShardCheck
 
 NOTEBOOK = "quickstart.ipynb"
 OF_NOTEBOOKS = [name for name, command in LINES.items() if command.in_shell]
@@ -45,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _carry_out(words: list[str]) -> int:
     if words and words[0] in OF_NOTEBOOKS:
-        return _carry_out_as_notebook(words[0], words[1:])
+        from dqlab.cli.shell import carry_out
+
+        return carry_out(words[0], words[1:])
     # Checked before argparse does: its error for an unknown command lists all of them and suggests none.
     grammar = parser()
     wrong = next((word for word in words[:1] if not word.startswith("-") and word not in COMMANDS), None)
@@ -58,13 +66,6 @@ def _carry_out(words: list[str]) -> int:
     if rest and options.command != "lab":
         grammar.error(f"{options.command} takes no {rest[0]!r}; `dqlab {options.command} -h` lists what it takes")
     return COMMANDS[options.command](options, rest)
-
-
-def say(text: str, out: TextIO | None = None) -> None:
-    """Print text as wide as the terminal is."""
-    from dqlab.jupyter import wrapping  # on demand: `dqlab --version` must start at once
-
-    wrapping.say(text, out)
 
 
 def quickstart(directory: Path | None = None) -> Path:
@@ -109,12 +110,14 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dqlab {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    commands.add_parser(
+    lab = commands.add_parser(
         "lab",
         help="open JupyterLab here, on a copy of the quickstart notebook",
         description="Opens JupyterLab on the current folder, or on the one that is named first, with a copy of the "
         "quickstart notebook in it. Options go to `jupyter lab`, for example --no-browser or --port=8899.",
     )
+    roots = ("--notebook-dir", "--ServerApp.root_dir", "--ServerApp.notebook_dir")
+    lab.add_argument(*roots, dest="root", metavar="DIR", help="the folder, by Jupyter's own name for it")
     demo = commands.add_parser(
         "demo", help="run the quickstart notebook here, without a browser and its last, long run"
     )
@@ -171,16 +174,14 @@ def _unknown(word: str) -> int:
     return MISUSED
 
 
-def _lab(_: argparse.Namespace, rest: list[str]) -> int:
+def _lab(options: argparse.Namespace, rest: list[str]) -> int:
     """Open JupyterLab on the current folder, or on the one that is named first, with a copy of the quickstart in it."""
-    if rest and not rest[0].startswith("-"):  # Jupyter takes one file or folder, and that is the copy
-        rest = [f"--notebook-dir={rest[0]}", *rest[1:]]
+    named = rest.pop(0) if rest and not rest[0].startswith("-") else "."
     try:
         from jupyterlab.labapp import LabApp
     except ModuleNotFoundError as error:
         return _missing_extra(error)
-    asked_for = _value_of(rest, "--notebook-dir", "--ServerApp.root_dir", "--ServerApp.notebook_dir")
-    root = Path(asked_for).expanduser().absolute() if asked_for is not None else Path.cwd()
+    root = Path(options.root or named).expanduser().absolute()
     if not root.is_dir():
         said = "It takes an existing folder to open JupyterLab on, by default the current one. Nothing was started."
         say(f"dqlab lab: {root} is not a folder. {said}", sys.stderr)
@@ -193,21 +194,10 @@ def _lab(_: argparse.Namespace, rest: list[str]) -> int:
     except OSError as error:
         say(f"dqlab lab: the quickstart cannot be copied to {root}: {error}. Nothing was started.", sys.stderr)
         return FAILED
-    ours = [] if asked_for is not None else [f"--ServerApp.root_dir={root}"]
     # Jupyter prints this address for users without a browser here; its own default opens the launcher.
-    ours += [f"--LabApp.default_url=/lab/tree/{quote(copy.name)}"]
+    ours = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/tree/{quote(copy.name)}"]
     LabApp.launch_instance([str(copy), *ours, *_as_root(), *rest])
     return 0
-
-
-def _value_of(words: Sequence[str], *options: str) -> str | None:
-    """Return the value of the last of these options, as ``--option=value`` or ``--option value``."""
-    found = None
-    for at, word in enumerate(words):
-        option, equals, value = word.partition("=")
-        if option in options:
-            found = value if equals else next(iter(words[at + 1 :]), None)
-    return found
 
 
 def _as_root() -> list[str]:
@@ -256,7 +246,6 @@ def _run(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _store(options: argparse.Namespace, _: list[str]) -> int:
-    from dqlab.cli.reports import check_text, show_text
     from dqlab.errors import DqlabError
     from dqlab.store.verbs import check, readable, show
 
@@ -295,11 +284,53 @@ def _export(directory: Path, file: str) -> None:
             target.write(line + "\n")
 
 
-def _carry_out_as_notebook(name: str, words: list[str]) -> int:
-    """Carry out a command that notebooks have as well."""
-    from dqlab.cli.shell import carry_out
+# --- reports of `dqlab store` --------------------------------------------------------------
 
-    return carry_out(name, words)
+_LONG = 2_000
+_WORDS = ("clean", "damaged, but nothing is lost", "data lost", "cannot be opened as it is")
+"""The levels of a check, from 0."""
+
+
+def show_text(found: dict[str, Any]) -> str:
+    """Return the contents of a store, one line for each fact."""
+    return "\n".join(_facts({f"queue {queue['name']}": queue for queue in found["queues"]}))
+
+
+def _facts(known: Mapping[Any, Any], indent: str = "") -> Iterator[str]:
+    """Yield plain data as indented lines, without what is empty."""
+    for name, value in known.items():
+        if isinstance(value, dict | tuple | list) and value:
+            yield f"{indent}{one_line(name)}:"
+            yield from _facts(value if isinstance(value, dict) else dict(enumerate(value)), indent + "  ")
+        elif value not in (None, "", (), {}, []):
+            text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+            yield f"{indent}{one_line(name)}: {one_line(text, _LONG)}"
+
+
+def check_text(found: CheckReport) -> str:
+    """Return the findings, what to do next, and the verdict."""
+    lines: list[str] = []
+    for queue in found.queues:
+        lines.append(f"queue {one_line(queue.name)}: {one_line(queue.directory, _LONG)}")
+        lines += [f"  - {one_line(finding, _LONG)}" for finding in queue.findings]
+        for shard in queue.shards:
+            lines += _shard_check(shard)
+    shards = list(found.shards())
+    if found.level:
+        lines.append(f"next: {found.level.advice}")
+    verdict = f"{many(len(shards), 'shard')} checked: {_WORDS[int(found.level)]}."
+    return "\n".join([*lines, f"{verdict} Exit status {int(found.level)}."])
+
+
+def _shard_check(shard: ShardCheck) -> Iterator[str]:
+    size = f"{many(shard.segments, 'segment')}, {many(shard.records, 'record')}"
+    yield f"  shard {shard.index:03d}: {_WORDS[int(shard.level)]} ({size})"
+    for finding in shard.findings:
+        yield f"    - {one_line(finding, _LONG)}"
+    if shard.lost:
+        from dqlab.store.verbs import describe_ids
+
+        yield f"    lost in all: {describe_ids(shard.lost)}"
 
 
 def _missing_extra(error: ModuleNotFoundError) -> int:

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import pytest
 
-from dqlab.cli.reports import check_text
+from dqlab.cli.command import check_text
 from dqlab.frame import NO_ID, Outcome
 from dqlab.store.directories import shard_directory
 from dqlab.store.journal import position_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.cli.reports import show_text
+from dqlab.cli.command import show_text
 from dqlab.log.errors import CannotOpen
 from dqlab.store.directories import shard_directory
 from dqlab.store.verbs import readable, show
