@@ -27,7 +27,7 @@ import dqlab as dq
 from dqlab.cli.command import OF_NOTEBOOKS, parser
 from dqlab.errors import UsageError
 from dqlab.jupyter.grammar import COMMANDS
-from dqlab.runs.reading.where import compile_where
+from dqlab.runs.failures import compile_where
 from tests.kit.examples import PAGES, ROOT, Block, blocks, examples
 from tests.kit.pdfs import make_pdf
 

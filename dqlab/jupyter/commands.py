@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from traitlets import TraitError
 
 from dqlab.checkup.examine import TIMEOUT
-from dqlab.checkup.facts import Checkup
 from dqlab.datasets.sinks import sink_named
 from dqlab.documents import Documents
 from dqlab.documents.listing import summarize
@@ -42,22 +41,18 @@ from dqlab.live.layout import first_differences
 from dqlab.numbers import many
 from dqlab.printed import Logs
 from dqlab.rules.retry import Retry
-from dqlab.runs.code.sealing import Explanation, explain
+from dqlab.runs.code.sealing import explain
 from dqlab.runs.compare.accepting import Means
 from dqlab.runs.compare.comparing import compare as compared
 from dqlab.runs.compare.comparison import Comparison
-from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.runs.failures import Failures
 from dqlab.runs.pool import QueuePool
-from dqlab.runs.queue_rows import Timeline
-from dqlab.runs.reading.one_document import Slowest
 from dqlab.runs.reading.results import Results
 from dqlab.runs.run import RowsStay, Run
 from dqlab.runs.session import Durability
 from dqlab.runs.submit.elements import repeats
 from dqlab.runs.update.plan import UpdatePlan
 from dqlab.stats import Counts, RunList, Snapshot
-from dqlab.stats.runs import Spend
-from dqlab.store.values import Compacted
 from dqlab.texts import one_line
 from dqlab.waits import shown
 
@@ -260,11 +255,6 @@ def status(line: Line, _: Namespace) -> Snapshot | None:
     return snapshot
 
 
-def watch(line: Line, options: Namespace) -> None:
-    """Show a run while it runs."""
-    line.session.show(line.run(options.run))
-
-
 def wait(line: Line, options: Namespace) -> Run:
     """Wait until a run is done."""
     run = line.run(options.run)
@@ -289,11 +279,6 @@ def failed(line: Line, options: Namespace) -> Failures:
     return failures
 
 
-def show(line: Line, options: Namespace) -> DeadLetter:
-    """Return one dead document."""
-    return find_letter(line.run(options.run).failures(), options.letter)
-
-
 def logs(line: Line, options: Namespace) -> Logs:
     """Return what a document has printed, and say why where that is nothing."""
     found = line.run(options.run).logs(options.key, options.since)
@@ -301,21 +286,6 @@ def logs(line: Line, options: Namespace) -> Logs:
         none = "was kept: output is of what failed, was slow, or was submitted with --logs all"
         line.say(f"nothing that {one_line(options.key)} printed {none}")
     return found
-
-
-def slowest(line: Line, options: Namespace) -> Slowest:
-    """Return the documents that took longest."""
-    return line.run(options.run).slowest(options.n)
-
-
-def spend(line: Line, options: Namespace) -> Spend:
-    """Return what the calls of a run have spent."""
-    return line.run(options.run).spend()
-
-
-def debug(line: Line, options: Namespace) -> Any:
-    """Run a document here, under the debugger where it fails."""
-    return line.run(options.run).debug(options.key)
 
 
 def retry(line: Line, options: Namespace) -> int:
@@ -424,11 +394,6 @@ def cancel(line: Line, options: Namespace) -> int | None:
     return Said(count)
 
 
-def explain_function(line: Line, options: Namespace) -> Explanation:
-    """Show what a function captures, and what its version depends on."""
-    return explain(line.function(options.fn))
-
-
 def runs(line: Line, _: Namespace) -> RunList | None:
     """List all runs, including those of other processes."""
     found = line.lab.all_runs()  # warns of queues that are open elsewhere
@@ -515,22 +480,6 @@ def purge(line: Line, options: Namespace) -> int | None:
     return Said(count)
 
 
-def history(line: Line, options: Namespace) -> Timeline:
-    """Return the history of one queue, or of all."""
-    return (line.lab if options.queue is None else line.pool(options.queue)).history(options.span)
-
-
-def open_panel(line: Line, options: Namespace) -> PanelLink:
-    """Return the address of the dashboard, or of one of its panels."""
-    return PanelLink(options.panel, line.lab.panel(options.panel), line.lab.service)
-
-
-def compact(line: Line, options: Namespace) -> Compacted:
-    """Free the disk space of settled messages of a queue."""
-    pool = line.pool(options.queue)
-    return pool.compact()
-
-
 def gc(line: Line, _: Namespace) -> None:
     """Compact every queue of the store."""
     compacted = line.lab.gc()
@@ -538,11 +487,6 @@ def gc(line: Line, _: Namespace) -> None:
         line.say(f"{name}: {gave}")
     if not compacted:
         line.say("no queue is durable here; %dq connect --store runs/ makes queues that are")
-
-
-def doctor(line: Line, options: Namespace) -> Checkup:
-    """Examine the cluster."""
-    return line.lab.doctor(options.timeout or TIMEOUT)
 
 
 def config(line: Line, options: Namespace) -> None:
@@ -577,8 +521,21 @@ def close(line: Line, _: Namespace) -> None:
         line.say(end(lab))
 
 
+_CALLS: dict[str, Callable[[Line, Namespace], Any]] = {
+    "watch": lambda line, options: line.session.show(line.run(options.run)),
+    "show": lambda line, options: find_letter(line.run(options.run).failures(), options.letter),
+    "slowest": lambda line, options: line.run(options.run).slowest(options.n),
+    "spend": lambda line, options: line.run(options.run).spend(),
+    "debug": lambda line, options: line.run(options.run).debug(options.key),
+    "history": lambda line, o: (line.lab if o.queue is None else line.pool(o.queue)).history(o.span),
+    "open": lambda line, o: PanelLink(o.panel, line.lab.panel(o.panel), line.lab.service),
+    "compact": lambda line, options: line.pool(options.queue).compact(),
+    "doctor": lambda line, options: line.lab.doctor(options.timeout or TIMEOUT),
+    "explain": lambda line, options: explain(line.function(options.fn)),
+}
+"""Commands that are one call."""
 ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
-    name: globals()[{"open": "open_panel", "explain": "explain_function"}.get(name, name)] for name in COMMANDS
+    name: _CALLS[name] if name in _CALLS else globals()[name] for name in COMMANDS
 }
 """Every command by its name."""
 

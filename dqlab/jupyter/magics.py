@@ -36,8 +36,8 @@ from dqlab.jupyter.line import Line, ShellSession, own_names
 from dqlab.jupyter.source import define
 from dqlab.lab import Lab
 from dqlab.live.display import Mode, mode, set_mode
+from dqlab.runs.failures import FIELDS
 from dqlab.runs.pool import QueuePool
-from dqlab.runs.reading.where import FIELDS
 from dqlab.runs.run import Run
 
 if TYPE_CHECKING:

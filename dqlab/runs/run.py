@@ -50,7 +50,7 @@ from dqlab.runs.compare.accepting import Means, Redo, Version, accept, accept_co
 from dqlab.runs.compare.comparing import compare
 from dqlab.runs.compare.comparison import Comparison
 from dqlab.runs.compare.equality import Equal
-from dqlab.runs.failures import CancelledDocument, DeadLetter, Failures, LostDocument, keys_at
+from dqlab.runs.failures import CancelledDocument, DeadLetter, Failures, LostDocument, compile_where, keys_at, why_none
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.reading import one_document
@@ -59,7 +59,6 @@ from dqlab.runs.reading.one_document import Slowest
 from dqlab.runs.reading.results import InPlace, Results, check_errors
 from dqlab.runs.reading.tables import Errors, RunTables
 from dqlab.runs.reading.typed import TypedCodes
-from dqlab.runs.reading.where import compile_where, why_none
 from dqlab.runs.rehearsal import Marks, Rehearsal
 from dqlab.runs.run_wait import RunWait
 from dqlab.runs.submit.elements import why_empty

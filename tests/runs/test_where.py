@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.errors import BadOption
-from dqlab.runs.reading.where import FIELDS, compile_where, why_none
+from dqlab.runs.failures import FIELDS, compile_where, why_none
 
 FAILURE: dict[str, Any] = {
     "error": "KeyError",
