@@ -75,8 +75,8 @@ def connect(line: Line, options: Namespace) -> Lab:
         lab = target
         line.session.use(lab)
     else:
-        given = {name: getattr(options, name) for name in ("n", "store", "name", "timeout")}
-        lab, before = line.session.connect(target, **given)
+        given = {"n": options.n, "store": options.store, "name": options.name}
+        lab, before = line.session.connect(target, options.timeout, **given)
         if before is not None:
             line.say(end(before))
     if options.out is not None:

@@ -208,23 +208,15 @@ class ShellSession:
         """Use this lab from now on."""
         self._lab, self._submitted = lab, None
 
-    def connect(
-        self,
-        target: Any,
-        *,
-        n: int | None = None,
-        store: str | None = None,
-        name: str | None = None,
-        timeout: float | str | None = None,
-    ) -> tuple[Lab, Lab | None]:
-        """Use a lab, and return it with the lab that a line made before, for the caller to close."""
+    def connect(self, target: Any, timeout: float | str | None, **given: Any) -> tuple[Lab, Lab | None]:
+        """Use a lab, as `dqlab.connect` makes it, and return it with the lab that a line made before, to be closed."""
         # Only one lab made by lines is open at a time: no variable may hold the last one, and nobody could close it.
         # Checked before anything is started: closing that lab must not end unfinished work.
-        known = opened(target, n=n, store=store, name=name)
+        known = opened(target, **given)
         before = self._made if self._made is not None and not self._made.closed else None
         if before is not None and before is not known:
             _check_idle(before)
-        lab = connect(target, n=n, store=store, name=name, timeout=timeout)
+        lab = connect(target, timeout=timeout, **given)
         if lab is not known:
             self._made = lab
         self.use(lab)

@@ -168,12 +168,12 @@ def candidates(text: str, names: Mapping[str, Any], lab: Lab | None) -> tuple[li
 def _inside(command: Command, words: list[str], begun: str, names: Mapping[str, Any], lab: Lab | None) -> Iterable[str]:
     before = command.options.get(words[-1]) if words else None
     if before is not None and before.nargs != 0:
-        return _values(before, command, names, lab)
+        return _values(before, names, lab)
     if begun.startswith("-"):
         return [flag for flag in command.options if flag not in words]
     at = _position(command, words)
     if at < len(command.words):
-        return _values(command.words[at], command, names, lab)
+        return _values(command.words[at], names, lab)
     return [flag for flag in command.options if flag not in words and flag.startswith("--")]
 
 
@@ -187,70 +187,43 @@ def _position(command: Command, words: list[str]) -> int:
     return count
 
 
-def _values(action: argparse.Action, command: Command, names: Mapping[str, Any], lab: Lab | None) -> Iterable[str]:
+def _values(action: argparse.Action, names: Mapping[str, Any], lab: Lab | None) -> Iterable[str]:
+    """Return what may stand for a word or an option's value, by its kind in the grammar."""
+
+    def held(fits: Callable[[Any], bool]) -> set[str]:
+        # A copy: a thread of the user may add names meanwhile. `fits` looks at classes only: a value's own methods may
+        # do anything, at every press of the key.
+        return {name for name, value in list(names.items()) if not name.startswith("_") and fits(value)}
+
+    known = (lab, lab.seen) if lab else ()
+    runs = {run.name for each in known for run in each.runs}
+    queues = {queue.name for each in known for queue in each.queues}
     if action.choices is not None:
         return [str(choice) for choice in action.choices]
-    find = _SOURCES.get(str(action.metavar))
-    return [] if find is None else sorted(find(names, lab))
+    match action.metavar:
+        case "TARGET":
+            from distributed import Client
+            from distributed.deploy.cluster import Cluster
 
-
-# --- what each kind of word may be -------------------------------------------------------------
-
-
-def _visible(names: Mapping[str, Any], fits: Callable[[Any], bool]) -> set[str]:
-    # A copy: a thread of the user may add names meanwhile. `fits` looks at classes only: a value's own methods may do
-    # anything, at every press of the key.
-    return {name for name, value in list(names.items()) if not name.startswith("_") and fits(value)}
-
-
-def _functions(names: Mapping[str, Any], _: Lab | None) -> set[str]:
-    return _visible(names, lambda value: callable(value) and not isinstance(value, type))
-
-
-def _iterables(names: Mapping[str, Any], _: Lab | None) -> set[str]:
-    plain = (str, bytes, ModuleType, type)
-    return _visible(names, lambda value: hasattr(type(value), "__iter__") and not isinstance(value, plain))
-
-
-def _labs(names: Mapping[str, Any], _: Lab | None) -> set[str]:
-    from distributed import Client
-    from distributed.deploy.cluster import Cluster
-
-    return _visible(names, lambda value: isinstance(value, Lab | Client | Cluster))
-
-
-def _runs(names: Mapping[str, Any], lab: Lab | None) -> set[str]:
-    known = {run.name for run in lab.runs} | {run.name for run in lab.seen.runs} if lab else set()
-    return _visible(names, lambda value: isinstance(value, Run)) | known
-
-
-def _queues(_: Mapping[str, Any], lab: Lab | None) -> set[str]:
-    return {queue.name for queue in lab.queues} | {queue.name for queue in lab.seen.queues} if lab else set()
-
-
-def _runs_and_queues(names: Mapping[str, Any], lab: Lab | None) -> set[str]:
-    return _runs(names, lab) | _queues(names, lab) | _visible(names, lambda value: isinstance(value, QueuePool))
-
-
-def _fields(_: Mapping[str, Any], __: Lab | None) -> set[str]:
-    return set(FIELDS.kinds)
-
-
-def _settings(_: Mapping[str, Any], __: Lab | None) -> set[str]:
-    return {"queue=", *(f"display={mode}" for mode in Mode)}
-
-
-_SOURCES: dict[str, Callable[[Mapping[str, Any], Lab | None], set[str]]] = {
-    "TARGET": _labs,
-    "FUNC": _functions,
-    "EXPR": _iterables,
-    "QUEUE": _queues,
-    "RUN": _runs,
-    "RUN|QUEUE": _runs_and_queues,
-    "FILTER": _fields,
-    "NAME=VALUE": _settings,
-}
-"""What may stand for each kind of value of the grammar."""
+            found = held(lambda value: isinstance(value, Lab | Client | Cluster))
+        case "FUNC":
+            found = held(lambda value: callable(value) and not isinstance(value, type))
+        case "EXPR":
+            plain = (str, bytes, ModuleType, type)
+            found = held(lambda value: hasattr(type(value), "__iter__") and not isinstance(value, plain))
+        case "QUEUE":
+            found = queues
+        case "RUN":
+            found = runs | held(lambda value: isinstance(value, Run))
+        case "RUN|QUEUE":
+            found = runs | queues | held(lambda value: isinstance(value, Run | QueuePool))
+        case "FILTER":
+            found = set(FIELDS.kinds)
+        case "NAME=VALUE":
+            found = {"queue=", *(f"display={mode}" for mode in Mode)}
+        case _:
+            found = set()
+    return sorted(found)
 
 
 def matcher(names: Callable[[], Mapping[str, Any]], lab: Callable[[], Lab | None]) -> _Matcher:

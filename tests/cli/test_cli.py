@@ -36,12 +36,6 @@ def test_an_empty_path_is_not_the_current_directory(words: list[str], capsys: py
     assert "'' names no file or directory; '.' is the current directory" in capsys.readouterr().err
 
 
-def test_no_command_prints_the_help_and_is_a_misuse(capsys: pytest.CaptureFixture[str]) -> None:
-    """A script that calls `dqlab` with an empty variable must not pass for done."""
-    assert main([]) == 2
-    assert "demo" in capsys.readouterr().out
-
-
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     """A report of a fault quotes this line."""
     with pytest.raises(SystemExit) as ended:

@@ -19,6 +19,12 @@ from dqlab.clusters_here import Announcement
 from dqlab.live.style import Span, TextStyle, paint, spelled_by
 
 
+@pytest.fixture
+def at(lab: dq.Lab) -> list[str]:
+    """The words that name the cluster of all tests."""
+    return ["--at", lab.session.link.address]
+
+
 @pytest.mark.parametrize("name", OF_NOTEBOOKS)
 def test_help_speaks_of_the_shell(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "-h"]) == 0
@@ -31,9 +37,8 @@ def test_help_speaks_of_the_shell(name: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_status_pause_and_resume_from_a_shell(
-    lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
+    lab: dq.Lab, at: list[str], queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
     queue.map(abs, range(5), name=f"run-{queue.name}").wait(timeout=30)
 
     assert main(["pause", queue.name, *at]) == 0
@@ -57,9 +62,15 @@ def test_status_pause_and_resume_from_a_shell(
 def started_by(lab: dq.Lab, **more: object) -> Announcement:
     """What a script that has started the cluster of a lab announces."""
     given: dict[str, Any] = {"name": "daily.py in ~/work", "id": "daily", "pid": os.getppid(), **more}
-    address = lab.client.scheduler.address  # type: ignore[union-attr]
     return Announcement(
-        scheduler=address, scheduler_id="s", token="t", embedded=True, store=None, where="local", dashboard="", **given
+        scheduler=lab.session.link.address,
+        scheduler_id="s",
+        token="t",
+        embedded=True,
+        store=None,
+        where="local",
+        dashboard="",
+        **given,
     )
 
 
@@ -86,10 +97,9 @@ def test_the_cluster_of_a_script_is_found_where_none_of_dqlab_up_runs(
 
 @pytest.mark.parametrize(("command", "of_run"), [("cancel", True), ("drop", True), ("purge", False)])
 def test_what_was_not_done_for_want_of_a_word_is_no_success(
-    lab: dq.Lab, queue: dq.QueuePool, command: str, of_run: bool, capsys: pytest.CaptureFixture[str]
+    at: list[str], queue: dq.QueuePool, command: str, of_run: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`dqlab cancel RUN` without -y did nothing, and a script went on with status 0."""
-    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
     run = queue.map(abs, range(3), name=f"run-{queue.name}").wait(timeout=30)
 
     assert main([command, run.name if of_run else queue.name, *at]) == 2
@@ -109,10 +119,9 @@ def test_a_cluster_that_does_not_answer_ends_with_status_1(capsys: pytest.Captur
 
 
 def test_dead_documents_are_sent_again_from_a_shell(
-    lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
+    at: list[str], queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the code that the run has: a shell defines no functions, and offers no option for one."""
-    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
     run = queue.map(_inverse, [1, 0], name=f"run-{queue.name}", retry=dq.Retry(0))
     run.wait(timeout=30)
 
@@ -127,10 +136,9 @@ def _inverse(x: int) -> float:
 
 
 def test_a_dead_document_is_shown_whole_and_waiting_for_it_fails(
-    lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
+    at: list[str], queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Scripts look at the status, and people at the traceback; neither wants a `DeadLetter(...)` or a lone number."""
-    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
     run = queue.map(_inverse, [1, 0], name=f"run-{queue.name}", retry=dq.Retry(0))
 
     assert main(["wait", run.name, *at]) == 1
@@ -151,10 +159,9 @@ class Screen(io.StringIO):
 
 
 def test_a_live_view_in_a_shell_names_commands_of_a_shell(
-    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+    at: list[str], queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ "next %dq failed pages" stood below what `dqlab watch` drew, beside `dqlab status`, which has the right one."""
-    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
     run = queue.map(_inverse, [1, 0], name="dead-in-shell", retry=dq.Retry(0))
     with pytest.warns(dq.errors.DqlabWarning):
         run.wait(timeout=30)
@@ -181,10 +188,9 @@ def test_each_command_that_a_shell_has_is_named_as_it_has_it(command: str) -> No
 
 @pytest.mark.filterwarnings("ignore::dqlab.errors.DqlabWarning")
 def test_what_the_doctor_advises_can_be_typed_where_it_is_shown(
-    lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
+    at: list[str], queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A shell has no `run`, and a notebook may have another one."""
-    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
     run = queue.map(lambda x: 1 // x, [0, 0], name=f"sick-{queue.name}", retry=dq.Retry(0)).wait(timeout=60)
 
     assert main(["doctor", *at]) == 1
@@ -193,8 +199,7 @@ def test_what_the_doctor_advises_can_be_typed_where_it_is_shown(
     assert "2 dead" in capsys.readouterr().out
 
 
-def test_logs_and_slowest_from_a_shell(lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]) -> None:
-    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
+def test_logs_and_slowest_from_a_shell(at: list[str], queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]) -> None:
     run = queue.map(print, ["said"], name=f"run-{queue.name}", logs="all").wait(timeout=30)
     capsys.readouterr()
 

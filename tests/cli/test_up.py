@@ -213,13 +213,6 @@ def test_a_file_whose_process_is_gone_is_told_of_and_removed(state: Path, ended:
     assert not list(state.iterdir())
 
 
-def test_a_file_that_cannot_be_read_is_passed_over(state: Path) -> None:
-    register(registration("good"))
-    (state / "bad.json").write_text("{")
-
-    assert find(None).name == "good"
-
-
 def test_a_file_that_this_version_cannot_read_keeps_its_name(state: Path) -> None:
     """Half-written at a crash, or by another version, whose cluster may run."""
     path = register(registration("night"))

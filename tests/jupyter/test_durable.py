@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
-from dqlab.live.display import text_of
-from dqlab.live.lab_picture import Site, lab_view
 from tests.kit.waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -63,38 +61,3 @@ def test_runs_of_a_store_are_listed_as_soon_as_a_notebook_has_connected_to_it(
     assert lab.queues == []
     assert lab.queue("others", concurrency=7).consumer_options["concurrency"] == 7, "the options of who opens it"
     assert list(lab.attach("kept").results()) == list(range(9))
-
-
-def test_what_a_store_has_is_named_before_a_queue_is_opened(
-    stored: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """ "no queues yet" came back to a reader whose store had all the runs."""
-    assert "no queues yet" in text_of(stored["lab"].stats()), "a new store has none"
-    stored.run("%dq submit abs --over range(9) --name kept --wait -o run")
-    stored.run("%dq submit len --over ['a'] --name other --queue others --wait -o run")
-    stored.run("%dq close")
-    stored.run(f"%dq connect -n 1 --store {tmp_path / 'store'} -o lab")
-    lab = stored["lab"]
-
-    text = text_of(stored.run("%dq status"))
-    assert "no queue is open; the store has 2: default, others" in text
-    assert "%dq runs" in text
-    assert 'lab.attach("name")' in text
-    assert "its store has 2 queues, not open: default, others; lab.all_runs() lists their runs" in repr(lab)
-    assert "2 queues in the store: default, others" in lab_view(lab.stats(), place=Site("lab")).notice.text
-    asked: list[str] = []
-    scheduler = type(lab.session.link).scheduler
-    monkeypatch.setattr(
-        type(lab.session.link),
-        "scheduler",
-        lambda self, call, **how: (asked.append(call), scheduler(self, call, **how))[1],
-    )
-    for _ in range(5):
-        lab.stats()
-    assert "dq_stored" not in asked, "views look four times a second"
-
-    lab.queue()
-    capsys.readouterr()
-    stored.run("%dq status")
-    assert "and not open: others; %dq runs lists" in capsys.readouterr().out
-    lab.attach("kept")

@@ -10,8 +10,6 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from dqlab.cli.demo import plain
-
 CELL = """\
 %%dq submit --over [0] --retries 0 --wait -o run
 
@@ -30,13 +28,6 @@ def test_traceback_of_a_consumer_has_the_line_number_and_the_source_of_the_cell(
 
     assert letter.at == "halves:6"
     assert ", line 6, in halves\n    return half / x\n" in letter.traceback
-
-
-def test_cell_that_raises_names_the_line_that_the_user_sees(connected: Any, capsys: Any) -> None:
-    """A cell is run here before it is mapped anywhere."""
-    connected.fails("%%dq submit --over range(3)\n\ndef f(x): return x\n1 / 0")
-
-    assert "----> 4 1 / 0" in plain(capsys.readouterr().out)
 
 
 def test_cell_may_await_as_any_other_cell_of_a_kernel(connected: Any) -> None:

@@ -87,15 +87,6 @@ def test_mistake_in_a_call_shows_no_frame_of_ours(connected: Any, shown: Any, ce
     assert text.count("\n") < 10
 
 
-def test_percent_tb_shows_everything(connected: Any, shown: Any, capsys: Any) -> None:
-    """Who looks for a fault of ours needs every frame."""
-    shown("lab.attach('nowhere')")
-
-    connected.run("%tb")
-
-    assert "dqlab/runs/run_book.py" in capsys.readouterr().out
-
-
 def test_debugger_is_given_everything(connected: Any, shown: Any) -> None:
     """`%debug` starts from what the interpreter keeps."""
     shown("lab.attach('nowhere')")

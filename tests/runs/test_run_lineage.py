@@ -151,17 +151,6 @@ def test_attempts_begin_again_with_a_retry_by_hand(queue: dq.QueuePool, tmp_path
     assert run.results(timeout=30).to_frame(columns=["_attempts"])["_attempts"].tolist() == [2, 2]
 
 
-def test_elements_that_are_no_documents_have_no_version(queue: dq.QueuePool) -> None:
-    """Null, as where it is not known; an empty text would be a version to group by."""
-    run = queue.map(lambda n: {"n": n}, range(5))
-
-    table = run.results(timeout=30).to_arrow()
-
-    assert table["_version"].to_pylist() == [None] * 5
-    assert table["_attempts"].to_pylist() == [1] * 5
-    assert table["_seconds"].null_count == table["_at"].null_count == table["_consumer"].null_count == 0
-
-
 def test_a_document_without_a_result_has_no_lineage(queue: dq.QueuePool) -> None:
     """Its failure has who tried it; a time or a code in its row would be that of no result."""
 

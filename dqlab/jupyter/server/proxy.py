@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from html import escape
 from typing import Any
@@ -26,7 +25,6 @@ from tornado.websocket import (
     websocket_connect,
 )
 
-from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.services import LARGEST, Handler, Refused, ServiceSilent
 from dqlab.numbers import clock
 
@@ -72,20 +70,10 @@ def upstream_path(raw: str) -> str:
     return "/".join(quote(part, safe="~:@!$&'()*+,;=") for part in parts)
 
 
-def request_headers(given: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the request headers to forward."""
-    return {name: value for name, value in given if name.title() in ASKED}
-
-
 def query(raw: str) -> str:
     """Return the query to forward, with its question mark and without the token that opens Jupyter."""
     kept = [part for part in raw.split("&") if part and unquote(part.partition("=")[0]).lower() != "token"]
     return f"?{'&'.join(kept)}" if kept else ""
-
-
-def answer_headers(given: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the response headers to forward."""
-    return [(name, value) for name, value in given if name.title() in ANSWERED]
 
 
 def location(said: str, asked: str, dashboard: str, base: str) -> str | None:
@@ -203,7 +191,7 @@ class Dashboard(WebSocketHandler, Handler):
         except ServiceSilent as error:
             self.explain()
             raise web.HTTPError(502, str(error)) from None
-        url = f"{service.dashboard}/{self._path()}".replace("http", "ws", 1) + self._query()
+        url = f"{service.dashboard}/{self._path()}".replace("http", "ws", 1) + query(self.request.query)
         spoken = [each.strip() for each in self.request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         request = HTTPRequest(url, headers={"Origin": service.dashboard}, request_timeout=CONNECT_FOR)
         try:
@@ -226,15 +214,14 @@ class Dashboard(WebSocketHandler, Handler):
     # --- pages ------------------------------------------------------------------------------
 
     async def _show(self, id: str) -> None:
-        theme = self.get_query_argument("theme", "")
+        theme, base = self.get_query_argument("theme", ""), f"{self.base_url}dq/dashboard/{id}"
         try:
-            base, service = self._target(id)
-            path = self._path()
+            service, path = self.services.find(id), self._path()
         except Refused as error:
             self._say(404, str(error), theme, again=True)
             return
         if self.request.path == base:
-            self.redirect(f"{base}/{self._query()}")
+            self.redirect(f"{base}/{query(self.request.query)}")
             return
         if service.unreachable or service.ended:
             self.explain()
@@ -245,8 +232,8 @@ class Dashboard(WebSocketHandler, Handler):
             ended = f"{service.name} has ended; it answered last at {clock(self.services.since(service))}."
             self._say(502, ended, theme, again=True)
             return
-        url = f"{service.dashboard}/{path}{self._query()}"
-        headers = request_headers(self.request.headers.get_all())
+        url = f"{service.dashboard}/{path}{query(self.request.query)}"
+        headers = {name: value for name, value in self.request.headers.get_all() if name.title() in ASKED}
         try:
             method = str(self.request.method)
             answer = await self.services.upstream.fetch(service, url, wait=WAIT, method=method, headers=headers)
@@ -263,8 +250,8 @@ class Dashboard(WebSocketHandler, Handler):
             return
         self.set_status(answer.code, answer.reason)
         self.clear_header("Content-Type")
-        for name, value in answer_headers(answer.headers.get_all()):
-            self.set_header(name, value)
+        for name in filter(answer.headers.__contains__, ANSWERED):
+            self.set_header(name, answer.headers[name])
         sent = location(answer.headers.get("Location", ""), url, service.dashboard, base)
         if "Location" in answer.headers:
             if sent is None:
@@ -281,10 +268,6 @@ class Dashboard(WebSocketHandler, Handler):
         self.set_header("Cache-Control", "no-store")
         self.finish(waiting(sentence, theme=theme, again=again))
 
-    def _target(self, id: str) -> tuple[str, Announcement]:
-        """Return the dashboard's URL in Jupyter, without a slash at its end, and the service."""
-        return f"{self.base_url}dq/dashboard/{id}", self.services.find(id)
-
     def _path(self) -> str:
         """Return the upstream path of the requested page, or raise `HTTPError`."""
         _, _, raw = self.request.path.partition("/dq/dashboard/")  # raw: the route's own group is unquoted
@@ -292,9 +275,6 @@ class Dashboard(WebSocketHandler, Handler):
             return upstream_path(raw.partition("/")[2])
         except Trick:
             raise web.HTTPError(400, "not a page of a dashboard") from None
-
-    def _query(self) -> str:
-        return query(self.request.query)
 
     # --- websockets -------------------------------------------------------------------------
 

@@ -254,10 +254,7 @@ class _Walk:
 
     def version(self, value: Any) -> bytes:
         """Return the digest of a callable, or of several definitions together."""
-        return self._all(self._called(value))
-
-    def _all(self, root: bytes) -> bytes:
-        parts: list[bytes] = []
+        root, parts = self._called(value), list[bytes]()
         while self._waiting:
             definition = self._waiting.pop()
             self._user = _name(definition)
@@ -503,10 +500,7 @@ class _Walk:
     def _called(self, value: Any) -> bytes:
         """Describe a callable with its state."""
         # A callable object is the function, so its state is a part of the version.
-        known = self._callable(value)
-        if known is not None:
-            return known
-        return self._value(value, type(value).__name__)
+        return self._callable(value) or self._value(value, type(value).__name__)
 
     def _callable(self, value: Any) -> bytes | None:
         """Describe classes, functions and their wrappers, and return None for anything else."""

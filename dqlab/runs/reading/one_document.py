@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pdb
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
@@ -72,16 +72,20 @@ def logs_of(run: Run, key: str | int, since: float | str | None = None) -> Logs:
 
 def _beside(run: Run, key: str, ordinal: int | None) -> Logs | None:
     """Return what a document with a result printed, or None where no result has this key or ordinal."""
-    handle = run.handle
-    for shard in range(handle.shards):
+    for answer, parts in _answers(run, lambda cursor: calls.RiderCall(run.id, LOGS, key, ordinal, cursor)):
+        if answer.found:
+            return Logs.from_bytes(parts[0]) if len(parts[0]) else Logs.of("")
+    return None
+
+
+def _answers(run: Run, call: Callable[[int], Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the answers of all shards to a call that goes on from a cursor."""
+    for shard in range(run.handle.shards):
         cursor: int | None = 0
         while cursor is not None:
-            asked = calls.RiderCall(run.id, LOGS, key, ordinal, cursor)
-            answer, parts = handle.link.sync(handle.ask(shard, asked))
-            if answer.found:
-                return Logs.from_bytes(parts[0]) if len(parts[0]) else Logs.of("")
+            answer, parts = run.handle.link.sync(run.handle.ask(shard, call(cursor)))
+            yield answer, parts
             cursor = answer.cursor
-    return None
 
 
 def _running(run: Run, key: str, position: str, age: float | None = None) -> Logs | None:
@@ -102,12 +106,9 @@ def _running(run: Run, key: str, position: str, age: float | None = None) -> Log
 def slowest(run: Run, n: int) -> Slowest:
     """Return the documents with results that took longest."""
     check_count("n", n)
-    handle, found = run.handle, list[calls.SlowRow]()
-    for shard in range(handle.shards):
-        cursor: int | None = 0
-        while cursor is not None:
-            answer, _ = handle.link.sync(handle.ask(shard, calls.SlowestCall(run.id, n, cursor)))
-            found, cursor = nlargest(n, [*found, *(calls.SlowRow(*row) for row in answer.rows)]), answer.cursor
+    found = list[calls.SlowRow]()
+    for answer, _ in _answers(run, lambda cursor: calls.SlowestCall(run.id, n, cursor)):
+        found = nlargest(n, [*found, *(calls.SlowRow(*row) for row in answer.rows)])
     return Slowest(row._replace(key=label_of(str(row.key)) if row.key else row.ordinal) for row in found)
 
 

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -135,34 +136,36 @@ class _Socket(WebSocketHandler):
 
 
 @contextmanager
-def serving() -> Iterator[Dashboards]:
-    """Serve in a thread of its own."""
-    dashboards = Dashboards()
-    ready = threading.Event()
-    stop: list[Any] = []
+def listening(routes: list[Any], address: str = "127.0.0.1") -> Iterator[int]:
+    """Serve in a thread of its own, at any port."""
+    ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, int]] = Future()
 
     async def serve() -> None:
-        given = {"dashboards": dashboards}
-        application = Application(
-            [(r"/dqlab/api/(\w+)", _Api, given), (r"/\w+/ws", _Socket, given), (r"/(.*)", _Page, given)]
-        )
-        sockets = bind_sockets(0, "127.0.0.1")
-        dashboards.port = sockets[0].getsockname()[1]
-        server = HTTPServer(application)
+        sockets = bind_sockets(0, address)
+        server = HTTPServer(Application(routes))
         server.add_sockets(sockets)
         ended = asyncio.Event()
-        stop.append((asyncio.get_running_loop(), ended))
-        ready.set()
+        ready.set_result((asyncio.get_running_loop(), ended, sockets[0].getsockname()[1]))
         await ended.wait()
         server.stop()
         await server.close_all_connections()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert ready.wait(10)
+    loop, ended, port = ready.result(10)
     try:
-        yield dashboards
+        yield port
     finally:
-        loop, ended = stop[0]
         loop.call_soon_threadsafe(ended.set)
         thread.join(10)
+
+
+@contextmanager
+def serving() -> Iterator[Dashboards]:
+    """Serve something like a scheduler's dashboard."""
+    given = {"dashboards": (dashboards := Dashboards())}
+    with listening(
+        [(r"/dqlab/api/(\w+)", _Api, given), (r"/\w+/ws", _Socket, given), (r"/(.*)", _Page, given)]
+    ) as port:
+        dashboards.port = port
+        yield dashboards

@@ -9,7 +9,6 @@ import asyncio
 import http.client
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,9 +17,7 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
-from tornado.web import Application, RequestHandler
+from tornado.web import RequestHandler
 from tornado.websocket import WebSocketHandler, websocket_connect
 
 import dqlab as dq
@@ -28,7 +25,7 @@ from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
 from dqlab.proof import NONCE, PROOF, machine
 from tests.jupyter.server.conftest import BASE, Jupyter
-from tests.jupyter.server.dashboards import TOKEN, Dashboards, serving
+from tests.jupyter.server.dashboards import TOKEN, Dashboards, listening, serving
 
 EVIL = b"<script>fetch('/user/x/api/contents', {credentials: 'same-origin'})</script>"
 
@@ -83,33 +80,11 @@ class _Socket(WebSocketHandler):
 
 
 @contextmanager
-def listening(address: str = "127.0.0.1", port: int = 0, behind: int | None = None) -> Iterator[Stranger]:
-    """Have a stranger listen, in a thread of its own."""
-    stranger = Stranger(behind)
-    ready, stop = threading.Event(), []
-
-    async def serve() -> None:
-        given = {"stranger": stranger}
-        server = HTTPServer(Application([(r"/\w+/ws", _Socket, given), (r"/(.*)", _Page, given)]))
-        sockets = bind_sockets(port, address)
-        stranger.port = sockets[0].getsockname()[1]
-        server.add_sockets(sockets)
-        ended = asyncio.Event()
-        stop.append((asyncio.get_running_loop(), ended))
-        ready.set()
-        await ended.wait()
-        server.stop()
-        await server.close_all_connections()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(10)
-    try:
+def stranger_at(address: str = "127.0.0.1", behind: int | None = None) -> Iterator[Stranger]:
+    """Have a stranger listen."""
+    given = {"stranger": (stranger := Stranger(behind))}
+    with listening([(r"/\w+/ws", _Socket, given), (r"/(.*)", _Page, given)], address) as stranger.port:
         yield stranger
-    finally:
-        loop, ended = stop[0]
-        loop.call_soon_threadsafe(ended.set)
-        thread.join(10)
 
 
 def websocket(jupyter: Jupyter, path: str) -> int:
@@ -145,7 +120,7 @@ def check_nothing_comes_through(jupyter: Jupyter, id: str, state: str) -> None:
 
 def test_stranger_at_the_port_of_an_ended_scheduler_is_not_shown(jupyter: Jupyter, papers: Announcement) -> None:
     """A scheduler that was connected to by address is announced for days; its port, often 8787, is anybody's then."""
-    with listening() as stranger:
+    with stranger_at() as stranger:
         ended = replace(papers, id="ended", dashboard=f"http://127.0.0.1:{stranger.port}", embedded=False)
         with jupyter.announced(ended):
             check_nothing_comes_through(jupyter, "ended", "silent")
@@ -158,7 +133,7 @@ def test_stranger_who_asks_the_real_scheduler_is_not_shown(
     jupyter: Jupyter, papers: Announcement, dashboards: Dashboards
 ) -> None:
     """On a login node others can listen at the machine's address, and reach what listens at 127.0.0.1."""
-    with listening("127.0.0.2", behind=dashboards.port) as stranger:
+    with stranger_at("127.0.0.2", behind=dashboards.port) as stranger:
         between = replace(papers, id="between", dashboard=f"http://127.0.0.2:{stranger.port}", embedded=False)
         with jupyter.announced(between):
             check_nothing_comes_through(jupyter, "between", "silent")
@@ -169,7 +144,7 @@ def test_stranger_who_asks_the_real_scheduler_is_not_shown(
 
 def test_loopback_of_another_host_is_not_asked(jupyter: Jupyter, papers: Announcement) -> None:
     """With a home directory on several hosts, 127.0.0.1 of login1 is announced, and means another port here."""
-    with listening() as stranger:
+    with stranger_at() as stranger:
         there = replace(
             papers,
             id="there",

@@ -57,16 +57,6 @@ def test_documents_whose_results_meet_a_condition_run_again(
         run.redo(where="nope == 3")
 
 
-def test_a_document_counts_for_the_version_that_made_its_result(queue: dq.QueuePool, queue_name: str) -> None:
-    """Whichever version has made most, and whichever made the results that were replaced."""
-    run = queue.map(old, range(20), name=queue_name).wait()
-    for number, keys in enumerate(([1, 2, 3, 4], [3, 4, 5], [1, 5], range(20)), 2):
-        run.redo(lambda x, number=number: number, keys=keys)
-        made = list(run.wait().results())
-        assert [each.results for each in run.versions][1:] == [made.count(each) for each in range(2, number + 1)]
-        assert sum(each.results for each in run.versions) == 20
-
-
 def test_a_run_in_batches_takes_new_code_after_its_end(queue: dq.QueuePool, queue_name: str) -> None:
     """Its plan stands beside the newest function, which the queue keeps although nothing is left to run."""
     run = queue.map(lambda xs: xs, range(30), name=queue_name, batch=7).wait()

@@ -110,25 +110,6 @@ def test_an_updated_run_has_what_a_new_one_would_have_and_runs_only_the_differen
     assert run.plan(folder.documents).empty
 
 
-def test_a_document_whose_new_version_fails_keeps_its_old_result_until_one_works(
-    start: Callable[..., dq.Run], folder: Folder
-) -> None:
-    """The failure is listed meanwhile, and nothing is counted twice."""
-    start().wait()
-    old = folder.texts["007.txt"]
-    folder.write("007.txt", text="bad")
-    run = start(on_existing="update").wait()
-    assert (texts_of(run)["007.txt"], [letter.key for letter in run.failures()]) == (old, ["007.txt"])
-    assert (run.counts["acked"], run.counts["dead"]) == (39, 1)
-    plan = run.plan(folder.documents)
-    assert (plan.empty, plan.kept, plan.failed) == (True, 39, 1)
-
-    folder.write("007.txt", text="good again")
-    run = start(on_existing="update").wait()
-    assert texts_of(run) == folder.texts
-    assert (run.counts["acked"], sum(run.counts.values())) == (40, 40)
-
-
 def test_what_is_asked_for_runs_again_with_new_code_and_versions_add_up(
     start: Callable[..., dq.Run], folder: Folder
 ) -> None:
@@ -256,41 +237,6 @@ def test_what_cannot_be_compared_is_refused_and_nothing_changes(
     assert (list(other), texts_of(run)) == ([1, 2], folder.texts)
 
 
-def test_after_an_update_other_code_is_compared_and_what_it_changes_runs_again(
-    start: Callable[..., dq.Run], folder: Folder
-) -> None:
-    """The whole loop; the second comparison finds nothing left to change."""
-    start().wait()
-    folder.write("001.txt", "new.txt")
-    (folder.place / "002.txt").unlink()
-    run = start(on_existing="update").wait()
-
-    def shorter(document: dq.Document) -> dict[str, str]:
-        text = document.text()
-        return {"text": text.upper() if document.key < "010" else text}
-
-    found = run.compare(shorter, sample=100)
-    assert {pair.key for pair in found.changed} == {f"{n:03}.txt" for n in range(10) if n != 2}
-    assert run.accept(found, redo="changed") == 9
-    run.wait()
-    assert texts_of(run) == {key: text.upper() if key < "010" else text for key, text in folder.texts.items()}
-    assert not run.compare(shorter, sample=100).changed
-    assert [version.results for version in run.versions] == [31, 9]
-
-
-def test_after_an_update_chosen_documents_run_again(start: Callable[..., dq.Run], folder: Folder) -> None:
-    """The documents no longer stand in the order of the input."""
-    start().wait()
-    folder.write("0.txt")
-    run = start(on_existing="update").wait()
-
-    assert run.redo(lambda document: {"text": document.key}, ["0.txt", "039.txt"], documents=folder.documents) == 2
-    assert texts_of(run.wait()) == folder.texts | {key: key for key in ("0.txt", "039.txt")}
-    folder.write("1.txt")
-    with pytest.raises(RunExists, match="other documents"):
-        run.redo(folder.function, documents=folder.documents)
-
-
 def test_touched_files_run_again_unless_size_is_trusted_or_a_checksum_is_known(
     queue: dq.QueuePool, queue_name: str, folder: Folder
 ) -> None:
@@ -319,28 +265,6 @@ def test_touched_files_run_again_unless_size_is_trusted_or_a_checksum_is_known(
     assert plan.empty
     assert "2 documents listed at" in str(plan)
     assert "(ETag or checksum) it has" in str(plan)
-
-
-def test_results_of_what_is_gone_are_kept_if_that_is_asked_for(start: Callable[..., dq.Run], folder: Folder) -> None:
-    run = start().wait()
-    before = folder.texts
-    (folder.place / "003.txt").unlink()
-    (folder.place / "004.txt").rename(folder.place / "renamed.txt")
-
-    run.update(folder.documents, keep_gone=True).wait()
-
-    assert texts_of(run) == before | folder.texts
-    assert run.counts["acked"] == len(before) + 1
-    plan = run.plan(folder.documents, keep_gone=True)
-    assert (plan.empty, plan.gone) == (True, 2)
-    found = run.compare(folder.function, documents=folder.documents)
-    assert (found.changed, run.accept(found, redo="all")) == ((), len(folder.texts))
-    assert texts_of(run.wait()) == before | folder.texts
-    assert run.redo(folder.function, keys=["005.txt"], documents=folder.documents) == 1
-    run.wait()
-    assert texts_of(run) == before | folder.texts
-    run.update(folder.documents).wait()
-    assert texts_of(run) == folder.texts
 
 
 def test_a_plan_says_which_code_made_what_it_keeps(start: Callable[..., dq.Run], folder: Folder) -> None:
