@@ -52,15 +52,6 @@ def test_json_is_one_object(directory: Path, capsys: pytest.CaptureFixture[str],
     assert [queue["name"] for queue in told["queues"]] == ["pages"]
 
 
-def test_check_of_a_store_that_cannot_be_opened_ends_with_3(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    next(directory.glob("pages-*/000/MANIFEST-*")).unlink()
-
-    assert main(["store", "check", str(directory)]) == 3
-    assert "is damaged: it is missing" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("verb", ["show", "check"])
 def test_a_directory_that_is_no_store_is_answered_with_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str

@@ -73,35 +73,3 @@ def test_failing_cell_is_named_with_its_error(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().err
     assert "{}['missing']" in said
     assert said.splitlines()[-1] == "KeyError: 'missing'"
-
-
-@pytest.mark.slow
-def test_figures_are_taken_before_the_lab_is_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A notebook ends by closing its lab, and a closed lab's run has no results any more."""
-    notebook = write(tmp_path, [FINISHED_RUN.format(answered=3), "del run, docs, retried"])
-    nb = nbformat.read(notebook, as_version=4)
-    nb.cells[-1].metadata["tags"] = [demo.CLOSES_LAB]
-    nbformat.write(nb, notebook)
-
-    status = demo.play(notebook)
-
-    lines = capsys.readouterr().out.splitlines()
-    assert status == 0
-    assert lines[-1].startswith("demo: 3 documents")
-
-
-@pytest.mark.slow
-def test_demo_leaves_out_the_run_that_is_there_to_be_watched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A notebook ends with a long run in view; in a log nobody looks on, and a minute of waiting shows nothing."""
-    notebook = write(tmp_path, [FINISHED_RUN.format(answered=3), "raise RuntimeError('watched')", "run = None"])
-    nb = nbformat.read(notebook, as_version=4)
-    nb.cells[3].metadata["tags"] = [demo.ENDS_DEMO]
-    nbformat.write(nb, notebook)
-
-    status = demo.play(notebook)
-
-    lines = capsys.readouterr().out.splitlines()
-    assert status == 0
-    assert lines[-1].startswith("demo: 3 documents")

@@ -76,39 +76,6 @@ def test_connecting_otherwise_while_a_run_is_in_flight_is_refused(alone: Any, tm
     assert len(alone.run("%dq results")) == 3
 
 
-def test_lab_that_python_opened_is_left_open(notebook: Any, lab: dq.Lab) -> None:
-    """The caller of `dq.connect()` holds it."""
-    held = dq.connect(str(lab.client.scheduler.address))
-    notebook["address"] = str(lab.client.scheduler.address)
-    assert notebook.run("%dq connect address") is held
-
-    other = notebook.run(f"%dq connect {held.session.link.address} -o again")
-
-    assert other is None
-    assert not held.closed
-    held.close()
-
-
-def test_runs_of_a_store_are_there_after_closing_and_connecting_again(
-    notebook: Any, capsys: Any, tmp_path: Any
-) -> None:
-    """A store is what a notebook needs to go on after a restart of its kernel."""
-    connect = f"%dq connect -n 1 --store '{tmp_path}/my runs' --name kept -o lab"
-    notebook.run(connect)
-    assert (
-        f"kept: 1 consumer process at {notebook['lab'].session.link.address}, queues are kept in {tmp_path}/my runs"
-        in (capsys.readouterr().out)
-    )
-    notebook.run("%dq submit abs --over range(-3, 0) --name small --wait")
-    assert notebook.run(f"%dq connect -n 1 --store '{tmp_path}/my runs' --name kept") is notebook["lab"]
-    notebook.run("%dq close")
-
-    notebook.run(connect)
-
-    assert list(notebook.run("%dq attach small").results()) == [3, 2, 1]
-    notebook.run("%dq close")
-
-
 class Shown:
     """What a session and the sentences of lines ask of a run."""
 

@@ -149,25 +149,6 @@ def test_rest_of_a_run_gets_the_new_code(connected: Any, tmp_path: Path, capsys:
     assert values.count("new") >= 300 - running
 
 
-def test_run_in_mid_run_without_failures_is_offered_the_new_code_for_its_rest(
-    connected: Any, tmp_path: Path, capsys: Any
-) -> None:
-    """The line read "and the 300 documents" after nothing, the button offered a retry, and the refusal named no way."""
-    gate = Gate(tmp_path)
-    connected["gate"] = gate
-    write(connected, "(gate.wait(), 'old')[1]", over="range(300)", more="--on-existing new")
-    gate.until_arrived(1)
-    capsys.readouterr()
-    write(connected, "'new'", over="range(300)")
-
-    assert "--rest    # the 300 documents that wait or run, with this code" in capsys.readouterr().out
-    choice = Choice(connected["run"], connected["invert"], lambda: connected["run"], lambda: connected["run"], str)
-    assert list(choice.labels) == ["Start over", "Give the rest this code", "Keep it"]
-    with pytest.raises(RunExists, match="To run the rest with invert too: %dq retry edited --fn invert --rest"):
-        connected["run"].results()
-    gate.open()
-
-
 def test_cell_names_what_could_not_be_compared(connected: Any, capsys: Any) -> None:
     """In the words of a line, each time it is run."""
     connected.run(
@@ -245,32 +226,6 @@ def test_a_cell_whose_folder_has_grown_offers_an_update(
     assert list(offered[1].labels) == ["Start over", "Compare on a sample", "Update", "Keep it"]
     offered[1].update()
     assert sorted(connected["run"].results(timeout=20)) == ["D.TXT", "a.txt", "b.txt", "c.txt"]
-
-
-def test_lines_that_compare_and_update_decide_what_a_cell_left_open(
-    connected: Any, capsys: Any, tmp_path: Path
-) -> None:
-    """After a cell with other documents or other code, which asked; results stay closed until then."""
-    (tmp_path / "a.txt").write_text("a")
-    connected["docs"] = dq.Documents.from_glob(f"{tmp_path}/*.txt")
-    cell = "%%dq submit --over docs --name open -o run\ndef read(document): return document.text(){}"
-    connected.run(cell.format(""))
-    connected["run"].wait()
-    (tmp_path / "b.txt").write_text("b")
-    connected.run(cell.format(""))
-    connected.run("%dq update open")
-    assert list(connected["run"].wait().results()) == ["a", "b"]
-    (tmp_path / "c.txt").write_text("c")
-    connected.run(cell.format(".upper()"))
-    assert "%dq compare open --fn read" in capsys.readouterr().out
-    assert "bring it up to date first" in str(connected.fails("%dq compare open --fn read"))
-    (tmp_path / "c.txt").unlink()
-    connected.run("%dq compare open --fn read -o found")
-    assert len(connected["found"].changed) == 2
-    with pytest.raises(RunExists, match="other code"):
-        connected["run"].results()
-    connected["run"].accept(connected["found"], redo="all")
-    assert list(connected["run"].wait().results()) == ["A", "B"]
 
 
 def test_a_line_updates_a_run_from_what_it_was_mapped_over(connected: Any, capsys: Any, tmp_path: Path) -> None:

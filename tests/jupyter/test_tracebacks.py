@@ -116,15 +116,6 @@ def test_error_of_the_users_iterable_stays_in_sight(connected: Any, shown: Any, 
     connected.run("lab.queue('tracebacks').close()")
 
 
-def test_error_while_handling_another_keeps_the_other(connected: Any, shown: Any) -> None:
-    """As Python does for any two errors."""
-    text = shown("try:\n    {}['key']\nexcept KeyError:\n    lab.attach('nowhere')")
-
-    assert "KeyError: 'key'" in text
-    assert "During handling of the above exception" in text
-    assert text.rindex("RunNotFound") > text.index("KeyError")
-
-
 def test_interrupted_connect_shows_one_line(notebook: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """A bare `KeyboardInterrupt` under a page of what waited; whether something was left behind, nothing said."""
 

@@ -44,11 +44,6 @@ def row(x: int) -> dict[str, int]:
     return {"number": x, "square": x * x}
 
 
-async def slow_square(x: int) -> int:
-    await asyncio.sleep(0.05)
-    return x * x
-
-
 @pytest.fixture
 def documents(tmp_path: Path) -> list[dq.Document]:
     """Three documents with keys, out of alphabetical order."""
@@ -138,18 +133,6 @@ def test_as_completed_yields_what_is_done_while_the_rest_runs(queue: dq.QueuePoo
     assert sorted([*early, *stream]) == [(x, x) for x in range(200)]
 
 
-def test_as_completed_gives_up_when_no_result_comes(queue: dq.QueuePool, tmp_path: Path) -> None:
-    """A loop over results must be able to say that nothing moves."""
-    gate = Gate(tmp_path)
-    run = queue.map(lambda _: gate.wait(), [1])
-
-    with pytest.raises(WaitTimeout):
-        next(run.as_completed(timeout=0.2))
-
-    gate.open()
-    run.wait(timeout=20)
-
-
 def test_wait_that_ends_early_leaves_the_run_alone(queue: dq.QueuePool, tmp_path: Path) -> None:
     """Interrupting a cell detaches; the work goes on."""
     gate = Gate(tmp_path)
@@ -165,14 +148,6 @@ def test_wait_that_ends_early_leaves_the_run_alone(queue: dq.QueuePool, tmp_path
 
     gate.open()
     assert list(run.results(timeout=20)) == [0, 1, 2]
-
-
-def test_coroutine_functions_are_awaited_many_at_a_time(queue: dq.QueuePool) -> None:
-    """Waiting for a web server is not work: 200 requests of 50 ms take far less than 10 s on two consumers."""
-    run = queue.map(slow_square, range(200))
-
-    assert list(run.results(timeout=20)) == [x * x for x in range(200)]
-    assert run.stats().elapsed < 5
 
 
 def test_coroutines_run_at_most_as_many_at_a_time_as_allowed(queue: dq.QueuePool) -> None:
@@ -256,29 +231,6 @@ def test_results_taken_before_a_retry_are_read_by_whole_pages_after_it(
     assert list(results) == expected
     assert results[5:-5:7] == expected[5:-5:7]
     assert len(asked) <= 4
-
-
-@pytest.mark.parametrize("errors", ["raise", "return"])
-def test_values_read_by_position_cost_a_call_for_a_page(
-    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, errors: Any
-) -> None:
-    """Read backwards, or at random, each value cost a call."""
-    results = queue.map(odd_only, range(1, 5000, 2)).wait(timeout=60).results(errors=errors)
-    asked = 0
-    plain = Results._ask
-
-    async def ask(self: Results, at: int, stop: int) -> Any:
-        nonlocal asked
-        asked += 1
-        return await plain(self, at, stop)
-
-    monkeypatch.setattr(Results, "_ask", ask)
-
-    assert list(reversed(results)) == list(range(4999, 0, -2))
-    assert asked == 3
-    shuffled = random.Random(0).sample(range(2500), 2500)
-    assert [results[at] for at in shuffled] == [2 * at + 1 for at in shuffled]
-    assert asked == 3
 
 
 class Sized(Results):

@@ -96,15 +96,6 @@ def test_what_has_no_label_is_not_given_one(value: object) -> None:
     assert sealed_label(b"no pickle") is None
 
 
-def test_a_column_that_is_mapped_again_under_its_name_is_the_same_run(queue: dq.QueuePool) -> None:
-    column = pd.Series([1, -2, 3], index=[10, 20, 30])
-    run = queue.map(abs, column, name=f"run-{queue.name}").wait(timeout=30)
-
-    again = queue.map(abs, column.copy(), name=run.name).wait(timeout=30)
-
-    assert (again.id, dict(again.results().items())) == (run.id, {10: 1, 20: 2, 30: 3})
-
-
 names = st.one_of(st.sampled_from(["a", "b", "key", "", "\ud800"]), st.integers(0, 3), st.integers(-(2**70), 2**70))
 values = st.one_of(st.integers(-9, 9), st.text(max_size=2), st.sampled_from(["\ud801", (1, 2)]), st.lists(st.none()))
 

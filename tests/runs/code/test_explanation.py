@@ -41,11 +41,6 @@ def test_values_are_listed_by_size_and_how_they_are_compared() -> None:
     assert "code of helper" in repr(found)
 
 
-def test_small_function_gets_no_warning() -> None:
-    """A warning that always stands there is read by nobody."""
-    assert "!" not in repr(dq.explain(cell(SOURCE.format(3))["f"]))
-
-
 def test_what_cannot_be_sent_or_compared_is_said() -> None:
     """Asking is how one finds out, before anything is submitted."""
     names = cell("def f(x):\n    return lock, x\n")

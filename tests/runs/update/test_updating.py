@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import zipfile
 from collections.abc import Callable
@@ -125,23 +124,6 @@ def test_what_is_asked_for_runs_again_with_new_code_and_versions_add_up(
     run.update(run.plan(folder.documents, again="all"), fn=longer).wait()
     assert all(text.endswith("!") for text in texts_of(run).values())
     assert [version.results for version in run.versions] == [0, 40]
-
-
-@pytest.mark.parametrize("as_key", [int, str])
-def test_rows_are_compared_by_keys_of_any_type(
-    queue: dq.QueuePool, queue_name: str, tmp_path: Path, as_key: Callable[[int], Any]
-) -> None:
-    rows = tmp_path / "rows.jsonl"
-
-    def documents(numbers: range) -> dq.Documents:
-        rows.write_text("".join(json.dumps({"id": as_key(number)}) + "\n" for number in numbers))
-        return dq.Documents.from_jsonl(rows, key="id")
-
-    run = queue.map(lambda row: row["id"], documents(range(10)), name=queue_name).wait()
-    assert run.plan(documents(range(10)), again=[as_key(3)]).again == 1
-    plan = run.plan(documents(range(2, 13)))
-    assert (len(plan.new), plan.gone) == (3, 2)
-    assert set(run.update(plan).wait().results()) == {as_key(number) for number in range(2, 13)}
 
 
 def test_an_update_that_was_killed_between_its_last_document_and_its_end_is_ended_by_the_next_one(
