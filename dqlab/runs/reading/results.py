@@ -352,19 +352,7 @@ else:
 
         __hash__ = object.__hash__
 
-        def __reversed__(self) -> Iterator[Any]:
-            return (self[at] for at in range(len(self) - 1, -1, -1))
-
-        def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
-            """Return the first position of a value."""
-            for at in range(*slice(start, stop).indices(len(self))):
-                if self[at] is value or self[at] == value:
-                    return at
-            raise ValueError("no result has this value")
-
-        def count(self, value: Any) -> int:
-            """Return how often a value occurs."""
-            return sum(each is value or each == value for each in self)
+        __reversed__, index, count = Sequence.__reversed__, Sequence.index, Sequence.count
 
     Sequence.register(Values)
 
