@@ -22,6 +22,7 @@ from dqlab.stats import (
     StorageStats,
     Unacked,
 )
+from tests.live.panels.conftest import HandFeed
 
 __all__ = ["CARDS", "DRAWN", "NAMES", "Feed", "crowded"]
 
@@ -52,19 +53,14 @@ DRAWN = f"(least) => ({CANVASES})().filter((colours) => colours > 2).length >= l
 """Script: whether at least so many canvases have more than two colours."""
 
 
-class Feed:
+class Feed(HandFeed):
     """The golden scenario; `seq` grows when a test changes it."""
 
     def __init__(self) -> None:
-        self.now = Snapshot.from_dict(json.loads((GOLDEN / "snapshot.json").read_text(encoding="utf-8")))
-        self.past = History.from_dict(json.loads((GOLDEN / "history.json").read_text(encoding="utf-8")))
-        self.seq = self.now.seq
-
-    def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
-        return self.now
-
-    def history(self, span: float, queue: str = "", run: str = "") -> History:
-        return self.past
+        snapshot, history = (
+            json.loads((GOLDEN / f"{name}.json").read_text("utf-8")) for name in ("snapshot", "history")
+        )
+        super().__init__(Snapshot.from_dict(snapshot), History.from_dict(history))
 
 
 LONG = "a/very/long/place/with/a/name/that/no/panel/has/room/for/ledger-0417-of-the-second-quarter.pdf"

@@ -27,19 +27,13 @@ def slow(number):
     time.sleep(0.05)
     return number
 """
-COMPOSED = """
-import ipywidgets
-run = lab.map(slow, range(160), name="composed")
-note = ipywidgets.HTML("controls of my own")
-ipywidgets.VBox([run.widget, note])
-"""
 BLOCKED = "run.wait(timeout='2m')\nprint('no longer', 'blocked')"
 """A cell that keeps the kernel from all else until the work is done, and fails where that never comes."""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One JupyterLab for this module: the quickstart over fewer documents, one that is busy for 4 s, a layout."""
+    """One JupyterLab for this module: the quickstart over fewer documents, and one that is busy for 4 s."""
     root = tmp_path_factory.mktemp("notebooks")
     quickstart = nbformat.read(NOTEBOOKS / "quickstart.ipynb", as_version=4)
     for cell in quickstart.cells:
@@ -49,7 +43,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     nbformat.write(quickstart, root / "quickstart.ipynb")
     written = {
         "blocked": [SLOW, "%dq submit slow --over range(160) --name slow --watch -o run", BLOCKED, "%dq close"],
-        "composed": [SLOW, COMPOSED],
     }
     for name, sources in written.items():
         cells = [nbformat.v4.new_code_cell(source.strip()) for source in sources]
@@ -120,19 +113,3 @@ def test_progress_moves_and_buttons_act_while_a_cell_blocks(server: str, classic
 
         page.get_by_role("button", name="Resume").click()
         page.get_by_text("no longer blocked").wait_for(timeout=60_000)
-
-
-def test_view_of_a_run_is_drawn_in_the_layout_of_another_extension(server: str) -> None:
-    """Dashboards of one's own are `VBox([run.widget, ...])`: the view is in the box, moves, and its buttons act."""
-    with lab_page(server, "composed.ipynb") as page:
-        execute(page, "notebook:run-all-cells")
-        box = page.locator(".widget-vbox")
-        box.get_by_text("controls of my own").wait_for(timeout=60_000)
-        view = box.locator(".dq-pct").first
-        view.wait_for(timeout=20_000)
-        page.wait_for_function("() => parseFloat(document.querySelector('.dq-pct')?.innerText) > 0", timeout=30_000)
-
-        box.get_by_role("button", name="Pause").click()
-        box.get_by_role("button", name="Resume").wait_for(timeout=10_000)
-
-        assert "Error displaying widget" not in page.inner_text(".jp-Notebook")

@@ -139,25 +139,6 @@ def test_controls_act_while_a_cell_blocks_and_after_the_kernel_died(server: str,
 
 
 @pytest.mark.usefixtures("papers")
-def test_what_destroys_asks_with_its_number_and_the_safe_answer_first(server: str) -> None:
-    with watched(server, "empty.ipynb") as page:
-        page.locator(".dq-service", has_text="papers").click()
-        queue = page.locator(QUEUE.format("pages"))
-        queue.wait_for(timeout=15_000)
-        queue.click(button="right")
-        discard = page.locator(".dq-menu, .lm-Menu, [role=menu]").get_by_text(re.compile(r"Discard [\d,]+ dead"))
-        amount = re.search(r"[\d,]+", discard.inner_text())
-        discard.click()
-        dialog = page.locator(".jp-Dialog")
-
-        assert amount is not None
-        assert dialog.get_by_role("button", name=f"Discard {amount[0]}").count() == 1
-        assert page.evaluate("() => document.activeElement.innerText") == "Keep"
-        page.keyboard.press("Escape")
-        dialog.wait_for(state="detached")
-
-
-@pytest.mark.usefixtures("papers")
 def test_each_panel_is_a_tab_and_so_are_dasks_own(server: str) -> None:
     """Whatever the dashboard has, below Jupyter's own address."""
     with watched(server, "empty.ipynb") as page:
