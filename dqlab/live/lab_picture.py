@@ -15,7 +15,7 @@ from dqlab.live import details
 from dqlab.live.details import failure_row
 from dqlab.live.parts import NO_TABLE, Table
 from dqlab.live.run_picture import AS_EVER, LONGEST, Standing, silence_notice
-from dqlab.live.run_rows import LAST_MINUTE, RunRow, left_in_words, runs_in_order, without_live
+from dqlab.live.run_rows import LAST_MINUTE, RunRow, runs_in_order, without_live
 from dqlab.live.style import Ink
 from dqlab.live.tables import lag_of, runs_table, status_table
 from dqlab.live.views import (
@@ -422,25 +422,19 @@ def _more_runs(hidden: int) -> str:
 
 def _run_lines(runs: Sequence[RunStats], attention: Sequence[Attention], *, stale: bool) -> tuple[RunLine, ...]:
     """Return the lines of runs in the order of `%dq runs`."""
-    by_name = {(run.queue, run.name): run for run in runs}
-    return tuple(_run_line(by_name[row.queue, row.name], row, stale=stale) for row in runs_in_order(runs, attention))
+    return tuple(_run_line(row, stale=stale) for row in runs_in_order(runs, attention))
 
 
-def _run_line(run: RunStats, row: RunRow, *, stale: bool) -> RunLine:
+def _run_line(row: RunRow, *, stale: bool) -> RunLine:
     state = f"Was {row.state}" if stale and not row.over else row.state.capitalize()
-    done = UNKNOWN
-    if run.resting and run.ended is not None:
-        done = numbers.moment(run.ended, now=run.at)
-    elif run.eta is not None:
-        done = numbers.due(run.eta.p50, now=run.at)
     return RunLine(
-        key=one_line(f"{run.queue} {run.name}", 200),
-        name=one_line(run.name, 80),
-        queue=one_line(run.queue, 60),
+        key=one_line(f"{row.queue} {row.name}", 200),
+        name=one_line(row.name, 80),
+        queue=one_line(row.queue, 60),
         state=state + (f" · {one_line(row.why, 60)}" if row.why else ""),
         tone={Ink.BAD: "bad", Ink.WARN: "warn"}.get(row.ink, ""),
-        share=numbers.share(run.share),
-        left=left_in_words(run),
-        done=done,
-        dead=numbers.count(run.counts.dead),
+        share=row.share,
+        left=row.left,
+        done=row.due,
+        dead=numbers.count(row.dead),
     )

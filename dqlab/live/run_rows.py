@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from dqlab import numbers
 from dqlab.live.style import Ink
 from dqlab.stats import Attention, RunState, RunStats, Snapshot
+from dqlab.stats.runs import setup_words
 from dqlab.texts import one_line
 
 AT_WORK, WHOLE_RUN, LAST_MINUTE = "60 s at work", "whole run", "last 60 s"
@@ -48,6 +49,12 @@ class RunRow:
     """It has ended, or rests."""
     started: float
     """Seconds since 1970 UTC."""
+    left: str
+    due: str
+    """The time of day of the end."""
+    setup: str
+    """How long a slot makes ready; "" for no time to speak of."""
+    owner: str
 
 
 def run_rows(snapshot: Snapshot) -> tuple[RunRow, ...]:
@@ -116,6 +123,10 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
         rate=rate,
         over=run.resting,
         started=run.started,
+        left=left_in_words(run),
+        due=_due(run),
+        setup=setup_words(run.setup, "{}"),
+        owner=run.owner,
     )
 
 
@@ -162,6 +173,12 @@ def _end(run: RunStats) -> str:
     if run.eta is None:
         return numbers.UNKNOWN
     return f"in {numbers.ahead(run.eta.p10 - run.at, run.eta.p50 - run.at, run.eta.p90 - run.at)}"
+
+
+def _due(run: RunStats) -> str:
+    if run.resting or run.eta is None:
+        return _end(run)
+    return numbers.due(run.eta.p50, now=run.at)
 
 
 def _by_need(row: RunRow) -> tuple[int, float]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import reprlib
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -26,7 +25,6 @@ from dqlab.live.style import Ink
 from dqlab.notebook import shell
 from dqlab.numbers import count, many
 from dqlab.stats import Attention, ClassStats, QueueState, QueueStats, RunStats, Snapshot
-from dqlab.stats.runs import setup_words
 from dqlab.texts import as_word, one_line
 
 SHOWN_LINES = 8
@@ -138,7 +136,6 @@ def runs_table(
     units = {row.unit for row in rows}
     mixed = len(units) > 1
     in_a_second = "per second" if mixed else f"{''.join(units)}/s"
-    by_name = {(run.queue, run.name): run for run in runs}
     state = _state_at(max(run.at for run in runs)) if stale and runs else "state"
     fields: list[Field] = [
         (Column("run", whole=True), lambda row: one_line(row.name, 60)),
@@ -150,16 +147,12 @@ def runs_table(
         (Column("code", mono=True), lambda row: row.code),
         (Column("took", right=True, spare=True), lambda row: row.took),
     ]
-    beside: dict[str, Callable[[RunStats], str]] = {
-        "set-up": lambda run: setup_words(run.setup, "{}"),
-        "owner": lambda run: run.owner,
-        "queue": lambda run: run.queue if len({row.queue for row in rows}) > 1 else "",
-    }
-    for head, words_of in beside.items():
-        words = {key: words_of(run) for key, run in by_name.items()}
-        if any(words[row.queue, row.name] for row in rows):
-            column = Column(head, right=head == "set-up", spare=True)
-            fields.append((column, partial(_words_beside, words)))
+    if any(row.setup for row in rows):
+        fields.append((Column("set-up", right=True, spare=True), lambda row: row.setup or numbers.UNKNOWN))
+    if any(row.owner for row in rows):
+        fields.append((Column("owner", spare=True), lambda row: one_line(row.owner or numbers.UNKNOWN, 40)))
+    if len({row.queue for row in rows}) > 1:
+        fields.append((Column("queue", spare=True), lambda row: one_line(row.queue, 40)))
     notes = [f"and {numbers.count(hidden)} more: %dq runs"] if hidden > 0 else []
     if over := speeds_over(rows):
         notes.insert(0, f"{in_a_second}: {over}")
@@ -176,10 +169,6 @@ def runs_table(
         notes.append(f"{numbers.count(dead)} dead in {many(amount, 'run')} at rest: {line}")
     waits = [f"{one_line(run.name, 60)}: {put_off_words(run)} (dq.Later)" for run in runs if run.only_put_off]
     return Table.of(rows, fields, notes=(*notes, *waits[:_PUT_OFF]) if rows else ("no runs yet",))
-
-
-def _words_beside(words: Mapping[tuple[str, str], str], row: RunRow) -> str:
-    return one_line(words[row.queue, row.name] or numbers.UNKNOWN, 40)
 
 
 def failures_table(failures: Any) -> Table:

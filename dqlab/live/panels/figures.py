@@ -60,7 +60,6 @@ class RunsPanel:
 
     def draw(self, scene: Scene) -> None:
         """Update the rows."""
-        stats = {(run.queue, run.name): run for run in scene.runs}
         rows = _rows(scene)[: self._stage.rows]
         at = scene.snapshot.at
         cells = tuple(
@@ -74,7 +73,7 @@ class RunsPanel:
                 Cell(row.took),
                 Cell(row.queue, Ink.QUIET),
                 Cell(row.code or row.why, Ink.QUIET),
-                Cell(stats[row.queue, row.name].owner or UNKNOWN, Ink.QUIET),
+                Cell(row.owner or UNKNOWN, Ink.QUIET),
                 Cell(instant(row.started, now=at) if row.started else UNKNOWN, Ink.QUIET),
             )
             for row in rows
