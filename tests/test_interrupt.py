@@ -97,7 +97,9 @@ def there():
     scratch = Path(tempfile.gettempdir()) / "dask-scratch-space"
     yield from (thread.name for thread in threading.enumerate() if thread.name in ENDING)
     yield from (f"{process.pid} {process.cmdline()}" for process in psutil.Process().children(recursive=True))
-    yield from (path.name for path in Path(tempfile.gettempdir()).iterdir() if path.name.startswith("dqlab"))
+    own = f"dqlab-{os.getuid()}"  # of all clusters of this user: the next one cleans it
+    left = (path.name for path in Path(tempfile.gettempdir()).iterdir() if path.name.startswith("dqlab"))
+    yield from (name for name in left if name != own)
     yield from (path.name for path in scratch.glob("*") if path.suffix != ".lock")
     yield from (path.name for path in Path(os.environ["JUPYTER_RUNTIME_DIR"]).glob("dq-*"))
 """

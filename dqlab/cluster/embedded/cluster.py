@@ -355,6 +355,11 @@ class ForkedNanny(Nanny):
             self.log_event(EXITS, {"worker": self.worker_address, "status": exitcode})  # type: ignore[no-untyped-call]
         super()._on_worker_exit_sync(exitcode)  # type: ignore[no-untyped-call]
 
+    async def _log_event(self, topic: str, msg: Any) -> None:
+        # A task that nobody waits for: its error would be printed when a start is interrupted, and the scheduler gone.
+        with suppress(OSError, RuntimeError):
+            await super()._log_event(topic, msg)  # type: ignore[no-untyped-call]
+
     async def instantiate(self) -> Status:
         """Start the worker's process and wait until it listens."""
         self.log_event(EXITS, {})  # type: ignore[no-untyped-call]
