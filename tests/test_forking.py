@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.kit import forking
@@ -39,25 +38,3 @@ def test_a_forked_script_sees_and_says_what_a_started_one_does(tmp_path: Path, h
 
     assert (forked.returncode, forked.stdout, forked.stderr) == (started.returncode, started.stdout, started.stderr)
     assert str(os.getpid()) in forked.stdout
-
-
-def test_a_forked_process_is_a_child_that_can_be_killed_and_waited_for() -> None:
-    with forking.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as process:
-        assert psutil.Process(process.pid).ppid() == os.getpid()
-        assert os.getsid(process.pid) == process.pid
-        assert process.poll() is None
-        process.kill()
-        assert process.wait(20) == -9
-
-
-def test_what_a_fork_cannot_give_is_started() -> None:
-    """A variable that Python reads once, when it starts."""
-    environ = {**os.environ, "PYTHONHASHSEED": "1"}
-    command = [sys.executable, "-c", "import sys; print(hash('a'), 'dask' in sys.modules)"]
-
-    forked, started = (
-        run(command, capture_output=True, text=True, timeout=50, env=environ, check=True)
-        for run in (forking.run, subprocess.run)
-    )
-
-    assert forked.stdout == started.stdout

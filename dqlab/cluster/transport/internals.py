@@ -1,8 +1,8 @@
 """Wraps every undocumented name of `distributed` that dqlab uses.
 
-`tests/cluster/transport/test_internals.py` fails when one of them is gone or has another meaning. Tried versions of
-distributed are 2025.9 (by `make test-lowest`) and 2026.8; code here hides their differences. An older version is
-refused here, before any module imports a name that it lacks: see `protocol`.
+Tests of the cluster fail when one of them is gone or has another meaning. Tried versions of distributed are 2025.9 (by
+`make test-lowest`) and 2026.8; code here hides their differences. An older version is refused here, before any module
+imports a name that it lacks: see `protocol`.
 """
 
 from __future__ import annotations

@@ -152,7 +152,6 @@ def _serves(opening: asyncio.Task[PatientClient]) -> bool:
 # --- the plugin -----------------------------------------------------------------------------------
 
 
-_HANDLERS = ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_delete", "dq_vitals")
 _ENDS = {"consumer": "close", "queue": "hand_over"}
 """The method that ends an actor of each kind with its worker. Consumers first: they give back what they hold, and
 settle with shards that may live here."""
@@ -205,15 +204,16 @@ class DqlabWorkerPlugin(WorkerPlugin):
         if worker.nanny is not None:  # in its own process: these settings are not for a user's
             _spare_the_collector(worker)
             _keep_freed_memory()
-        worker.handlers["dq_spawn"] = answering(self.spawn)
-        worker.handlers["dq_greet"] = self.greet
-        worker.handlers["dq_report"] = self.report_due
-        worker.handlers["dq_keep"] = answering(keep)
-        worker.handlers["dq_stored"] = answering(list_stored)
-        worker.handlers["dq_delete"] = answering(delete_logs)
-        vitals = WorkerVitals(worker)
-        worker.handlers["dq_vitals"] = vitals.look
-        worker.handlers[CALL] = self.call
+        self._handlers = {
+            "dq_spawn": answering(self.spawn),
+            "dq_greet": self.greet,
+            "dq_report": self.report_due,
+            "dq_keep": answering(keep),
+            "dq_stored": answering(list_stored),
+            "dq_delete": answering(delete_logs),
+            "dq_vitals": WorkerVitals(worker).look,
+        }
+        worker.handlers.update({**self._handlers, CALL: self.call})
         end = read_end(os.environ, SystemClock().wall())
         if end is not None:
             report(worker, "dq-deadline", left=end.left, drain=end.drain)
@@ -235,7 +235,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         await closing
         self._directory.close(delete=False)  # other workers of this machine may go on with its logs
         # Not `CALL`: actors that still live here may be called.
-        for handler in _HANDLERS:
+        for handler in self._handlers:
             worker.handlers.pop(handler, None)
 
     async def greet(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The names of `distributed` that are not documented: they exist, and mean what we think they mean."""
+"""What we use of Dask without documentation means what we think, and errors of handlers reach the caller."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ import functools
 import gc
 import threading
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import distributed
 import pytest
 from distributed import Client, Scheduler, SchedulerPlugin
+from distributed.comm import CommClosedError
+from distributed.core import ConnectionPool, Server
 from tornado.util import TimeoutError as TornadoTimeout
 
 import dqlab as dq
 from dqlab.cluster.transport import internals
-from dqlab.cluster.transport.internals import with_event_loop
+from dqlab.cluster.transport.internals import WorkerLost, answering, ask_worker, with_event_loop
 from dqlab.cluster.transport.wire import pack
+from dqlab.errors import QueueClosed
+from dqlab.log.errors import OwnerStillAlive
+from dqlab.log.log import Log
+from dqlab.store.directories import queue_directory, shard_directory
 
 pytestmark = pytest.mark.lowest
 
@@ -100,3 +107,58 @@ def test_an_error_that_nobody_caught_is_printed_unless_it_is_a_timers(
     loop.close()
 
     assert bool(caplog.records) is isinstance(error, ValueError)
+
+
+def asked(handler: Any) -> Any:
+    """Ask a worker that has this one handler."""
+
+    async def scenario() -> Any:
+        async with Server(handlers={"dq_do": handler}) as worker, ConnectionPool() as pool:
+            await worker.listen("tcp://127.0.0.1:0")
+            scheduler: Any = SimpleNamespace(rpc=pool)
+            return await ask_worker(scheduler, worker.address, "dq_do", x=2)
+
+    return asyncio.run(scenario())
+
+
+def test_what_a_worker_raises_of_ours_is_raised_here() -> None:
+    async def refuse(x: int) -> int:
+        raise QueueClosed(queue=f"q{x}")
+
+    with pytest.raises(QueueClosed, match="q2"):
+        asked(answering(refuse))
+
+
+def test_a_worker_that_ends_meanwhile_does_not_end_the_connection_of_who_waits() -> None:
+    """Dask closes it when a handler raises CommClosedError; the client would hear that the scheduler is gone."""
+
+    async def dies(x: int) -> int:
+        raise CommClosedError("stream is closed")
+
+    with pytest.raises(WorkerLost, match=r"tcp://127.*could not carry out dq_do.*Stream is closed.*Call again"):
+        asked(dies)
+
+
+def test_a_worker_without_the_handler_is_lost_and_nothing_counts_as_done() -> None:
+    """Its plugin goes before it does, and comes after it has joined; Dask answers such a call with nothing."""
+
+    async def scenario() -> None:
+        async with Server(handlers={}) as worker, ConnectionPool() as pool:
+            await worker.listen("tcp://127.0.0.1:0")
+            await ask_worker(SimpleNamespace(rpc=pool), worker.address, "dq_spawn")  # type: ignore[arg-type]
+
+    with pytest.raises(WorkerLost, match=r"could not carry out dq_spawn.*no dqlab plugin.*Call again"):
+        asyncio.run(scenario())
+
+
+def test_opening_a_queue_that_another_process_holds_says_so(client: Client, queue_name: str, tmp_path: Path) -> None:
+    def open_queue() -> dq.QueuePool:
+        return dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
+
+    open_queue().close()
+    log = Log.open(shard_directory(queue_directory(tmp_path, queue_name), 0))
+    try:
+        with pytest.raises(OwnerStillAlive, match="is open in process"):
+            open_queue()
+    finally:
+        log.close()

@@ -472,22 +472,10 @@ import functools, os
 @functools.cache
 def get_model():
     return os.urandom(4)
-@functools.lru_cache(maxsize=8)
-def fib(n):
-    return n if n < 2 else fib(n - 1) + fib(n - 2)
-class Parser:
-    @functools.cached_property
-    def table(self):
-        return {}
-    @functools.lru_cache
-    def limit(self):
-        return 7
 def f(x):
     return get_model()
 def g(x):
     return x, get_model()
-def h(x):
-    return fib(40), fib.cache_parameters(), fib.__name__, Parser().table, Parser().limit()
 """
 
 

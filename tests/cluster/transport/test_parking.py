@@ -153,31 +153,6 @@ def test_credit_that_overtakes_the_call_sent_before_it_counts() -> None:
     assert asyncio.run(scenario()) == [10, 10, 2]
 
 
-def test_rings_of_one_moment_cost_a_waiting_call_one_look() -> None:
-    """A full queue has several frames of each producer wait, and rings at each settlement."""
-
-    async def scenario() -> tuple[list[int], bool]:
-        bell, looks, room = Bell(), [0], []
-
-        def has_room() -> bool:
-            looks[-1] += 1
-            return bool(room)
-
-        waiting = asyncio.create_task(bell.until(has_room, 5))
-        for _ in range(3):
-            await settled()
-            looks.append(0)
-            for _ in range(100):
-                bell.ring()
-        await settled()
-        room.append(1)
-        bell.ring()
-        return looks, await waiting
-
-    looks, woken = asyncio.run(scenario())
-    assert (looks[:3], woken) == ([1, 1, 1], True)
-
-
 def test_error_of_a_condition_is_raised_where_it_is_waited_for() -> None:
     """The run of a frame that waits may be dropped."""
 

@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
+from distributed.client import FutureCancelledError
+from distributed.core import Status
 
 import dqlab as dq
 from dqlab.cluster.scheduler import actors as actors_module
@@ -18,7 +20,6 @@ from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport.internals import NoSuchActor, WorkerLost, answer_call
-from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import CallTimeout
@@ -47,20 +48,21 @@ class Held:
 
 
 class Making:
-    """A client that makes an actor on a worker."""
+    """A client that makes an actor on a worker, or fails."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
 
     @asynccontextmanager
     async def borrowed(self) -> AsyncIterator[Making]:
         yield self
 
-    def submit(self, *_: Any, **__: Any) -> Made:
-        return Made()
-
-
-class Made:
-    """The future of an actor."""
+    def submit(self, *_: Any, **__: Any) -> Self:
+        return self
 
     def __await__(self) -> Generator[Any, None, None]:
+        if self.error is not None:
+            raise self.error
         return asyncio.sleep(0).__await__()
 
     def release(self) -> None: ...
@@ -75,7 +77,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> DqlabWorkerPlugin:
     made = DqlabWorkerPlugin("", "")
     made._shared = Making()  # type: ignore[assignment]
     made._worker = SimpleNamespace(  # type: ignore[assignment]
-        address="tcp://there", security=None, scheduler=SimpleNamespace(address="tcp://s"), state=SimpleNamespace()
+        address="tcp://there", status=Status.running, state=SimpleNamespace(), batched_stream=SimpleNamespace(comm=None)
     )
     made._worker.state.actors = {}
     return made
@@ -95,6 +97,16 @@ def test_a_shard_that_was_given_up_while_it_read_its_log_lets_go_of_it(
     with pytest.raises(NoSuchActor):
         asyncio.run(plugin._make(plugin._worker, KEY, seal_value((object, ()))))
     assert held.ended == ["handed over"]
+
+
+@pytest.mark.parametrize("error", [None, FutureCancelledError("dq-queue/q/0", "scheduler-restart")])
+def test_what_a_restart_takes_away_while_or_after_it_is_made_is_a_worker_that_is_lost(
+    plugin: DqlabWorkerPlugin, error: Exception | None
+) -> None:
+    """The caller tries again elsewhere; any other error would reach the user as it is."""
+    plugin._shared = Making(error)  # type: ignore[assignment]
+    with pytest.raises(WorkerLost, match=r"tcp://there.*dq_spawn.*restart"):
+        asyncio.run(plugin.spawn(KEY, seal_value((object, ()))))
 
 
 @pytest.mark.parametrize("kind", ["queue", "consumer"])
@@ -180,22 +192,6 @@ def test_what_the_registry_does_not_want_any_more_is_not_kept() -> None:
         return answers
 
     assert asyncio.run(scenario()) == (True, False)
-
-
-def test_a_client_waits_for_a_long_log_until_the_scheduler_gives_up(
-    lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It gave up after 40 s, whatever the scheduler waited for, and the queue was opened for no client."""
-    limits, asks = dict[str, float](), Link.scheduler
-
-    def noted(link: Link, op: str, *, timeout: float = 40.0, **arguments: Any) -> Any:
-        limits[op] = timeout
-        return asks(link, op, timeout=timeout, **arguments)
-
-    monkeypatch.setattr(Link, "scheduler", noted)
-    pool = dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
-    assert limits["dq_open"] > actors_module.OPEN_TIMEOUT
-    pool.close()
 
 
 def slow_opening(seconds: float) -> None:

@@ -1,8 +1,12 @@
-"""Actors that are made within seconds share one client of their worker."""
+"""Actors that are made within seconds share one client of their worker, and forks leave its signals as they were."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +15,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport.internals import NoSuchActor
-from dqlab.cluster.worker import plugin as shared_client
+from dqlab.cluster.worker import plugin
 from dqlab.cluster.worker.plugin import SharedClient
 
 
@@ -42,8 +46,8 @@ class FakeClient:
 
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> SharedClient:
-    monkeypatch.setattr(shared_client, "PatientClient", FakeClient)
-    monkeypatch.setattr(shared_client, "security_of", lambda worker: None)
+    monkeypatch.setattr(plugin, "PatientClient", FakeClient)
+    monkeypatch.setattr(plugin, "security_of", lambda worker: None)
     FakeClient.made, FakeClient.may_open, FakeClient.refused = [], asyncio.Event(), False
     worker: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://nowhere"))
     return SharedClient(worker)
@@ -53,7 +57,7 @@ def test_the_client_is_closed_when_no_actor_was_made_for_a_while(
     shared: SharedClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It polls the scheduler as long as it is open; on each worker of a large cluster that would be a load."""
-    monkeypatch.setattr(shared_client, "LINGER_S", 0.01)
+    monkeypatch.setattr(plugin, "LINGER_S", 0.01)
 
     async def scenario() -> list[str]:
         FakeClient.may_open.set()
@@ -139,3 +143,43 @@ def test_opening_queues_in_a_row_opens_one_client_on_each_worker(lab: dq.Lab, cl
     assert 1 <= len(client.run_on_scheduler(spawning)) <= len(client.scheduler_info()["workers"])
     for queue in queues:
         queue.close()
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """The handlers and the mask of this process, restored."""
+    handler = signal.getsignal(signal.SIGTERM)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    signal.signal(signal.SIGTERM, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_fork_leaves_no_signal_blocked_where_a_user_had_a_handler_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker of a process with a user's handler registered the same hooks again, and a second pair of them took
+    the blocked signals for those of before: from the first fork on, the process ignored SIGTERM."""
+    before: list[Callable[[], None]] = []
+    after: list[Callable[[], None]] = []
+
+    def register(**hooks: Any) -> None:
+        before.insert(0, hooks["before"])
+        after.append(hooks["after_in_parent"])
+
+    monkeypatch.setattr(os, "register_at_fork", register)
+    monkeypatch.setattr(plugin, "_own", {})
+    monkeypatch.setattr(plugin, "_watch_forks", cache(plugin._watch_forks.__wrapped__))
+
+    async def workers() -> None:
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        assert not plugin.on_sigterm(lambda: None)
+        assert not plugin.on_sigterm(lambda: None)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert plugin.on_sigterm(lambda: None)
+
+    asyncio.run(workers())
+    for hook in (*before, *after):
+        hook()
+
+    assert before
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.transport import ref as limits
+from dqlab.cluster.transport import ref
 from dqlab.cluster.transport.ref import Ref, limited
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LATE", 0.2)
+    monkeypatch.setattr(ref, "LATE", 0.2)
 
 
 async def turns(n: int) -> str:
