@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.isolation import Executor, isolation
-from dqlab.cluster.transport.orders import ORDERS, Adopt, Code, Drop, Pace, RetryDead
+from dqlab.cluster.transport.orders import ORDERS, Adopt, Cancel, Code, Drop, Pace, RetryDead
 from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.cluster.transport.ref import NEWS_EVERY, RPC_TIMEOUT
 from dqlab.cluster.transport.reports import Progress
@@ -509,7 +509,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
         self._progress()  # raises `RunNotFound` for a dropped run
-        cancelled = self.handle.link.sync(queue_calls.cancel(self.handle, self.id))
+        cancelled = self.handle.link.sync(self.handle.order(Cancel(self.id)))
         if self.submitter is not None:
             self.submitter.end()
         mark(self.handle.link, "cancel", self.queue)

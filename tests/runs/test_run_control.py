@@ -17,8 +17,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import calls, queue_calls
-from dqlab.cluster.transport.orders import Drop
-from dqlab.cluster.transport.queue_calls import cancel
+from dqlab.cluster.transport.orders import Cancel, Drop
 from dqlab.errors import ActorGone, BadOption, DqlabWarning, PutError, QueueClosed, RunCancelled, RunNotFound
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.stats import RunState
@@ -331,7 +330,7 @@ def test_a_run_that_another_client_cancels_while_its_input_is_read_is_named_thou
 
     run = queue.map(same, documents(), name=queue.name)
     until(lambda: run.counts["acked"] == 10)
-    run.handle.link.sync(cancel(run.handle, run.id))  # as a colleague, or the button of a view, does
+    run.handle.link.sync(run.handle.order(Cancel(run.id)))  # as a colleague, or the button of a view, does
     with pytest.warns(DqlabWarning, match=r"0 of 10 documents.*nothing behind the first 10 was submitted"):
         run.wait(timeout=30)
     go_on.set()

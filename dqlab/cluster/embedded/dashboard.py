@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -30,6 +29,10 @@ PLOTS = r"/individual-plots\.json"
 Undo = Callable[[], None]
 
 
+def _nothing() -> None:
+    """Remove no page."""
+
+
 class LateDashboard:
     """Opens the dashboard at the first request for a page, and answers that request."""
 
@@ -37,8 +40,8 @@ class LateDashboard:
     # attribute `late_dashboard` is this object.
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        self._pages: list[Callable[[], Undo]] = []
-        self._undo: dict[Callable[[], Undo], Undo] = {}
+        self._pages: dict[Callable[[], Undo], Undo] = {}
+        """What adds pages, and what removes them once they are there."""
         self._opening: asyncio.Future[None] | None = None
         self._there = False
         routing = scheduler.http_application
@@ -58,16 +61,10 @@ class LateDashboard:
 
     def add(self, serve: Callable[[], Undo]) -> Undo:
         """Call `serve`, which adds pages and returns a function that removes them, once the dashboard exists."""
-        self._pages.append(serve)
+        self._pages[serve] = _nothing
         if self._there:
             self._serve(serve)
-
-        def undo() -> None:
-            with suppress(ValueError):
-                self._pages.remove(serve)
-            self._undo.pop(serve, lambda: None)()
-
-        return undo
+        return lambda: self._pages.pop(serve, _nothing)()
 
     async def open(self) -> None:
         """Make the dashboard, once for all requests."""
@@ -96,7 +93,7 @@ class LateDashboard:
 
     def _serve(self, serve: Callable[[], Undo]) -> None:
         try:
-            self._undo[serve] = serve()
+            self._pages[serve] = serve()
         except Exception:  # Dask's own pages work nevertheless
             logger.warning("event=view_left_out", exc_info=True)
 

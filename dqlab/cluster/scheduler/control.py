@@ -36,7 +36,7 @@ from dqlab.cluster.transport.internals import (
     call_actor,
     opened_bytes,
 )
-from dqlab.cluster.transport.orders import ORDERS, TRANSIENT, VERBS, purged_state
+from dqlab.cluster.transport.orders import ORDERS, TRANSIENT, VERBS, Cancel, purged_state
 from dqlab.cluster.transport.queue_calls import QueueCalls, dead_page
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.reports import FRESH
@@ -322,7 +322,7 @@ class Actions:
 
     async def _cancel(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
         assert run is not None, "only runs are cancelled"
-        count = await queue_calls.cancel(queue, run)
+        count = await queue.order(Cancel(run))
         self._mark("cancel", queue)
         if not count:
             return 0, f"{_subject(action)} had nothing left to cancel; its results stay."

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 import psutil
@@ -119,6 +119,9 @@ PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "fsspec", "sortedco
 """Packages that need the same version in all processes of a cluster: Dask, and those behind frames and payloads."""
 
 
+_version = cache(version)
+
+
 def process_vitals() -> dict[str, Any]:
     """Return this process's identity, versions, limits, memory and clock in seconds since 1970."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -133,11 +136,3 @@ def process_vitals() -> dict[str, Any]:
         "memory": psutil.Process().memory_info().rss,
         "at": SystemClock().wall(),
     }
-
-
-@cache
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -1,7 +1,7 @@
 """Calls to the shards of one queue, from a client (`Handle`) or from the scheduler, which reach them differently.
 
 A call asks one shard or all of them. An order is noted first, then given (`QueueCalls.order`). Below are the actions
-that take more than one call: cancel, retry, compact, pages of dead letters.
+that take more than one call: retry, compact, pages of dead letters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import (
     TRANSIENT,
     Adopt,
-    Cancel,
     Code,
     LearnCode,
     Order,
@@ -78,11 +77,6 @@ async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
 async def progress_of(queue: QueueCalls, run: bytes) -> Progress:
     """Return the current reports of a run's shards, joined."""
     return Progress(await queue.ask_all(calls.WatchCall(run)))
-
-
-async def cancel(queue: QueueCalls, run: bytes) -> int:
-    """Cancel every document of a run that has no result yet, and return how many."""
-    return await queue.order(Cancel(run))
 
 
 async def kept_function(queue: QueueCalls, blob: bytes) -> bytes | None:
