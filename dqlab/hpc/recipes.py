@@ -18,7 +18,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from dqlab.config import nbytes, seconds
+from dqlab.cluster.transport.isolation import needs_of
+from dqlab.config import check_count, nbytes, seconds
 from dqlab.errors import BadOption, ExtraMissing, OptionUnknown, UsageError
 from dqlab.hpc.systems import System, find
 from dqlab.hpc.systems import walltime as as_walltime
@@ -179,8 +180,7 @@ def recipe(
     drains = min(DRAIN, lasts / 10) if drain is None else seconds(drain, name="drain")
     if not 0 < drains <= lasts / 2:
         raise BadOption(option="drain", value=drain, problem="must be above zero, and at most half of walltime.")
-    if not is_count(cores):
-        raise BadOption(option="cores", value=cores, problem="must be a number of threads, at least 1.")
+    check_count("cores", cores)
     fewest, most = number_of_jobs(jobs)
     python = str(python) if isinstance(python, Path) else python
     if not isinstance(security, bool | Security | None):
@@ -191,8 +191,7 @@ def recipe(
     check_lists({"job_script_prologue": job_script_prologue, "worker_extra_args": worker_extra_args})
     check_lists({"job_extra_directives": job_extra_directives})
     check_directives(system, job_extra_directives)
-    if resources is not None:
-        check_resources(resources)
+    needs_of(None, resources)
     patience = max(INTERVAL, seconds(idle, name="idle"))
     options: dict[str, Any] = {
         "cores": cores,
@@ -354,11 +353,3 @@ def check_directives(system: System, directives: Collection[str]) -> None:
         if re.match(system.array, directive.strip()):
             problem = "asks for a job array, whose tasks all have the same worker's name. Ask for more jobs instead."
             raise BadOption(option="job_extra_directives", value=directive, problem=problem)
-
-
-def check_resources(resources: Any) -> None:
-    """Raise `BadOption` for resources that are not amounts by name."""
-    amounts = resources.values() if isinstance(resources, Mapping) else [None]
-    if any(isinstance(amount, bool) or not isinstance(amount, int | float) for amount in amounts):
-        problem = "is numbers by name, as resources={'dq-queue': 1}."
-        raise BadOption(option="resources", value=resources, problem=problem)

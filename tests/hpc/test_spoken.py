@@ -31,7 +31,7 @@ def test_line_and_python_say_the_same() -> None:
     [
         ("cores", None, "is not an option with its value"),
         ("cores=", None, "is not an option with its value"),
-        ("cores=many", None, "number of threads"),
+        ("cores=many", None, "1 or more"),
         ("corse=8", None, "Did you mean 'cores'"),
         ("cores=8", "1-20", "write how many"),
         ("cores=8", "20:1", "fewest and the most"),

@@ -17,7 +17,6 @@ Executor: TypeAlias = Literal["auto", "thread", "process"]
 GPUS = "gpus"
 """Devices among what a run needs, beside the names of Dask's resources."""
 
-_UNITS = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "TB": 10**12, "GB": 10**9, "MB": 10**6}
 _NO_DEVICES = "is a coroutine function, and those run in the consumer's event loop. Devices are for plain functions."
 _IN_THE_LOOP = "is a coroutine function, and those run in the consumer's event loop. Use asyncio.timeout() inside it."
 
@@ -109,11 +108,3 @@ def is_coroutine(call: Callable[..., Any]) -> bool:
         call = call.func
     is_one = inspect.iscoroutinefunction, inspect.isasyncgenfunction
     return any(each(call) or each(type(call).__call__) for each in is_one)
-
-
-def size(n: int) -> str:
-    """Format a number of bytes, like "1 GB", "512 MiB" or "1,500,001 bytes"."""
-    for unit, worth in _UNITS.items():
-        if n % worth == 0:
-            return f"{n // worth} {unit}"
-    return f"{n:,} bytes"

@@ -20,12 +20,13 @@ from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done, Undecid
 from dqlab.cluster.consumer.running.execution import HALT, Origin
 from dqlab.cluster.consumer.running.functions import Setup, SetupFailed, halted, makes_objects
 from dqlab.cluster.consumer.running.one_batch import OneBatch
-from dqlab.cluster.transport.isolation import Isolation, size
+from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents.ahead import MOST
 from dqlab.errors import DqlabError, MemoryLimit, MessageTimeout, ProcessDied
 from dqlab.failures.failure import Failure, class_name
 from dqlab.frame import Frame, Kind, Outcome
+from dqlab.numbers import size
 from dqlab.printed import Ring
 
 LOOK_S = 0.05
