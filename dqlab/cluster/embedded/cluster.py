@@ -128,26 +128,19 @@ class Nursery:
             raise Abandoned("the start of the cluster was cancelled")
 
     def _start(self) -> None:
-        with self._lock:
-            self._check()
-            self._open()
-
-    def _open(self) -> None:
         environ = {**os.environ, **_get_env_variables("distributed.nanny.pre-spawn-environ")}
         environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # to find dqlab; workers get ours
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            try:
-                # In its own process group: Ctrl-C in a terminal is for the process that waits, not for workers.
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "dqlab.cluster.embedded.nursery", str(os.getpid()), *self._given],
-                    stdin=theirs.fileno(),
-                    env=environ,
-                    process_group=0,
-                )
-            except BaseException:
-                self._control.close()
-                raise
+        # In its own process group: Ctrl-C in a terminal is for the process that waits, not for workers.
+        command = [sys.executable, "-m", "dqlab.cluster.embedded.nursery", str(os.getpid()), *self._given]
+        with self._lock:
+            self._check()
+            self._control, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    self._process = subprocess.Popen(command, stdin=theirs.fileno(), env=environ, process_group=0)
+                except BaseException:
+                    self._control.close()
+                    raise
 
     async def fork(self, on_exit: Callable[[Forked], None]) -> Forked:
         """Return a new process that waits for its orders, or raise OSError if none can be made."""
@@ -208,15 +201,14 @@ class Forked:
         writer: asyncio.StreamWriter,
         on_exit: Callable[[Forked], None],
     ) -> None:
-        self.pid, self.exitcode = pid, None
+        self.pid = pid
+        self.exitcode: int | None = None
+        """None while it runs."""
         self._reader, self._writer, self._on_exit = reader, writer, on_exit
         self._ended = asyncio.Event()
         self.listening: asyncio.Future[tuple[str, str] | None] = asyncio.get_running_loop().create_future()
         """Its worker's address and directory, None if it ended before it listened, or why it cannot start."""
         self._follower = asyncio.get_running_loop().create_task(self._follow(), name=f"dqlab-worker-{pid}")
-
-    exitcode: int | None
-    """None while it runs."""
 
     def send(self, *message: Any) -> None:
         """Send a message, or drop it if the process has ended."""
