@@ -8,7 +8,6 @@ end with the process that started the nursery, however that ends.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import importlib
 import logging
@@ -24,14 +23,16 @@ import types
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import cloudpickle
+import dask
+from distributed import Worker
+from distributed.compatibility import asyncio_run
+from distributed.config import get_loop_factory
 
 from dqlab import platforms
 from dqlab.cluster.embedded import sockets
-
-if TYPE_CHECKING:
-    from distributed import Worker
-
 from dqlab.cluster.transport.internals import NoSuchActor, WorkerLost
 from dqlab.cluster.transport.link import silence_own_lines
 
@@ -50,8 +51,6 @@ _HEAD = struct.Struct("!Q")
 
 def packed(*message: Any) -> bytes:
     """Return the bytes of a message over a worker's socket."""
-    import cloudpickle
-
     body = cloudpickle.dumps(message)
     return bytes(_HEAD.pack(len(body)) + body)
 
@@ -107,7 +106,7 @@ class ForkServer:
         while os.getppid() == self._parent:
             ready = {descriptor for descriptor, _ in watched.poll(LOOK_EVERY * 1000)}
             if self._wake in ready:
-                with contextlib.suppress(BlockingIOError):
+                with suppress(BlockingIOError):
                     os.read(self._wake, 4096)
                 self._reap()
             if self._control.fileno() in ready:
@@ -152,12 +151,12 @@ class ForkServer:
 
     def _refuse(self, descriptor: int, error: OSError) -> None:
         logger.warning("event=worker_not_forked %s", error)
-        with socket.socket(fileno=descriptor) as pipe, contextlib.suppress(OSError):
+        with socket.socket(fileno=descriptor) as pipe, suppress(OSError):
             pipe.sendall(_failure(error))
 
     def _hold(self, pid: int, descriptor: int) -> None:
         self._workers[pid] = pipe = socket.socket(fileno=descriptor)
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             pipe.sendall(packed(STARTED, pid))
 
     def _reap(self) -> None:
@@ -170,16 +169,16 @@ class ForkServer:
                 return
             pipe = self._workers.pop(pid, None)
             if pipe is not None:
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     pipe.sendall(packed(EXIT, os.waitstatus_to_exitcode(status)))
                 pipe.close()
 
     def _end(self) -> None:
         for pid in self._workers:
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for pid in self._workers:
-            with contextlib.suppress(ChildProcessError):
+            with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
 
@@ -199,11 +198,6 @@ def _be_worker(connection: socket.socket) -> None:
     sys.modules["__main__"] = types.ModuleType("__main__")  # empty: functions carry what they need of the user's own
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # otherwise all forks draw the same numbers
-
-    import dask
-    from distributed.compatibility import asyncio_run
-    from distributed.config import get_loop_factory
-
     dask.config.refresh()  # after the environment is set, which may hold options of Dask
     dask.config.set(given["config"])
     if given["silence_logs"]:
