@@ -344,17 +344,21 @@ class ForkedNanny(Nanny):
 
     def _on_worker_exit_sync(self, exitcode: int) -> None:
         if self.status is Status.running:
-            self.log_event(EXITS, {"worker": self.worker_address, "status": exitcode})  # type: ignore[no-untyped-call]
+            self._report(worker=self.worker_address, status=exitcode)
         super()._on_worker_exit_sync(exitcode)  # type: ignore[no-untyped-call]
+
+    def _report(self, **event: Any) -> None:
+        nanny: Any = self
+        nanny.log_event(EXITS, event)
 
     async def _log_event(self, topic: str, msg: Any) -> None:
         # A task that nobody waits for: its error would be printed when a start is interrupted, and the scheduler gone.
         with suppress(OSError, RuntimeError):
-            await super()._log_event(topic, msg)  # type: ignore[no-untyped-call]
+            await self.scheduler.log_event(topic=topic, msg=msg)
 
     async def instantiate(self) -> Status:
         """Start the worker's process and wait until it listens."""
-        self.log_event(EXITS, {})  # type: ignore[no-untyped-call]
+        self._report()
         if self.process is None:
             self.process = _ForkedWorker(
                 self._nursery,

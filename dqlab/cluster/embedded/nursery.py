@@ -145,7 +145,7 @@ class ForkServer:
         """Start a worker that imports everything itself."""
         command = [sys.executable, "-m", "dqlab.cluster.embedded.nursery", SPAWNED, str(os.getpid()), str(descriptor)]
         # Not a `Popen`, which waits for its process: `_reap` waits for every process, and only one wait gets a status.
-        os.set_inheritable(descriptor, True)  # noqa: FBT003 - the function's own way
+        os.set_inheritable(descriptor, True)
         pid = os.posix_spawn(sys.executable, command, os.environ)
         self._hold(pid, descriptor)
 
@@ -264,7 +264,7 @@ def main(parent: int, directory: str, *modules: str) -> None:
 def spawned(parent: int, descriptor: int) -> None:
     """Run as a worker, where processes are not forked."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.set_inheritable(descriptor, False)  # noqa: FBT003 - the function's own way
+    os.set_inheritable(descriptor, False)
     platforms.die_with(parent)
     sockets.register()
     _be_worker(socket.socket(fileno=descriptor))

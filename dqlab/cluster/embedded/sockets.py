@@ -82,7 +82,7 @@ class _SocketComm(TCP):
     """A connection over such a socket."""
 
     # Repeats the constructor of `TCP`, which sets options that these sockets do not have.
-    def __init__(self, stream: IOStream, local: str, peer: str, deserialize: bool = True) -> None:  # noqa: FBT001, FBT002
+    def __init__(self, stream: IOStream, local: str, peer: str, deserialize: bool = True) -> None:
         self._closed = False
         Comm.__init__(self, deserialize=deserialize)
         self._local_addr, self._peer_addr, self.stream = local, peer, stream
@@ -105,7 +105,7 @@ def _is_connected(stream: IOStream) -> bool:
 
 
 class _Connector(Connector):
-    async def connect(self, address: str, deserialize: bool = True, **_: Any) -> Comm:  # noqa: FBT001, FBT002
+    async def connect(self, address: str, deserialize: bool = True, **_: Any) -> Comm:
         directory, number = parse_host_port(address)
         stream = IOStream(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), max_buffer_size=MAX_BUFFER_SIZE)
         try:
@@ -142,7 +142,7 @@ class _Listener(BaseListener):
             raise OSError(f"cannot listen there: {problem}")
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            listening.setblocking(False)  # noqa: FBT003 - the socket's own method
+            listening.settimeout(0)
             if not self.number:
                 self.number = 1 + secrets.randbelow(NUMBERS)
                 listening.bind(_path(self.directory, self.number))
@@ -190,7 +190,7 @@ class Sockets(Backend):
         """Return a connector."""
         return _Connector()
 
-    def get_listener(self, loc: str, handle_comm: Any, deserialize: bool, **given: Any) -> BaseListener:  # noqa: FBT001
+    def get_listener(self, loc: str, handle_comm: Any, deserialize: bool, **given: Any) -> BaseListener:
         """Return a listener, on any free number for 0."""
         return _Listener(loc, handle_comm, deserialize=deserialize, **given)
 
