@@ -139,34 +139,3 @@ def test_nothing_of_one_run_is_given_to_another(slot: Slot, read: list[str]) -> 
 
     assert taken(found) is None
     assert slot.said().count(Say.WANTS) == 2, "the other run asks for itself"
-
-
-def test_a_process_without_messages_holds_nothing(slot: Slot, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "IDLE_MS", 20)
-    slot.give(0)
-    slot.begin()
-    slot.end()
-    slot.announce([2])
-    slot.give(1)
-    slot.begin()
-    until(lambda: read == ["2.txt"])
-    slot.end()
-    reads = slot.process._reads
-    assert reads is not None
-    asked = []
-    poll = slot.process._poll
-
-    class Watched:
-        """Gives a message once the process has waited for one in vain."""
-
-        def poll(self, timeout: int | None = None) -> list[Any]:
-            asked.append(timeout)
-            if timeout is None:
-                assert not reads._fetches
-                slot.give(2)
-            return poll.poll(timeout)
-
-    monkeypatch.setattr(slot.process, "_poll", Watched())
-
-    assert taken(slot.begin()) is None
-    assert asked == [20, None]

@@ -279,30 +279,6 @@ def test_a_batch_that_runs_shows_what_it_printed_and_any_document_of_it_can_be_g
     assert run.counts["acked"] == 7
 
 
-def test_the_time_of_a_document_that_was_taken_is_not_part_of_the_pace_of_its_consumer(
-    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any
-) -> None:
-    """It was called slow by that document, as soon as it had others."""
-    gate = Gate(tmp_path)
-    run = queue.map(_stuck(gate, "thread"), range(5), name="paced")
-    gate.until_arrived(1)
-    holder = _held_by(impatient_lab, "#3")
-    name = f"consumer/{queue.name}/{holder.removeprefix('c')}"
-
-    def worked(dask_scheduler: Any) -> float:
-        known = dask_scheduler.plugins["dqlab"].collector.known
-        span: float = known.consumers[name].pace.span(known.clock.monotonic())
-        return span
-
-    while (before := impatient_lab.client.run_on_scheduler(worked)) < 2.0:
-        impatient_lab.wait_for_change(impatient_lab.stats().seq, timeout=0.2)
-    assert run.replace(holder) == ["#3"]
-
-    assert impatient_lab.client.run_on_scheduler(worked) < before - 1.0
-    gate.open()
-    run.wait(timeout=20)
-
-
 @pytest.mark.parametrize("by", ["key", "name shown"])
 @pytest.mark.parametrize("key", ["caf\udce9.txt", "a\ud800b", "x" * 400, "line\nbreak"])
 def test_document_of_any_key_is_given_up_by_its_key_and_by_the_name_shown(

@@ -131,25 +131,6 @@ def test_what_is_known_of_results_counts_when_a_settlement_is_cut_by_bytes() -> 
     assert chunk.collect() is None
 
 
-def test_results_that_waited_for_their_settlement_have_a_time_each() -> None:
-    """A shard that is away for a minute does not make a minute of work of one moment."""
-    frame = Frame.decode(Frame.encode([b"x"] * 6, kind=Kind.ELEMENT, run=b"r" * 16))
-    chunk = Chunk(Lease(0, 1, 1, TIMEOUT, consumer="c"), [0], [frame])
-    now, wall = time.perf_counter(), time.time()
-    chunk.done.append((5, Outcome.FAIL, Failure.from_exception(ValueError(1), when=0.0, seconds=0.0).to_bytes(), None))
-    for age, index in zip((60, 30, 0.15, 0.1), (1, 0, 3, 4), strict=True):
-        chunk.ended[index] = now - age
-        chunk.done.append((index, Outcome.ACK, b"", None))
-
-    early, late = (Settlement.decode(chunk.collect(n) or b"").made for n in (3, 2))
-
-    assert early is not None
-    assert late is not None
-    assert [early.at - age for age in early.ages(0, 2) or ()] == pytest.approx([wall - 30, wall - 60], abs=0.1)
-    assert late.ages(0, 2) is None
-    assert late.at == pytest.approx(wall - 0.125, abs=0.1)
-
-
 def test_large_results_are_let_go_of_when_they_have_arrived() -> None:
     """60 results of 8 MB in one lease need not stay in their consumer until its last message has ended."""
     chunk = chunk_of(3)

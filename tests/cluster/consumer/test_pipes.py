@@ -35,6 +35,14 @@ def test_records_come_out_as_they_went_in_however_they_are_cut(records: list[Rec
     assert out == records
 
 
+@given(st.binary(min_size=1, max_size=60))
+def test_what_other_code_writes_is_at_most_a_record_of_no_type(written: bytes) -> None:
+    """A library may print to the pipe of a process: its slot ends the process, and must not end itself."""
+    reader = Records()
+    reader.feed(written)
+    assert all(each.say not in set(Say) for each in reader.take())
+
+
 def test_last_words_name_the_document_that_was_noted_last() -> None:
     """And no other: the one that crashed may be none of the documents."""
     words = LastWords.make()

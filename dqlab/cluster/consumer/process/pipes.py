@@ -1,4 +1,4 @@
-"""The protocol between a slot and its process: records with a head of 38 bytes, and turns.
+"""The protocol between a slot and its process: records and turns.
 
 Of three pipes, one brings records to the process, one brings records back, and one brings *turns* of four bytes, each
 the right to begin a message. The process takes a turn before each message, and the slot may take back the turns that
@@ -12,12 +12,13 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+import msgpack
+
 from dqlab import platforms
 from dqlab.documents import key_text, label_of
 from dqlab.texts import kept, restored
 
 TURN = struct.Struct("<I")
-_HEAD = struct.Struct("<BBIiIdQQ")
 _KEY = struct.Struct("<IIH")
 """Turn, page, and the length of the key that follows."""
 _PAGE, _PAGE_AT = struct.Struct("<I"), 4
@@ -78,38 +79,30 @@ def record(
     printed: int = 0,
 ) -> bytes:
     """Return the bytes of a record."""
-    if key is None and not version:
-        return _HEAD.pack(say, outcome, turn, -1, 0, seconds, printed, len(body)) + body
-    named, versioned = b"" if key is None else kept(key_text(key)), kept(version)
-    lengths = -1 if key is None else len(named), len(versioned)
-    return b"".join((_HEAD.pack(say, outcome, turn, *lengths, seconds, printed, len(body)), named, versioned, body))
+    named = None if key is None else key_text(key)
+    parts = say, turn, body, outcome, named, version, seconds, printed
+    packed: bytes = msgpack.packb(parts, unicode_errors="surrogatepass")
+    return packed
 
 
 class Records:
     """Cuts a stream of bytes into records."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._unpacker = msgpack.Unpacker(unicode_errors="surrogatepass", max_buffer_size=0, use_list=False)
 
     def feed(self, data: bytes) -> None:
         """Add bytes that were read."""
-        self._buffer += data
+        self._unpacker.feed(data)
 
     def take(self) -> list[Record]:
-        """Remove and return the complete records."""
-        buffer, at, complete = self._buffer, 0, []
-        while len(buffer) - at >= _HEAD.size:
-            say, outcome, turn, named, versioned, seconds, printed, length = _HEAD.unpack_from(buffer, at)
-            start = at + _HEAD.size
-            behind = start + max(named, 0)
-            middle = behind + versioned
-            if len(buffer) < middle + length:
-                break
-            key = None if named < 0 else label_of(restored(bytes(buffer[start:behind])))
-            version = restored(bytes(buffer[behind:middle])) if versioned else ""
-            at = middle + length
-            complete.append(Record(say, turn, bytes(buffer[middle:at]), outcome, key, version, seconds, printed))
-        del buffer[:at]
+        """Remove and return the complete records; what is none, as other code may write it, becomes one of no type."""
+        complete = list[Record]()
+        try:
+            for say, turn, body, outcome, named, *others in self._unpacker:
+                complete.append(Record(say, turn, body, outcome, named and label_of(named), *others))
+        except (TypeError, ValueError, AttributeError, msgpack.UnpackException):
+            complete.append(Record(-1, 0, b"", 0, None))
         return complete
 
 
