@@ -89,6 +89,20 @@ def read_lengths(view: memoryview, at: int, count: int, flags: int) -> tuple[Seq
     return array("I", [numbers(view[at : at + 4])[0]]) * count, at + 4
 
 
+class Cursor:
+    """Takes one part of some bytes after another, and raises `ValueError` where they end."""
+
+    def __init__(self, view: memoryview, what: str, at: int = 0) -> None:
+        self.view, self.what, self.at = view, what, at
+
+    def take(self, n: int) -> memoryview:
+        """Return the next bytes, without a copy."""
+        start, self.at = self.at, self.at + n
+        if self.at > len(self.view):
+            raise ValueError(f"cut off in {self.what}")
+        return self.view[start : self.at]
+
+
 def check_head(kind: str, *, magic_fits: bool, version: int, count: int, size: int) -> None:
     """Raise `FrameCorrupt` for a header that cannot belong to a frame of this version."""
     if not magic_fits:
@@ -140,15 +154,8 @@ def encode_riders(riders: Mapping[str, Mapping[int, bytes]], count: int) -> byte
 
 def decode_riders(view: memoryview, count: int) -> dict[str, Rider]:
     """Open the side columns of `count` messages without a copy of their data, or raise `ValueError`."""
-    at, found = 0, dict[str, Rider]()
-
-    def take(n: int) -> memoryview:
-        nonlocal at
-        start, at = at, at + n
-        if at > len(view):
-            raise ValueError("cut off in its side columns")
-        return view[start:at]
-
+    cursor, found = Cursor(view, "its side columns"), dict[str, Rider]()
+    take = cursor.take
     (columns,) = _COUNT.unpack(take(_COUNT.size))
     for _ in range(columns):
         named, entries = _HEAD.unpack(take(_HEAD.size))
@@ -159,6 +166,6 @@ def decode_riders(view: memoryview, count: int) -> dict[str, Rider]:
         ends = list(accumulate(numbers(take(4 * entries)), initial=0))
         data = take(ends[-1])
         found[name] = {position: data[a:b] for position, (a, b) in zip(positions, pairwise(ends), strict=True)}
-    if at != len(view):
+    if cursor.at != len(view):
         raise ValueError("lengths do not add up to its side columns")
     return found

@@ -21,10 +21,11 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, chain, groupby, repeat
 from typing import Any, Final, NamedTuple, TypeVar
 
-from dqlab.frame.columns import Flag, lengths_column, numbers, read_lengths
+from dqlab.frame.columns import Cursor, Flag, lengths_column, numbers, read_lengths
 from dqlab.texts import kept, restored
 
 _HEAD = struct.Struct("<dIII")
@@ -107,7 +108,7 @@ class Made:
         at, columns, code_n, consumer_n = _HEAD.unpack_from(view)
         if columns & ~_ALL or not 0.0 <= at < _YEAR_10000:
             raise ValueError(f"unknown columns {columns:#x} in the lineage of its results, at {at}")
-        cursor = _Cursor(view, _HEAD.size)
+        cursor = _Cursor(view, "the lineage of its results", _HEAD.size)
         code, consumer, seconds = cursor.take(code_n), cursor.take(consumer_n), cursor.take(_BYTES * count)
         ages = cursor.take(_BYTES * count) if columns & _AGES else None
         attempts = versions = None
@@ -178,17 +179,26 @@ class Made:
         return _joined(self.at, self._code, self._consumer, self._seconds[at], ages, attempts, versions)
 
 
-class _Runs:
-    """Runs of equal values, found by position in logarithmic time, since a settlement is cut many times."""
-
-    __slots__ = ("_ends",)
+class _Parts:
+    """Parts of these lengths one after another, whose ends are computed on first use."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        self._ends = _Ends(lengths)
+        self._lengths = lengths
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    @cached_property
+    def _ends(self) -> array[int]:
+        return array("Q", accumulate(self._lengths))
+
+
+class _Runs(_Parts):
+    """Runs of equal values, found by position in logarithmic time, since a settlement is cut many times."""
 
     def within(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the runs between two positions as (number of the run, values of it in between)."""
-        ends = self._ends()
+        ends = self._ends
         number = bisect_right(ends, start)  # the first run that ends after `start`, which skips empty ones
         while start < stop and number < len(ends):
             end = min(ends[number], stop)
@@ -197,20 +207,16 @@ class _Runs:
             start, number = end, number + 1
 
 
-class _Texts:
+class _Texts(_Parts):
     """Texts one after another, opened on use."""
 
-    __slots__ = ("_data", "_ends", "_sizes")
-
     def __init__(self, sizes: Sequence[int], data: memoryview) -> None:
-        self._sizes, self._data, self._ends = sizes, data, _Ends(sizes)
-
-    def __len__(self) -> int:
-        return len(self._sizes)
+        super().__init__(sizes)
+        self._data = data
 
     def between(self, first: int, end: int) -> list[str]:
         """Return the texts with numbers from `first` to before `end`."""
-        sizes, ends = self._sizes[first:end], self._ends()[first:end]
+        sizes, ends = self._lengths[first:end], self._ends[first:end]
         if not ends:
             return []
         at = ends[0] - sizes[0]
@@ -221,37 +227,11 @@ class _Texts:
         return [_text(data[stop - at - size : stop - at]) for stop, size in zip(ends, sizes, strict=True)]
 
 
-class _Ends:
-    """The ends of parts with these lengths, computed on first use."""
-
-    __slots__ = ("_ends", "_lengths")
-
-    def __init__(self, lengths: Sequence[int]) -> None:
-        self._lengths = lengths
-        self._ends: array[int] | None = None
-
-    def __call__(self) -> array[int]:
-        if self._ends is None:
-            self._ends = array("Q", accumulate(self._lengths))
-        return self._ends
-
-
-class _Cursor:
-    """Takes one column after another, and raises `ValueError` where the bytes end."""
-
-    __slots__ = ("_view", "at")
-
-    def __init__(self, view: memoryview, at: int) -> None:
-        self._view, self.at = view, at
-
-    def take(self, n: int) -> memoryview:
-        start, self.at = self.at, self.at + n
-        if self.at > len(self._view):
-            raise ValueError("cut off in the lineage of its results")
-        return self._view[start : self.at]
+class _Cursor(Cursor):
+    """Takes columns of lengths too."""
 
     def lengths(self, count: int, *, equal: bool) -> Sequence[int]:
-        column, self.at = read_lengths(self._view, self.at, count, Flag.EQUAL if equal else 0)
+        column, self.at = read_lengths(self.view, self.at, count, Flag.EQUAL if equal else 0)
         return column
 
     def runs(self, count: int, *, equal: bool) -> Sequence[int]:

@@ -170,10 +170,8 @@ class Ownership:
         raise self._still_alive()
 
     def _still_alive(self) -> OwnerStillAlive:
-        holder: dict[str, Any] = {}
-        with suppress(OSError, ValueError):
-            holder = dict(json.loads(self._directory.read(LOCK)))
-        host, pid = holder.get("host", "an unknown host"), holder.get("pid", "of unknown id")
+        holder = look_at_lock(self._directory.path)
+        host, pid = ("an unknown host", "of unknown id") if holder is None else (holder.host, holder.pid)
         return OwnerStillAlive(directory=str(self._directory), host=host, pid=pid)
 
     def _sign(self, owner: str) -> None:
