@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from sortedcontainers import SortedDict, SortedKeyList
 
@@ -31,25 +32,24 @@ class Stretch:
     """Its number in the lane, in the order of completion."""
 
 
-class HeldStretches:
-    """Some stretches, and a value made from them once, in any thread."""
+class Once(Generic[T]):
+    """A value that is made at the first call, in any thread."""
 
-    __slots__ = ("_made", "_stretches")
+    __slots__ = ("_made", "_make")
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
-        self._stretches = stretches
-        self._made: Any = None
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make: Callable[[], T] | None = make
+        self._made: T
 
-    def make(self, of: Callable[[Sequence[Stretch]], T]) -> T:
-        """Return what a function makes of the stretches."""
-        # Read first: another thread may be making the value, and then releases the stretches. The function must be the
-        # same one each time, because only the first value is kept.
-        stretches = self._stretches
-        if self._made is None:
-            self._made = of(stretches)
-            self._stretches = ()
-        made: T = self._made
-        return made
+    def __call__(self) -> T:
+        """Return the value."""
+        make = self._make
+        # Read once, above: of two threads that make the value, the one that is first releases what it is made of. Both
+        # make the same value.
+        if make is not None:
+            self._made = make()
+            self._make = None
+        return self._made
 
 
 class ResultIndex:
@@ -60,7 +60,7 @@ class ResultIndex:
         self._parts: dict[int, list[Stretch]] = {}
         """What is left of stretches out of which results were cut, by number, where that is in several parts."""
         self._by_place: dict[int, list[Stretch]] = {}
-        self._held: dict[int, HeldStretches] = {}
+        self._held: dict[int, Once[Any]] = {}
         """Full blocks of `BLOCK` numbers as a checkpoint copied them, unchanged since."""
         self.end = 0
         """The cursor after the newest result."""
@@ -96,10 +96,10 @@ class ResultIndex:
         self._by_ordinal.add(stretch)
         return freed
 
-    def held(self, *, reuse: bool) -> list[HeldStretches]:
-        """Return all stretches as they are now, in blocks and in the order of completion, for another thread."""
-        # Only the lists are copied: a later `relocate` would change the places of these very stretches. With `reuse`,
-        # unchanged blocks are returned again, so that a checkpoint does not copy millions of results each time.
+    def held(self, of: Callable[[Sequence[Stretch]], T], *, reuse: bool) -> list[Once[T]]:
+        """Return what a function makes of all stretches, in blocks and in the order of completion, for any thread."""
+        # Only the lists are copied now: a later `relocate` would change the places of these very stretches. With
+        # `reuse`, unchanged blocks are returned again: a checkpoint does not copy millions of results each time.
         blocks, number = [], next(iter(self._in_order), None)
         while number is not None:
             at = number // BLOCK
@@ -107,7 +107,7 @@ class ResultIndex:
             block = self._held.get(at) if reuse else None
             if block is None:
                 numbers = self._in_order.irange(number, behind, inclusive=(True, False))
-                block = HeldStretches([part for number in numbers for part in self._at(number)])
+                block = Once(partial(of, [part for number in numbers for part in self._at(number)]))
                 # Only full blocks: the last one still grows.
                 if reuse and behind <= self.end:
                     self._held[at] = block

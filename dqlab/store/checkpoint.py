@@ -19,7 +19,7 @@ from dqlab.rules.book import Book, RunRecord
 from dqlab.rules.lane import Lane, microseconds
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.result_index import Stretch
+from dqlab.rules.result_index import Once, Stretch
 from dqlab.rules.retry import QueueOptions, Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
@@ -101,29 +101,11 @@ def restore(ledger: Ledger, body: bytes) -> dict[bytes, Ranges]:
 # --- lanes ----------------------------------------------------------------------------------
 
 
-class _Packed:
-    """A frozen lane, packed at the first call, in any thread."""
-
-    __slots__ = ("_blob", "_freezing")
-
-    def __init__(self, freezing: Callable[[], dict[str, Any]]) -> None:
-        self._freezing: Callable[[], dict[str, Any]] | None = freezing
-        self._blob = b""
-
-    def __call__(self) -> bytes:
-        freezing = self._freezing
-        # Read once, above: two threads may pack the same lane, and the one that is first sets it to None. Both make the
-        # same bytes.
-        if freezing is not None:
-            self._blob = pack_plain(freezing())
-            self._freezing = None
-        return self._blob
-
-
 def _packing(ledger: Ledger, run: bytes, *, reuse: bool) -> Callable[[], bytes]:
     """Freeze a lane as it is now, and keep it with the ledger for the next checkpoints if it is at rest."""
     lane = ledger.shard.lanes[run]
-    packing = _Packed(_freeze_lane(lane, ledger.books.get(run), ledger.shard, reuse=reuse))
+    frozen = _freeze_lane(lane, ledger.books.get(run), ledger.shard, reuse=reuse)
+    packing = Once(lambda: pack_plain(frozen()))
     if reuse and not lane.alive:
         ledger.packed[run] = packing
     return packing
@@ -286,7 +268,7 @@ def _restore_trouble(lane: Lane, row: list[Any], now: float, elapsed: float) -> 
 
 
 def _freeze_book(book: Book, *, reuse: bool) -> Callable[[], dict[str, Any]]:
-    results, record = book.results.held(reuse=reuse), book.record
+    results, record = book.results.held(_pack_results, reuse=reuse), book.record
     state = {
         "record": None if record is None else vars(record) | {"codes": list(record.codes)},
         "started": book.started,
@@ -298,7 +280,7 @@ def _freeze_book(book: Book, *, reuse: bool) -> Callable[[], dict[str, Any]]:
     }
 
     def pack() -> dict[str, Any]:
-        columns = [block.make(_pack_results) for block in results]
+        columns = [block() for block in results]
         pieces, places = (b"".join(column[at] for column in columns) for at in (0, 1))
         return state | {"results": pieces, "places": places}
 

@@ -28,7 +28,7 @@ def agrees(desk: Desk) -> None:
     log = desk.durable.journal.log
     desk.durable.journal.noted()
     needed = needed_by(desk.ledger)
-    assert {segment: log.needed(segment) for segment in needed} == needed
+    assert {segment: log._needed[segment] for segment in needed} == needed
 
 
 def results(desk: Desk) -> int:

@@ -45,7 +45,7 @@ def agrees(desk: Desk) -> None:
     check_shard(desk.ledger.shard)
     log, book = desk.durable.journal.log, desk.ledger.books[RUN]
     needed = needed_by(desk.ledger)
-    assert {segment: log.needed(segment) for segment in needed} == needed
+    assert {segment: log._needed[segment] for segment in needed} == needed
     assert sum(book.lane.counts) == 10
     ordinals = [piece.ordinal + i for _, piece, _ in book.results.between(0, 100) for i in range(piece.n)]
     assert len(ordinals) == len(set(ordinals)), "never two rows"
