@@ -221,18 +221,12 @@ class FlowTerms:
     @classmethod
     def of(cls, record: dict[str, Any]) -> Self:
         """Return the terms in a run record."""
-        adaptive, budget, share = record.get("adaptive"), record.get("budget"), record.get("share")
-        cap = record.get("cap")
+        kinds = {"adaptive": Adaptive, "budget": Budget, "share": Share, "cap": Cap}
+        parts: dict[str, Any] = {name: kind(**record[name]) for name, kind in kinds.items() if record.get(name)}
         alone = record.get("rate")  # of earlier stores: one, of calls
         rates = [] if alone is None else [RateLimit(alone["calls"], alone["period"], alone["name"])]
-        return cls(
-            None if adaptive is None else Adaptive(**adaptive),
-            record.get("most"),
-            (*rates, *(RateLimit(**rate) for rate in record.get("rates", ()))),
-            None if budget is None else Budget(**budget),
-            None if share is None else Share(**share),
-            None if cap is None else Cap(**cap),
-        )
+        rates += [RateLimit(**rate) for rate in record.get("rates", ())]
+        return cls(most=record.get("most"), rates=tuple(rates), **parts)
 
 
 class Rate:

@@ -4,7 +4,7 @@ from zlib import crc32
 
 import pytest
 
-from dqlab.log.errors import CannotOpen, ManifestCorrupt
+from dqlab.log.errors import CannotOpen
 from dqlab.log.manifest import Manifest, SegmentEntry
 
 MANIFEST = Manifest(
@@ -24,15 +24,6 @@ MANIFEST = Manifest(
 
 def test_a_manifest_comes_back_as_it_was() -> None:
     assert Manifest.decode(MANIFEST.encode(), "file") == MANIFEST
-
-
-def test_every_damaged_byte_and_every_cut_is_noticed() -> None:
-    data = MANIFEST.encode()
-    for n in range(len(data)):
-        with pytest.raises(ManifestCorrupt):
-            Manifest.decode(data[:n] + bytes([data[n] ^ 1]) + data[n + 1 :], "file")
-        with pytest.raises(ManifestCorrupt):
-            Manifest.decode(data[:n], "file")
 
 
 def rewritten(old: bytes, new: bytes) -> bytes:

@@ -51,26 +51,6 @@ def test_records_come_back_in_order_with_their_positions(path: Path) -> None:
     assert found.end == 64 + sum(map(len, data))
 
 
-@pytest.mark.parametrize("stranger", [{"epoch": 2}, {"seed": seed_of(UUID, 2)}], ids=["epoch", "segment"])
-def test_records_of_another_file_end_the_scan(path: Path, stranger: dict[str, int]) -> None:
-    records, found = scan(path, record(0, b"mine") + record(1, b"not mine", **stranger))
-    assert [r.body for r in records] == [b"mine"]
-    assert found.end == 64 + 52
-
-
-def test_a_block_written_twice_is_read_once(path: Path) -> None:
-    block = record(0, b"zero") + record(1, b"one")
-    records, found = scan(path, block + block + record(2, b"two"))
-    assert [r.body for r in records] == [b"zero", b"one", b"two"]
-    assert len(found.gaps) == 1
-
-
-def test_a_missing_number_is_noticed(path: Path) -> None:
-    records, found = scan(path, record(0, b"zero") + record(2, b"two"))
-    assert [r.body for r in records] == [b"zero", b"two"]
-    assert [(gap.start, gap.stop) for gap in found.gaps] == [(64 + 52, 64 + 52)]
-
-
 def test_a_segment_header_belongs_to_one_file() -> None:
     header = pack_segment_header(UUID, 3, 4, 1.5)
     assert len(header) == SEGMENT_BYTES

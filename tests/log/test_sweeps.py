@@ -123,21 +123,14 @@ def test_a_sealed_segment_that_became_shorter_is_reported(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("which", ["last", "sealed"])
-def test_a_flipped_bit_costs_exactly_the_record_it_is_in(
-    which: str, plain: Rest, box: Path, tally: Counter[str]
-) -> None:
-    """Each 31st bit of a segment: every fourth byte, and every bit of a byte in turn."""
-    file = last(plain) if which == "last" else sealed(plain)
-    sweep(plain, file, flips(plain.bytes_of(file), 31), box, tally)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_every_flipped_bit_costs_exactly_the_record_it_is_in(plain: Rest, box: Path, tally: Counter[str]) -> None:
-    """Each bit of each segment."""
-    for file in plain.segments():
-        sweep(plain, file, flips(plain.bytes_of(file)), box, tally)
+@pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_flipped_bit_costs_exactly_the_record_it_is_in(
+    step: int, plain: Rest, box: Path, tally: Counter[str]
+) -> None:
+    """Each 31st bit of a segment: every fourth byte, and every bit of a byte in turn; or each bit of each segment."""
+    for file in (last(plain), sealed(plain)) if step > 1 else plain.segments():
+        sweep(plain, file, flips(plain.bytes_of(file), step), box, tally)
 
 
 @pytest.mark.parametrize("which", ["last", "sealed"])
@@ -245,23 +238,17 @@ def test_with_both_checkpoints_damaged_the_log_says_so_and_loses_nothing(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", ["cut", "flipped"])
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", ["cut", "flipped", pytest.param("each bit", marks=pytest.mark.slow)])
 def test_a_damaged_manifest_is_refused_and_nothing_is_deleted(
     how: str, checked: Rest, box: Path, tally: Counter[str]
 ) -> None:
     """Damaged metadata never justifies an empty start: put it back and everything is there."""
     file = newest(checked, "MANIFEST-")
     data = checked.bytes_of(file)
-    manifest_sweep(checked, cuts(data) if how == "cut" else flips(data, 7), box, tally)
+    manifest_sweep(checked, cuts(data) if how == "cut" else flips(data, 7 if how == "flipped" else 1), box, tally)
     again = open_damaged(checked.with_file(file, data), box, checked.options)
     assert again.live == checked.live
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_each_flipped_bit_of_a_manifest_is_refused(checked: Rest, box: Path, tally: Counter[str]) -> None:
-    """Every bit."""
-    manifest_sweep(checked, flips(checked.bytes_of(newest(checked, "MANIFEST-"))), box, tally)
 
 
 def manifest_sweep(checked: Rest, damages: Iterable[tuple[str, bytes]], box: Path, tally: Counter[str]) -> None:

@@ -141,14 +141,6 @@ def test_an_outage_costs_no_document_and_few_calls(seconds: float) -> None:
     assert ended < 1.15 * (5000 - 20) / 200 + seconds + 0.5 * seconds, "it goes on soon after the end of the outage"
 
 
-def test_a_rate_is_kept_without_a_refusal() -> None:
-    """What the service allows in a second is what it gets, nearly."""
-    service = Service(FlowTerms(rates=(RateLimit(200, 1.0),)), n=2000)
-
-    assert service.run() < 1.08 * 2000 / 200
-    assert service.refused == 0
-
-
 @given(st.floats(0.5, 1e5), st.floats(0.5, 1e5), st.lists(st.tuples(st.floats(0, 30), st.integers(1, 9)), max_size=200))
 def test_no_window_has_more_calls_than_the_rate_allows(
     calls: float, period: float, asks: list[tuple[float, int]]
@@ -288,15 +280,6 @@ def test_no_more_is_leased_than_may_be_in_flight(desk: Any) -> None:
     assert (leased(queue), leased(queue)) == (2, 0)
     queue.ack(first)
     assert leased(queue) == 3
-
-
-def test_what_a_dead_consumer_held_makes_room_again(desk: Any) -> None:
-    """What is in flight is the sum over live leases, never a counter of its own."""
-    queue = desk(99, FlowTerms(most=5))
-    queue.lease(5, consumer="dies")
-    queue.shard.release("dies")
-
-    assert sum(leased(queue) for _ in range(9)) == 5
 
 
 def test_failures_in_an_outage_are_nobodys_attempt_and_one_call_probes(desk: Any) -> None:

@@ -79,18 +79,6 @@ def test_a_run_whose_first_documents_all_fail_pauses_itself_and_says_of_what() -
     assert desk.shard.lease("c", 1) is None
 
 
-def test_a_run_without_waiting_documents_ends_instead() -> None:
-    """All that is left is in hand, or has failed: a pause would save nothing, and the run is done as any other."""
-    desk = Halting(8)
-    lease = desk.lease(8)
-    payloads = [FAILURE] * 8
-    desk.ledger.settle(desk.settlement(lease, [FAIL] * 8, payloads=payloads))
-
-    assert desk.ledger.halt_failing() == []
-    assert (desk.halted, desk.paused) == ("", False)
-    assert desk.shard.lanes[RUN].done
-
-
 @pytest.mark.parametrize("n", [1, 4, 5])
 def test_a_run_of_no_more_documents_than_that_ends(n: int) -> None:
     """Nothing waits that a pause could save, and a run that is done is not paused."""

@@ -56,18 +56,6 @@ def test_time_is_shared_by_people_and_then_by_weights(runs: list[tuple[str, floa
             assert used[run] == pytest.approx(due, abs=slack)
 
 
-def test_many_runs_of_one_person_get_no_more_than_one_of_another() -> None:
-    """Who splits the work into ten runs must not get ten shares."""
-    fairness = Fairness()
-    cost = {bytes([n]) * 16: 0.05 for n in range(11)}
-    for n, run in enumerate(cost):
-        fairness.belongs(run, "bea" if n == 10 else "ana")
-
-    used = serve(fairness, cost, 4000)
-
-    assert used[bytes([10]) * 16] == pytest.approx(sum(used.values()) / 2, abs=1.0)
-
-
 def test_a_person_who_comes_late_is_served_at_once_however_long_another_has_worked(desk: Any) -> None:
     """The second person's first message is among the next two leases."""
     for run, person in ((FIRST, "ana"), (SECOND, "bea")):

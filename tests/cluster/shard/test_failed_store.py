@@ -18,7 +18,6 @@ from dqlab.cluster.consumer.slot import Slot
 from dqlab.cluster.shard.durable import LogStore
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID
 from dqlab.log.errors import DiskFull, LogFailed
 from dqlab.log.files import Files
@@ -102,23 +101,6 @@ def test_log_that_fails_while_it_is_compacted_is_reported_though_nothing_is_put(
     asyncio.run(scenario())
 
 
-def test_what_a_failed_store_had_is_still_counted(disk: Disk, tmp_path: Path) -> None:
-    """Views go on to show a queue that can confirm nothing, and why."""
-
-    async def scenario() -> dict[str, Any]:
-        actor = await opened(tmp_path)
-        await put(actor, 3)
-        disk.error = OSError(errno.EIO, "the cable")
-        with pytest.raises(LogFailed):
-            await put(actor, 1, sequence=1)
-        answer, _ = unpack(await actor.watch(pack({"run": NO_ID})))
-        return answer
-
-    answer = asyncio.run(scenario())
-    assert "the cable" in answer["failure"]
-    assert sum(answer["lane"]["counts"]) == 4
-
-
 def test_commits_that_end_in_an_unexpected_error_fail_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that commits would be gone, and every confirmation would wait for ever."""
 
@@ -184,15 +166,6 @@ def test_disk_that_hangs_first_and_is_full_then_is_named(tmp_path: Path, monkeyp
     monkeypatch.setattr("dqlab.cluster.shard.durable.DISK_PATIENCE", 0.02)
     monkeypatch.setattr(LogStore, "_impatient", impatient)
     asyncio.run(scenario())
-
-
-def test_errors_of_a_store_cross_borders(tmp_path: Path) -> None:
-    """They are raised where a call waits, which is another process."""
-    import pickle
-
-    errors: list[DqlabError] = [LogFailed(directory="d", reason="r"), DiskFull(directory="d", needed=1, free=0)]
-    for error in errors:
-        assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_nothing_is_leased_while_the_disk_is_full(disk: Disk, tmp_path: Path) -> None:
