@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from dqlab.documents.parts import Member, Reference
-from dqlab.documents.storage import local_path, place_of
+from dqlab.documents.storage import local_path, note_read, place_of
 
 MOST = 8
 """Documents that are read ahead, at most."""
@@ -119,9 +119,12 @@ class ReadAhead:
 
 
 def taken(document: Reference) -> bytes | None:
-    """Return the bytes of a document that was read ahead for this thread, once, or None."""
+    """Return a document's bytes once if they were read ahead for this thread, noting that its storage gave them."""
     ahead = _ahead_of_thread()
-    return None if ahead is None else ahead.take(document)
+    data = None if ahead is None else ahead.take(document)
+    if data is not None:
+        note_read(document.where)
+    return data
 
 
 def _ahead_of_thread() -> ReadAhead | None:

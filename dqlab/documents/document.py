@@ -11,7 +11,7 @@ import builtins
 import io
 import pickle
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -352,7 +352,8 @@ class Document(SuggestsAttributes):
         """
         if isinstance(self.part, Row | Line | Inline):
             return _line_of(self, "doc.bytes()")
-        data = _read_raw(self)
+        data = taken(self)
+        data = _read_stored(self) if data is None else data
         return unpacked_data(self, data) if decompress else data
 
     async def abytes(self, *, decompress: bool = False) -> builtins.bytes:
@@ -368,8 +369,12 @@ class Document(SuggestsAttributes):
         """
         import asyncio
 
-        data = await _read_remote(self)
-        if data is None:
+        with asked(self.where):
+            reading = _begun(self)
+            if reading is not None:
+                data = await asyncio.wrap_future(reading)
+                note_read(self.where)
+        if reading is None:
             return await asyncio.to_thread(self.bytes, decompress=decompress)
         return await asyncio.to_thread(unpacked_data, self, data) if decompress else data
 
@@ -453,7 +458,8 @@ class Document(SuggestsAttributes):
     def _stream(self, asked: str) -> BinaryIO:
         if isinstance(self.part, Row | Line | Inline):
             return io.BytesIO(_line_of(self, asked))
-        return _open_raw(self)
+        data = taken(self)
+        return _open_stored(self) if data is None else io.BytesIO(data)
 
     def _cut(self, lines: int, encoding: str | None, errors: str) -> Iterator[Any]:
         with self._stream("doc.pages()") as stored, unpacked(self, stored) as stream:
@@ -508,21 +514,6 @@ class Document(SuggestsAttributes):
 # --- bytes ---
 
 
-def _open_raw(document: Document) -> BinaryIO:
-    """Open the stored bytes, unchanged, or the whole file for some pages of a PDF."""
-    if (data := _read_ahead(document)) is not None:
-        return io.BytesIO(data)
-    return _open_stored(document)
-
-
-def _read_ahead(document: Document) -> bytes | None:
-    """Return the bytes of a document if they were read ahead, and note that its storage has given them."""
-    data = taken(document)
-    if data is not None:
-        note_read(document.where)
-    return data
-
-
 def _open_stored(document: Document) -> BinaryIO:
     member = _member(document)
     if member is not None:
@@ -537,12 +528,6 @@ def _open_stored(document: Document) -> BinaryIO:
         stream.close()
         raise
     return stream
-
-
-def _read_raw(document: Document) -> bytes:
-    """Return the stored bytes, unchanged."""
-    data = _read_ahead(document)
-    return _read_stored(document) if data is None else data
 
 
 def _read_stored(document: Document) -> bytes:
@@ -577,11 +562,8 @@ def reading_ahead(
 
 def _read_early(document: Document) -> builtins.bytes:
     """Return the stored bytes, by the asynchronous method of a file system that has one: a stream would cost more."""
-    if document.part is None and "::" not in document.where:
-        system, path = remote(document.where)
-        if getattr(system, "async_impl", False):
-            return _on_loop_of(system, _whole(document, system, path)).result()
-    return _read_stored(document)
+    reading = _begun(document)
+    return _read_stored(document) if reading is None else reading.result()
 
 
 def _member(document: Document) -> Member | None:
@@ -589,22 +571,20 @@ def _member(document: Document) -> Member | None:
     return part if isinstance(part, Member) else None
 
 
-async def _read_remote(document: Document) -> bytes | None:
-    """Read a file with the asynchronous method of its file system, or return None if it has none."""
+def _begun(document: Document) -> Future[builtins.bytes] | None:
+    """Begin to read a file with the asynchronous method of its file system, or return None if it has none."""
     where = document.where
     # Opening the file system of a chained URL, such as zip://a.txt::https://host/b.zip, reads the file below, and would
     # block the event loop.
     if not is_whole_file(document) or local_path(where) is not None or "::" in where:
         return None
-    with asked(where):
-        system, path = remote(where)
-        if not getattr(system, "async_impl", False):
-            return None
-        import asyncio
+    system, path = remote(where)
+    if not getattr(system, "async_impl", False):
+        return None
+    import asyncio
 
-        data = await asyncio.wrap_future(_on_loop_of(system, _whole(document, system, path)))
-    note_read(where)
-    return data
+    # On fsspec's own loop, because its sessions must not be used on another.
+    return asyncio.run_coroutine_threadsafe(_whole(document, system, path), system.loop)
 
 
 async def _whole(document: Document, system: Any, path: str) -> bytes:
@@ -631,13 +611,6 @@ async def _whole(document: Document, system: Any, path: str) -> bytes:
     if listed:
         await check()  # after reading, not before: the object may be replaced in between
     return data
-
-
-def _on_loop_of(system: Any, reading: Coroutine[Any, Any, builtins.bytes]) -> Future[builtins.bytes]:
-    """Run a coroutine of a file system on fsspec's own loop, because its sessions must not be used on another."""
-    import asyncio
-
-    return asyncio.run_coroutine_threadsafe(reading, system.loop)
 
 
 # --- rows ---

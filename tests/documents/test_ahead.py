@@ -174,9 +174,6 @@ class _Counting(BaseHTTPRequestHandler):
         self.end_headers()
         return body
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Write nothing to stderr."""
-
 
 def test_a_file_is_read_ahead_with_one_request() -> None:
     """Asking for its size first is another request."""

@@ -93,9 +93,6 @@ class _Cutting(BaseHTTPRequestHandler):
         self.end_headers()
         return way, body
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
@@ -205,9 +202,6 @@ def test_reading_from_a_server_that_stops_in_the_middle_names_it(
             self.do_HEAD()
             self.wfile.write(b"x" * 500)
             over.wait(20)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Write nothing to stderr."""
 
     with serving(Stopping, quiet=True) as url:
         try:

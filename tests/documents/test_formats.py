@@ -412,9 +412,6 @@ class _Encoding(BaseHTTPRequestHandler):
         self.end_headers()
         return body
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Write nothing to stderr."""
-
 
 @pytest.mark.parametrize("encoded", [False, True])
 @pytest.mark.parametrize("kind", ["gz", "zst", "gz?sign=1.2"])

@@ -156,9 +156,6 @@ class _OnlyItsHead(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"one\ntwo\n\n")
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Write nothing to stderr."""
-
 
 @pytest.mark.parametrize(
     "read",

@@ -58,9 +58,6 @@ class _Chunked(BaseHTTPRequestHandler):
         self.end_headers()
         return found
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Write nothing to stderr."""
-
 
 def parquet() -> bytes:
     sink = io.BytesIO()

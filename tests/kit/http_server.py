@@ -18,6 +18,7 @@ class _Server(ThreadingHTTPServer):
 @contextmanager
 def serving(handler: type[BaseHTTPRequestHandler], *, quiet: bool = False) -> Iterator[str]:
     """Serve until the block ends, and yield the address; with `quiet`, clients that hang up print no traceback."""
+    handler.log_message = lambda *_: None  # type: ignore[method-assign] # nothing on stderr for each request
     server = _Server(("127.0.0.1", 0), handler)
     if quiet:
         server.handle_error = lambda *_: None  # type: ignore[method-assign]

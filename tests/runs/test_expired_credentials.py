@@ -65,9 +65,6 @@ class _Server(BaseHTTPRequestHandler):
             return self.files[self.path]
         return make_pdf(self.path) if self.path.endswith(".pdf") else self.path.encode()
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Write nothing to stderr."""
-
 
 class Storage:
     """A server whose token expires, and the workers that have one."""

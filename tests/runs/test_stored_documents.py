@@ -33,9 +33,6 @@ class _Server(BaseHTTPRequestHandler):
         self.end_headers()
         return body
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Write nothing to stderr."""
-
 
 @pytest.fixture
 def url() -> Iterator[str]:

@@ -77,9 +77,6 @@ def test_files_of_a_web_server_are_not_weighed_in_bytes(folder: Path) -> None:
         def __init__(self, *about: Any) -> None:
             super().__init__(*about, directory=str(folder))
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Write nothing to stderr."""
-
     with serving(Server) as url:
         assert unit_of(Documents.from_glob(f"{url}/0.txt")) == ""
 
