@@ -162,8 +162,8 @@ class RunTable:
         columns : sequence of str, optional
             Only these, in this order.
         """
-        shape, wanted = self._stream(columns)
-        return self._batches(shape, wanted)
+        wanted = self._wanted(columns)
+        return self._batches(self.shape().copied(), wanted)
 
     def to_reader(self, columns: Sequence[str] | None = None) -> Any:
         """Return the rows as a `pyarrow.RecordBatchReader`, which fetches them as it is read, and warns at its end.
@@ -173,7 +173,7 @@ class RunTable:
         columns : sequence of str, optional
             Only these, in this order.
         """
-        shape, wanted = self._stream(columns)
+        wanted, shape = self._wanted(columns), self.shape().copied()
         return pa.RecordBatchReader.from_batches(shape.schema_of(wanted), self._batches(shape, wanted))
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -202,7 +202,10 @@ class RunTable:
     def _read(self, wanted: list[str] | None = None) -> tuple[Any, Shape]:
         """Return the rows as an Arrow table, with the wanted columns alone, and their final shape."""
         reading = self.reading()
-        batches = [batch if wanted is None else batch.select(_present(batch, wanted)) for batch in reading]
+        batches = [
+            batch if wanted is None else batch.select([name for name in wanted if name in batch.schema.names])
+            for batch in reading
+        ]
         shape = reading.shape
         recast = [shape.recast(batch, wanted) for batch in batches]
         self._known = shape.copied()
@@ -232,15 +235,9 @@ class RunTable:
 
     def shape(self) -> Shape:
         """Return the known columns and types, after reading again if fewer than 1,000 values were seen."""
-        if self._learns or self._known is None:
-            self._first(0)
-        assert self._known is not None
+        if self._known is None or self._known.seen < SAMPLE:
+            return self._first(0)[0].copied()
         return self._known
-
-    @property
-    def _learns(self) -> bool:
-        """Whether it has seen fewer values than define the columns."""
-        return self._known is None or self._known.seen < SAMPLE
 
     def _first(self, n: int) -> tuple[Shape, list[Any]]:
         """Learn the columns from the first values, and return the shape and batches of at least `n` rows."""
@@ -264,10 +261,6 @@ class RunTable:
         check_columns(wanted, self.columns, self.name)
         return wanted
 
-    def _stream(self, columns: Sequence[str] | None) -> tuple[Shape, list[str] | None]:
-        wanted = self._wanted(columns)
-        return self.shape().copied(), wanted
-
     def _batches(self, shape: Shape, wanted: list[str] | None) -> Iterator[Any]:
         try:
             for rows in self._source.rows():
@@ -275,12 +268,6 @@ class RunTable:
                     yield batch if wanted is None else batch.select(wanted)
         finally:  # also if the reader stops early
             warn_of_rest(self.name, shape, wanted)
-
-
-def _present(batch: Any, wanted: Sequence[str]) -> list[str]:
-    """Return those of the wanted columns that a batch has, because an early one may lack some."""
-    names = set(batch.schema.names)
-    return [name for name in wanted if name in names]
 
 
 # --- SQL, through DuckDB, which is optional ---

@@ -384,10 +384,11 @@ class Files:
         # Read an iterator of paths now, so that the files can be listed again; paths are few compared with rows.
         self._given = [_text(each) for each in ([given] if one else given)]
         self.label = repr(self._given[0]) if one else f"<{len(self._given):,} files>"
-        self.first = next(iter(self), None)
-        if self.first is None:
+        first = next(iter(self), None)
+        if first is None:
             hint = "a relative path starts at the current directory" if one else "the list names no file"
             raise _no_files(self._given[0] if one else self.label, hint)
+        self.first = first
 
     def __iter__(self) -> Iterator[ListedFile]:
         places, several = set[Hashable](), len(self._given) > 1

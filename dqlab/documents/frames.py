@@ -98,7 +98,8 @@ class FrameRows:
 
     def _rows_of(self, table: Table, before: int, keys: Keys, *, labelled: bool) -> Iterator[Document]:
         names, positions = self._check(table)
-        layout = _Layout(names)
+        about = content_of(names)
+        seed, limit = blake2b(about, digest_size=16), largest_row() - len(about)
         step = max(1, min(ROWS_AT_ONCE, VALUES_AT_ONCE // max(1, len(names))))
         for start in range(0, table.count, step):
             stop, first = min(start + step, table.count), before + start
@@ -113,30 +114,16 @@ class FrameRows:
                 if named is not numbers:
                     column = "index" if self._key is None else self._key
                     keys.add(key_of_row(key, column, self._where, position, KEYS_OF_FRAME), f"row {position}")
-                yield layout.document(key, row)
+                content, hashed = content_of(row), seed.copy()
+                hashed.update(content)
+                sent = row if len(content) <= limit else len(content)  # without values that do not fit into a message
+                yield made(key, "", hashed.hexdigest(), None, _tuple(Inline, (names, sent)))
 
     def _check(self, table: Table) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """Return the names of the chosen columns, and their positions in the frame."""
         names = table.names if self._columns is None else self._columns
         check_columns([*names, *([] if self._key is None else [self._key])], table.names, table.kind)
         return tuple(names), tuple(map(table.names.index, names))
-
-
-class _Layout:
-    """What the rows of a table share, which is names, the beginning of their versions, and the limit of their size."""
-
-    def __init__(self, names: tuple[Any, ...]) -> None:
-        named = content_of(names)
-        self._names, self._seed = names, blake2b(named, digest_size=16)
-        self._limit = largest_row() - len(named)
-
-    def document(self, key: str | int, values: tuple[Any, ...]) -> Document:
-        """Return a row as a document, without its values if they do not fit into a message."""
-        content = content_of(values)
-        hashed = self._seed.copy()
-        hashed.update(content)
-        sent = values if len(content) <= self._limit else len(content)
-        return made(key, "", hashed.hexdigest(), None, _tuple(Inline, (self._names, sent)))
 
 
 def _columns(table: Table, start: int, stop: int, positions: Sequence[int], first: int) -> list[list[Any]]:

@@ -65,7 +65,6 @@ class ParquetRows:
         words += [f"columns={self._columns!r}"] if self._columns is not None else []
         words += [f"version={version!r}"] if version is not None else []
         self.label = f"Documents.from_parquet({', '.join(words)})"
-        assert self._files.first is not None, "or it had raised InputNotFound"
         self.place = self._files.first.where
         self._numbers = _of_folders(self._files.names())
         # Open the first file now, to find a wrong name before half of the rows are submitted.
@@ -250,7 +249,6 @@ class Records:
         self._files, self.storage = Files(files, "CSV" if form else "JSON lines", storage), storage
         words = [self._files.label, *([] if key is None else [f"key={key!r}"])]
         self.label = f"Documents.{label}({', '.join(words)})"
-        assert self._files.first is not None, "or it had raised InputNotFound"
         self.place = self._files.first.where
         where = self._files.first.where
         # Read the header of the first file now, to find a wrong name before records are submitted.

@@ -278,7 +278,6 @@ class Unpacked:
         self._matches = (lambda name: True) if pattern is None else Pattern(pattern).matches
         self._files, self.storage = Files(archive, "an archive", storage), storage
         self._several = has_wildcards(text) and not Path(text).expanduser().is_file()
-        assert self._files.first is not None, "or it had raised InputNotFound"
         self.place = self._files.first.where
 
     def documents(self) -> Iterator[Document]:
