@@ -18,7 +18,7 @@ from dqlab.connecting import connect, opened, opened_by_map
 from dqlab.documents.listing import Documents
 from dqlab.errors import DqlabError, DqlabWarning, RunNotFound, UsageError
 from dqlab.jupyter.messages import said_of
-from dqlab.jupyter.wrapping import fitted, width_here
+from dqlab.jupyter.wrapping import fitted, say
 from dqlab.keywords import nearest
 from dqlab.lab import Lab
 from dqlab.live.display import watch
@@ -67,8 +67,7 @@ class Line:
 
     def say(self, sentence: str) -> None:
         """Print one line, which stays in the notebook when live outputs are gone."""
-        width = width_here()
-        print(sentence if width is None else fitted(sentence, width))  # noqa: T201 - this is the output of the magic
+        say(sentence)
 
     def said(self, held: Run | QueuePool, sentence: str) -> None:
         """Print one line about a run or queue, which is then not displayed below."""
@@ -299,7 +298,7 @@ class ShellSession:
         self._shown.clear()
 
 
-def _fitted(value: object, printer: Any, cycle: bool) -> None:  # noqa: FBT001 - as IPython calls it
+def _fitted(value: object, printer: Any, _: object) -> None:
     """Print a value in lines that fit into a terminal."""
     printer.text(fitted(repr(value)))
 

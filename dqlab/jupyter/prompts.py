@@ -14,6 +14,7 @@ from dqlab.clock import SystemClock
 from dqlab.documents import Documents
 from dqlab.errors import DqlabError, RunExists
 from dqlab.jupyter.messages import is_fresh, warned
+from dqlab.jupyter.wrapping import say
 from dqlab.live.canvases import has_a_reader
 from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, sends_widgets, text_of, watch, watch_in
 from dqlab.live.parts import line
@@ -207,7 +208,7 @@ def _add_buttons(shown: _Shown, choice: Choice) -> None:
             except DqlabError as error:
                 report, chosen = f"{type(error).__name__}: {error}", False
             if not chosen:
-                print(report)  # noqa: T201 - it belongs to the cell
+                say(report)
                 for button in buttons:
                     button.disabled = False
                 return

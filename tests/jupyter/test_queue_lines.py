@@ -12,6 +12,11 @@ import dqlab as dq
 from dqlab.checkup.facts import Checkup
 from dqlab.errors import RunExists
 from dqlab.jupyter.commands import PanelLink
+from dqlab.live import display as shown
+from dqlab.live.display import text_of
+from dqlab.live.layout import snapshot_parts
+from dqlab.stats import Attention, Severity, Snapshot
+from tests.kit.waiting import until
 
 
 def test_queues_lists_what_any_client_has_open(connected: Any, queue: dq.QueuePool) -> None:
@@ -131,3 +136,28 @@ def test_checkup_shows_itself_as_html_and_text(connected: Any) -> None:
 def test_checkup_is_kept_in_a_variable(connected: Any) -> None:
     assert connected.run("%dq doctor --timeout 5 -o found") is None
     assert connected["found"].took < 5
+
+
+@pytest.mark.cluster
+def test_status_counts_the_documents_that_a_function_puts_off(connected: Any) -> None:
+    """They were counted as delayed, and a run of such documents stood there without a reason."""
+    connected.run("import dqlab as dq\ndef ask(x): raise dq.Later('1h')")
+    connected.run("%dq submit ask --over range(12) --name asks --on-existing new -o asks")
+    lab = connected["lab"]
+
+    until(lambda: (run := lab.stats().run("asks")) is not None and run.put_off == 12)
+
+    assert "12 documents put off by their function" in text_of(lab.stats())
+    connected["asks"].drop()
+
+
+def test_what_needs_the_user_is_listed_or_counted() -> None:
+    """The widget had four lines, and the printed status three, without a word about the fourth."""
+    needs = [Attention(Severity.PROBLEM, "failing", f"{n} dead", "KeyError", run=f"r{n}") for n in range(5)]
+    snapshot = Snapshot(at=9.0, seq=1, attention=tuple(needs), attention_total=7)
+
+    bundle = shown.drawn(*snapshot_parts(snapshot))
+
+    for drawn in bundle.values():
+        assert all(f"{n} dead" in drawn for n in range(5))
+        assert "and 2 more: %dq doctor" in drawn

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
 from random import Random
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from dqlab.errors import RunError
+import dqlab as dq
+from dqlab.errors import BadOption, RunError
 from dqlab.runs.compare.comparison import Became, Compared, Comparison, difference
+from dqlab.runs.compare.equality import same_value
 
 NAMES = {"c": Became.CHANGED, "e": Became.EQUAL, "f": Became.NEWLY_FAILS, "n": Became.NONE}
 DEAD = {"w": Became.NEWLY_WORKS, "s": Became.STILL_FAILS}
@@ -93,3 +102,178 @@ def test_only_scores_say_what_is_better() -> None:
 def test_texts_show_what_differs(before: Any, after: Any, shown: tuple[str, str]) -> None:
     """Items that are the same are left out."""
     assert difference(before, after) == shown
+
+
+NAN = float("nan")
+Point = namedtuple("Point", "x y")
+
+
+class Plain:
+    """Without an equality of its own."""
+
+    def __init__(self, **parts: Any) -> None:
+        vars(self).update(parts)
+
+
+class Slotted:
+    """The same, with slots."""
+
+    __slots__ = ("x",)
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+class Refuses:
+    """Its equality raises."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("cannot be compared")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass
+class Row:
+    """A result with a class."""
+
+    label: str
+    score: float
+
+
+class Colour(Enum):
+    """A member is the same in each process."""
+
+    RED = 1
+    BLUE = 2
+
+
+def again(fields: type) -> Any:
+    """Return a class of the same name, as of a cell that was run again."""
+    return type(fields.__name__, (), {"__module__": fields.__module__, "__qualname__": fields.__qualname__})
+
+
+SAME = [
+    (1, 1.0),
+    (NAN, NAN),
+    ({"a": [1, NAN]}, {"a": (1, NAN)}),
+    (OrderedDict(a=1), {"a": 1}),
+    (np.array([1.0, NAN]), np.array([1.0, NAN])),
+    (np.array([[1, 2]]), np.array([[1, 2]])),
+    (np.array([[1, NAN]]), [(1, NAN)]),
+    (np.array(["a", None], dtype=object), np.array(["a", None], dtype=object)),
+    (np.float32(1.5), 1.5),
+    (np.True_, np.True_),
+    (pd.DataFrame({"a": [1.0, NAN]}), pd.DataFrame({"a": [1.0, NAN]})),
+    (Plain(x=1, y=NAN), Plain(x=1, y=NAN)),
+    (Slotted(NAN), Slotted(NAN)),
+    (Refuses([1]), Refuses([1])),
+    (Row("a", NAN), Row("a", NAN)),
+    (Point(1, NAN), Point(1, NAN)),
+    (Colour.RED, Colour.RED),
+    (Plain, again(Plain)),
+    ({1, 2}, {2, 1}),
+    (date(2026, 1, 1), date(2026, 1, 1)),
+    (b"a", b"a"),
+    (None, None),
+    (ValueError("x"), ValueError("x")),
+]
+OTHER = [
+    (1, 1.0000001),
+    (True, 1),
+    (False, None),
+    (NAN, None),
+    ("a", "A"),
+    ([1, 2], [2, 1]),
+    ([1], [1, 1]),
+    ({"a": 1}, {"a": 1, "b": None}),
+    (np.array([1, 2]), np.array([1, 2, 3])),
+    (np.array([1.0]), np.array([1.1])),
+    (np.array([1]), [2]),
+    (np.array([1]), 1),
+    (pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2]})),
+    (pd.Series([1], index=[0]), pd.Series([1], index=[1])),
+    (Plain(x=1), Plain(x=2)),
+    (Plain(x=1), Slotted(1)),
+    (Refuses(1), Refuses(2)),
+    (Row("a", 1.0), Row("b", 1.0)),
+    (Colour.RED, Colour.BLUE),
+    (Plain, Slotted),
+    (ValueError("x"), ValueError("y")),
+    (lambda x: x, lambda x: x + 1),
+]
+
+
+def _named(pair: object) -> str:
+    return type(pair[0]).__name__  # type: ignore[index]
+
+
+@pytest.mark.parametrize("pair", SAME, ids=_named)
+def test_values_with_the_same_parts_are_the_same(pair: tuple[Any, Any]) -> None:
+    """In both orders, and inside lists and dicts."""
+    one, other = pair
+    assert same_value(one, other)
+    assert same_value(other, one)
+    assert same_value({"a": [one]}, {"a": [other]})
+
+
+@pytest.mark.parametrize("pair", OTHER, ids=_named)
+def test_values_with_other_parts_are_not(pair: tuple[Any, Any]) -> None:
+    """In both orders, and inside lists and dicts."""
+    one, other = pair
+    assert not same_value(one, other)
+    assert not same_value(other, one)
+    assert not same_value({"a": [one]}, {"a": [other]})
+
+
+def test_value_that_contains_itself_has_an_answer() -> None:
+    """It is compared by its pickle."""
+    one: list[Any] = [1]
+    one.append(one)
+    other: list[Any] = [1]
+    other.append(other)
+    assert same_value(one, other)
+    other.append(2)
+    assert not same_value(one, other)
+
+
+def test_close_compares_numbers_wherever_they_stand() -> None:
+    """All else has to be equal."""
+    close = dq.close(0.01)
+    assert close({"a": [1.0, np.array([2.0, NAN])], "b": "x"}, {"a": [1.001, np.array([2.001, NAN])], "b": "x"})
+    assert close(Row("a", 1.0), Row("a", 1.005))
+    assert close(np.float32(1.0), 1.005)
+    assert not close(1.0, 1.1)
+    assert not close({"b": "x"}, {"b": "y"})
+    assert not close(1e-9, 0.0)
+    assert dq.close(abs=1e-6)(1e-9, 0.0)
+    assert not close(True, 1)
+
+
+def test_same_looks_at_some_fields_alone() -> None:
+    """Of dicts and of objects; a field that is missing in one of them differs."""
+    label = dq.same("label")
+    assert label({"label": "a", "score": 1}, {"label": "a", "score": 2})
+    assert label(Row("a", 1.0), {"label": "a"})
+    assert not label({"label": "a"}, {"label": "b"})
+    assert not label({"label": "a"}, {})
+    assert not dq.same("label", "score")(Row("a", 1.0), Row("a", 2.0))
+
+
+def test_same_words_ignores_space_and_capitals() -> None:
+    """In texts wherever they stand."""
+    assert dq.same_words({"a": ["Net  total\n"]}, {"a": ["net total"]})
+    assert not dq.same_words("net total", "total net")
+    assert not dq.same_words("1", 1)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: dq.close(-1), lambda: dq.close(math.inf), lambda: dq.same(), lambda: dq.same(1)]
+)
+def test_bad_arguments_are_refused(make: Any) -> None:
+    """Before anything runs."""
+    with pytest.raises(BadOption):
+        make()

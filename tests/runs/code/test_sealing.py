@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from typing import Any
 
 import pytest
 
 import dqlab as dq
+from dqlab.errors import BadOption
 from dqlab.runs.code.sealing import ChangesACopy
 from dqlab.runs.code.source import changes
 from dqlab.runs.code.versions import version_and_values
@@ -121,3 +123,48 @@ def test_warning_comes_once_for_each_function_and_says_what_to_do(queue: dq.Queu
     )
     assert list(run.results(timeout=60)) == [1, 2]
     assert fn.__globals__["seen"] == []
+
+
+SOURCE = """
+import math
+import numpy as np
+model = np.zeros({})
+limit = 3
+class Parser:
+    def parse(self, x): return x
+parser = Parser()
+gap = (n for n in 'ab')
+def helper(x):
+    return math.sin(x) + limit
+def f(x):
+    return helper(x), model, parser.parse(x)
+"""
+
+
+@pytest.mark.long
+def test_values_are_listed_by_size_and_how_they_are_compared() -> None:
+    """A model of 240 MB that is pickled with the function goes unnoticed until the cluster is slow."""
+    found = dq.explain(cell(SOURCE.format(3_000_000))["f"])
+
+    assert [value.name for value in found.values][:1] == ["model of f"]
+    by_name = {value.name: value for value in found.values}
+    assert by_name["math of helper"].compared == "release"
+    assert by_name["limit of helper"].compared == "content"
+    assert found.size is not None
+    assert found.size > 24_000_000
+    assert "! model of f is 24 MB and is pickled along with the function" in repr(found)
+    assert "code of helper" in repr(found)
+
+
+def test_what_cannot_be_sent_or_compared_is_said() -> None:
+    """Asking is how one finds out, before anything is submitted."""
+    names = cell("def f(x):\n    return lock, x\n")
+    names["lock"] = threading.Lock()
+
+    found = dq.explain(names["f"])
+
+    assert found.size is None
+    assert found.values[0].compared == "type only"
+    assert "cannot be sent" in repr(found)
+    with pytest.raises(BadOption, match="not a function"):
+        dq.explain(3)  # type: ignore[arg-type]
