@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,14 +67,20 @@ class Gathering:
     async def _gather(self) -> Facts:
         scheduler, registry, workers = await self._scheduler()
         directories = self._directories(registry)
+        workers.sort(key=lambda worker: (len(worker.name), worker.name))
         markers = ExitStack()
         try:
             marked = await self._on_disk(lambda: [markers.enter_context(Marker(path)).path for path in directories])
             looks = list(zip(map(str, directories), marked or [""] * len(directories), strict=True))
             snapshot, stores, workers = await asyncio.gather(
                 self._snapshot(scheduler),
-                self._on_disk_all(directories),
-                asyncio.gather(*(self._worker(worker, looks) for worker in sorted(workers, key=_by_name))),
+                self._stores_here(directories),
+                asyncio.gather(
+                    *(
+                        self._worker(worker, looks)
+                        for worker in sorted(workers, key=lambda each: (len(each.name), each.name))
+                    )
+                ),
             )
         finally:
             closing = asyncio.get_running_loop().run_in_executor(self._disk, markers.close)
@@ -143,7 +150,7 @@ class Gathering:
         base = {key: getattr(worker, key) for key in ("name", "address", "silent", "direct")}
         if answer is None:
             versions = await asyncio.wait_for(self._call(worker, "versions", packages=_NAMES), limit)
-            return _foreign(base, versions, plugin=False)
+            return _foreign(base, versions)
         return from_answer(
             Process,
             answer | base,
@@ -171,15 +178,13 @@ class Gathering:
         used = (Path(path).parent for path in registry.directories.values() if path is not None)
         return list(dict.fromkeys([*self._stores, *used]))
 
-    async def _on_disk_all(self, directories: Sequence[Path]) -> list[Probe]:
-        return [await self._store(directory) for directory in directories]
-
-    async def _store(self, directory: Path) -> Probe:
-        limit = self._left() * _FIRST
-        found: Probe | None = await self._on_disk(lambda: probe(directory))
-        if found is not None:
-            return found
-        return Probe(str(directory), error=f"it did not answer within {limit:.1f} s")
+    async def _stores_here(self, directories: Sequence[Path]) -> list[Probe]:
+        found = []
+        for directory in directories:
+            limit = self._left() * _FIRST
+            seen: Probe | None = await self._on_disk(partial(probe, directory))
+            found.append(seen or Probe(str(directory), error=f"it did not answer within {limit:.1f} s"))
+        return found
 
     async def _on_disk(self, look: Callable[[], Any]) -> Any:
         """Return the result of a function that may hang on a disk, or None where it does."""
@@ -190,18 +195,12 @@ class Gathering:
             return None
 
 
-def _by_name(worker: Process) -> tuple[int, str]:
-    return len(worker.name), worker.name
-
-
 def _registered(answer: dict[str, Any]) -> Registered:
     actors = tuple(from_answer(Actor, actor) for actor in answer["actors"])
-    return from_answer(
-        Registered, answer, hosts=tuple(answer["hosts"]), serving=tuple(answer["serving"]), actors=actors
-    )
+    return from_answer(Registered, answer, hosts=tuple(answer["hosts"]), actors=actors)
 
 
-def _foreign(base: dict[str, Any], versions: dict[str, Any], **more: Any) -> Process:
+def _foreign(base: dict[str, Any], versions: dict[str, Any]) -> Process:
     """Return what Dask itself reports of a process without our handlers."""
     packages, python = versions["packages"], str(versions["host"]["python"])
     return Process(
@@ -209,7 +208,7 @@ def _foreign(base: dict[str, Any], versions: dict[str, Any], **more: Any) -> Pro
         python=".".join(python.split(".")[:3]),
         version=packages["dqlab"],
         packages={name: packages[name] for name in PACKAGES},
-        **more,
+        plugin=False,
     )
 
 

@@ -109,8 +109,6 @@ class Registered:
 
     hosts: tuple[str, ...] = ()
     """Addresses of workers that may hold shards."""
-    serving: tuple[str, ...] = ()
-    """Addresses of workers that may have consumers."""
     shared_logs: bool = False
     """Whether all workers see the logs of transient queues."""
     actors: tuple[Actor, ...] = ()

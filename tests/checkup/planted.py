@@ -55,7 +55,6 @@ HEALTHY = Facts(
     scheduler=process(2, name="the scheduler", address="tcp://n1:8786"),
     registry=Registered(
         hosts=("tcp://n1:0",),
-        serving=("tcp://n1:1", "tcp://n1:2"),
         actors=(actor("queue/pages/0", 0), actor("consumer/pages/0", 1), actor("consumer/pages/1", 2)),
         directories={"pages": f"{DIRECTORY}/pages-1"},
     ),

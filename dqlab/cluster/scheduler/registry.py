@@ -298,23 +298,11 @@ class Registry(SchedulerPlugin):
 
 
 def _described(state: ClusterState) -> dict[str, Any]:
-    plan = state.plan()
-    actors = [
-        {
-            "name": entry.name,
-            "queue": entry.queue,
-            "address": entry.address,
-            "gone": entry.gone,
-            "made": entry.made.is_set(),
-            "failure": entry.failure,
-        }
-        for entry in state.entries.values()
-    ]
-    stores = {name: queue.store or {} for name, queue in state.queues.items()}
+    told = "name", "queue", "address", "gone", "failure"
+    entries, queues = state.entries.values(), state.queues.items()
     return {
-        "hosts": list(plan.queues),
-        "serving": list(plan.consumers),
+        "hosts": list(state.plan().queues),
         "shared_logs": bool(state.shared),
-        "actors": actors,
-        "directories": {name: store.get("directory") for name, store in stores.items()},
+        "actors": [{each: getattr(one, each) for each in told} | {"made": one.made.is_set()} for one in entries],
+        "directories": {name: (queue.store or {}).get("directory") for name, queue in queues},
     }

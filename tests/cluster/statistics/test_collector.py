@@ -42,11 +42,6 @@ class Hall:
         return snapshot
 
 
-@pytest.fixture
-def hall() -> Hall:
-    return Hall()
-
-
 def counts(ready: int = 0, delayed: int = 0, leased: int = 0, acked: int = 0, dead: int = 0) -> list[int]:
     return [ready, delayed, leased, acked, dead, 0, 0]
 

@@ -10,11 +10,6 @@ from tests.cluster.reports import lane_report
 from tests.cluster.statistics.test_collector import Hall, counts, kinds
 
 
-@pytest.fixture
-def hall() -> Hall:
-    return Hall()
-
-
 def at_work(hall: Hall, consumers: int = 1) -> None:
     """Report for half a minute a run that goes on."""
     begun, effort = hall.clock.wall(), Effort()

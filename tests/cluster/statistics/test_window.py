@@ -8,11 +8,6 @@ from tests.cluster.reports import lane_report
 from tests.cluster.statistics.test_collector import Hall, counts, kinds
 
 
-@pytest.fixture
-def hall() -> Hall:
-    return Hall()
-
-
 def step(hall: Hall, *, put: int, done: int, ready: int | None = None, **more: object) -> None:
     """Report a queue of plain puts in which so many came and so many were done in all, by two consumers."""
     hall.shard("a", lane_report(None, sealed=False, counts=counts(put - done, acked=done)), **more)
