@@ -164,7 +164,6 @@ def patience(hosts: Iterable[str], opening: Iterable[str] = ()) -> dict[str, flo
 logger = logging.getLogger("dqlab.registry")
 
 KILL_TIMEOUT = 2.0
-LOOK_AT_DEADLINES = 1.0
 LEAVING_S = 60.0
 """Seconds after which a worker that was to be retired, and still runs, is used again."""
 
@@ -192,7 +191,6 @@ class Departures:
         scheduler.stream_handlers["dq-beat"] = self.note_beat
         scheduler.stream_handlers["dq-deadline"] = self.note_deadline
         self._state.in_background(self._watch())
-        self._state.in_background(self._watch_deadlines())
         self._state.collector.known.leaving = self.leave_soon
 
     # --- workers that are retired -----------------------------------------------------------
@@ -263,15 +261,6 @@ class Departures:
         """Return how many workers leave within `within` seconds because their jobs end, and when the first leaves."""
         return self.deadlines.soon(asyncio.get_running_loop().time(), within)
 
-    async def _watch_deadlines(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(LOOK_AT_DEADLINES)
-            try:
-                self._look_at_deadlines(loop.time())
-            except Exception:  # without the next looks, no other worker would leave in time
-                logger.exception("event=deadlines_look_failed")
-
     def _look_at_deadlines(self, now: float) -> None:
         """Make workers leave whose jobs end, and have views drawn again when more or fewer are about to."""
         collector, before = self._state.collector, self._soon
@@ -318,11 +307,11 @@ class Departures:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            try:
-                self._state.collector.look()
-                self._state.collector.hear(self._silences())
-            except Exception:  # only figures suffer; go on to look for hanging workers
-                logger.exception("event=collector_look_failed")
+            for look in (self._look_at_deadlines, self._look_at_figures):
+                try:
+                    look(loop.time())
+                except Exception:  # the next looks are needed: workers that hang are killed, and others leave in time
+                    logger.exception("event=look_failed look=%s", look.__name__)
             for worker, silence in self.look(loop.time()).items():
                 logger.warning("event=worker_hung worker=%s silent=%.1f", worker, silence)
                 try:
@@ -330,11 +319,12 @@ class Departures:
                 except Exception:  # any error: the other workers are still watched
                     logger.exception("event=end_failed worker=%s", worker)
 
-    def _silences(self) -> dict[str, float]:
-        """Return the seconds since each worker's last heartbeat to Dask, by name."""
+    def _look_at_figures(self, _: float) -> None:
+        """Tell the collector that it is awake, and the seconds since each worker's last heartbeat to Dask."""
         workers, now = self._state.scheduler.workers.values(), SystemClock().wall()
         rare = 3 * len(workers) / 100  # Dask asks for fewer heartbeats the more workers there are
-        return {str(worker.name): now - worker.last_seen - rare for worker in workers}
+        self._state.collector.look()
+        self._state.collector.hear({str(worker.name): now - worker.last_seen - rare for worker in workers})
 
     def look(self, now: float) -> dict[str, float]:
         """Return the workers that hang with their seconds of silence, by a monotonic `now`."""

@@ -94,17 +94,17 @@ def test_a_worker_whose_leaving_fails_leaves_at_the_next_look(monkeypatch: pytes
     again = asyncio.Event()
 
     async def scenario() -> set[str]:
-        state = SimpleNamespace(collector=collector, leaving=set(), in_background=asyncio.ensure_future)
+        state = SimpleNamespace(collector=collector, entries={}, leaving=set(), in_background=asyncio.ensure_future)
         watching = Departures(state, None, None)  # type: ignore[arg-type]
         watching.deadlines.note("a", "a", JobEnd(0.0, 0.0), 0.0)
-        task = asyncio.create_task(watching._watch_deadlines())
+        task = asyncio.create_task(watching._watch())
         try:
             await asyncio.wait_for(again.wait(), 20)
         finally:
             task.cancel()
         return state.leaving
 
-    monkeypatch.setattr(departures, "LOOK_AT_DEADLINES", 0.001)
+    monkeypatch.setattr(departures, "LOOK_EVERY", 0.001)
     monkeypatch.setattr(Departures, "_leave_in_time", leave)
     assert asyncio.run(scenario()) == {"a"}
     assert began == ["a", "a"]
@@ -129,7 +129,6 @@ def failing_once(value: float) -> Callable[[], float]:
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Lab]:
     """Three workers; what takes minutes before the end of a job takes a second here."""
     monkeypatch.setattr("dqlab.cluster.scheduler.departures.FINAL", 0.5)
-    monkeypatch.setattr(departures, "LOOK_AT_DEADLINES", 0.1)
     with (
         LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
