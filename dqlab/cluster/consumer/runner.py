@@ -231,7 +231,7 @@ class Runner:
 
     def abandon_thread(self, chunk: Chunk, running: asyncio.Future[Any]) -> str:
         """Leave the slot's thread to a function that does not end; return what to say of it."""
-        self._thread.shutdown(wait=False)
+        self._thread.close()
         self._thread = SlotThread(self._name)
         self._objects.leave()
         self._objects = Objects()  # that function may still use the ones before
@@ -279,7 +279,7 @@ class Runner:
             self.process.stopping = True
             # In the slot's thread, behind what runs there: only that thread starts and ends processes.
             ended = asyncio.wrap_future(self._thread.submit(self._close))
-            self._thread.shutdown(wait=False)
+            self._thread.close()
             if self.process.child is not None or self._objects.made:
                 await asyncio.wait((ended,), timeout=KILLED_IN)
         for thread in self._loops.values():

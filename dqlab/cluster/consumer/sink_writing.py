@@ -177,7 +177,7 @@ class Gathering:
         """Write no more parts."""
         if self._task is not None:
             self._task.cancel()
-        self._thread.shutdown(wait=False)
+        self._thread.close()
 
     # --- inside -----------------------------------------------------------------------------
 

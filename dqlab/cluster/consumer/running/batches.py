@@ -208,7 +208,7 @@ class Batches:
             if batch.flight.wide:
                 batch.task.cancel()
             else:  # its thread is busy: another one goes on, with objects of its own
-                self._thread.shutdown(wait=False)
+                self._thread.close()
                 self._objects.leave()
                 self._thread, self._objects = SlotThread(self._name), Objects()
             batch.drop_cancelled()
@@ -223,7 +223,7 @@ class Batches:
         self._forming.clear()
         self._remote.stopping = True
         self._thread.submit(self._close)
-        self._thread.shutdown(wait=False)
+        self._thread.close()
 
     def _close(self) -> None:
         try:

@@ -30,7 +30,6 @@ from dqlab.cluster.consumer.running.execution import (
     take,
 )
 from dqlab.cluster.consumer.running.here import active, end_if_forked, running
-from dqlab.cluster.transport.internals import daemon_thread
 from dqlab.frame import Kind, Outcome
 from dqlab.printed import Ring
 
@@ -66,15 +65,10 @@ class SlotThread(Executor):
             self._thread.start()
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Accept no more calls, and end the thread after the last one."""
+    def close(self) -> None:
+        """Accept no more calls, and let the thread end after the last one."""
         self._closed = True
-        if cancel_futures:
-            for future, _ in list(self._calls):
-                future.cancel()
         self._submitted.release()
-        if wait and self._thread is not None:
-            self._thread.join()
 
     def _work(self) -> None:
         while self._calls or not self._closed:
@@ -265,9 +259,9 @@ class CoroutineThread:
         self._loop = asyncio.new_event_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._closing = False
-        thread = daemon_thread(name)
+        thread = SlotThread(name)
         self._ended = thread.submit(self._live)
-        thread.shutdown(wait=False)
+        thread.close()
 
     def add(self, flight: Flight) -> Flight:
         """Begin a chunk's messages as soon as there is room, from any thread and in its context."""
