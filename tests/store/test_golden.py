@@ -17,7 +17,7 @@ from dqlab.log.log import Log
 from dqlab.log.writer import LogOptions
 from dqlab.rules.journal import Op
 from dqlab.rules.states import State
-from dqlab.store.directories import read_queue, shard_directory, stored_directories
+from dqlab.store.directories import read_queue, shard_directory
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import open_settle, pack_plain
 from dqlab.store.verbs import check
@@ -33,7 +33,7 @@ LISTED = sorted(GOLDEN.glob("store-v*.json"))
 def copy(store: Path) -> Path:
     """The queue of a copy of the newest golden store."""
     shutil.copytree(LISTED[-1].with_suffix(""), store / "copy")
-    [queue] = stored_directories(store / "copy")
+    [queue] = [path.parent for path in (store / "copy").glob("**/queue.json")]
     return queue
 
 
@@ -75,7 +75,7 @@ def held_by(durable: DurableShard) -> dict[str, Any]:
 def test_a_store_of_an_earlier_version_opens_and_holds_exactly_what_is_listed(listed: Path, store: Path) -> None:
     told = json.loads(listed.read_text())
     shutil.copytree(listed.with_suffix(""), store / "copy")
-    [path] = stored_directories(store / "copy")
+    [path] = [path.parent for path in (store / "copy").glob("**/queue.json")]
     queue = read_queue(path)
     assert queue is not None
     assert (queue.name, queue.shards) == (told["queue"], len(told["shards"]))
