@@ -22,7 +22,7 @@ from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Code, Drop, Open, Reopen
 from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.cluster.transport.reports import Progress
-from dqlab.cluster.transport.sealed import blob_hash, with_options
+from dqlab.cluster.transport.sealed import blob_hash, with_settings
 from dqlab.config import check_name
 from dqlab.datasets.sinks import Sink, check_free, claim, let_go, same_sink, sink_of, target_of
 from dqlab.documents import Documents, options_of
@@ -741,7 +741,7 @@ def _bringing(options: Sequence[str], entry: Entry, code: CodeRecord) -> tuple[E
     """Add to a function the storage options with which the documents of its run are opened."""
     if not options:
         return entry, code
-    blob = with_options(entry.blob, options)
+    blob = with_settings(entry.blob, options=list(options))
     return Entry(entry.kind, blob_hash(blob), blob), code | {"blob": blob_hash(blob)}
 
 

@@ -541,14 +541,8 @@ def opened_plan(blob: bytes) -> Plan | None:
     return Plan.of(meta["plan"], objects)
 
 
-def with_options(blob: bytes, options: Sequence[str]) -> bytes:
-    """Add the options for opening documents (see `documents.storage.naming`) to a packed function."""
-    meta, parts = unpack(blob)
-    return pack(meta | {"options": list(options)}, *parts)
-
-
 def with_settings(blob: bytes, **settings: Any) -> bytes:
-    """Add settings that a retry gives, plain data, to a packed function."""
+    """Add settings, plain data, to a packed function: those of a retry, or `options` that documents are opened with."""
     meta, parts = unpack(blob)
     return pack(meta | settings, *parts)
 

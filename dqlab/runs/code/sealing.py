@@ -19,8 +19,8 @@ from dqlab.cluster.transport.sealed import (
     pack_function,
     seal_function,
     seal_value,
-    with_options,
     with_plan_of,
+    with_settings,
 )
 from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.schemas import Typed, annotated
@@ -74,7 +74,7 @@ def sealed_function(
     check_weight(version.name, len(blob), values)
     warn_of_changes(fn, (value for _, value in values))
     # The options that documents are opened with travel in the blob, so its hash covers them.
-    blob = with_options(blob, options) if options else blob
+    blob = with_settings(blob, options=list(options)) if options else blob
     return blob_hash(blob), blob, version
 
 

@@ -15,7 +15,6 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.internals import KEEPER, NoSuchActor, NotConnected
 from dqlab.cluster.transport.ref import Place, Ref
 from dqlab.cluster.transport.wire import pack, unpack
@@ -50,14 +49,6 @@ def test_call_to_where_the_actor_was_finds_it_where_it_is(client: Client, queue:
 
     assert unpack(answer)[0]["queue"] == queue.name
     assert time.monotonic() - began < 5.5
-
-
-def test_errors_of_a_method_arrive_as_they_were_raised(queue: dq.QueuePool) -> None:
-    """Typed, with their fields."""
-    from dqlab.errors import RunNotFound
-
-    with pytest.raises(RunNotFound):
-        queue.handle.link.sync(queue.handle.ask(0, calls.WatchCall(b"no-such-run-here")))
 
 
 def test_installing_twice_is_idempotent(lab: dq.Lab, queue: dq.QueuePool) -> None:
@@ -127,57 +118,6 @@ def test_memory_of_results_is_not_asked_of_the_system_again_for_each_chunk(queue
     run = queue.map(faults_of_results, range(4)).wait(timeout=30)
 
     assert max(run.results()) < 500
-
-
-def test_two_queues_of_one_worker_do_not_block_each_other(lab: dq.Lab, queue_name: str) -> None:
-    """Both wait for consumers that never come; both answer."""
-    one = dq.QueuePool(lab.client, name=queue_name + "-1")
-    two = dq.QueuePool(lab.client, name=queue_name + "-2")
-    link = one.handle.link
-    waiting = [
-        link.start(pool.handle.ask(0, calls.WaitSettledCall(bytes(16), 0, 1 << 44, wait=5.0), wait=5.0))
-        for pool in (one, two)
-        if pool.put(1).ids
-    ]
-    began = time.monotonic()
-
-    counts = [pool.counts()["ready"] for pool in (one, two) for _ in range(20)]
-
-    assert counts == [1] * 40
-    assert time.monotonic() - began < 3
-    for future in waiting:
-        future.cancel()
-    for pool in (one, two):
-        pool.close()
-
-
-def test_frames_of_one_producer_stay_in_order_with_four_in_flight(lab: dq.Lab, queue_name: str) -> None:
-    """Pooled connections overtake each other; the frames' numbers put them back in line."""
-    from dqlab.runs.submit.sender import Sender
-
-    pool = lab.queue(queue_name)
-    pool.pause()
-    most = 0
-    real = Sender._deliver
-
-    async def noting(self: Sender, parcel: Any) -> None:
-        nonlocal most
-        most = max(most, len(self._flying))
-        await real(self, parcel)
-
-    Sender._deliver = noting  # type: ignore[method-assign]
-    try:
-        run = pool.map(same, range(20_000))
-        assert run.submitter is not None
-        assert run.submitter.join(30)
-    finally:
-        Sender._deliver = real  # type: ignore[method-assign]
-
-    assert most > 1
-    assert run.counts["ready"] == 20_000
-    pool.resume()
-    assert list(run.results(timeout=30)) == list(range(20_000))
-    pool.close()
 
 
 def test_keys_of_closed_queues_are_released(lab: dq.Lab, queue_name: str) -> None:
