@@ -20,7 +20,7 @@ import dqlab as dq
 from dqlab.checkup.examine import examine
 from dqlab.checkup.facts import Checkup, Finding
 from dqlab.cluster.transport.link import Link
-from dqlab.cluster.worker.vitals import WorkerVitals
+from dqlab.cluster.worker.plugin import WorkerVitals
 from dqlab.errors import BadOption, LabClosed, UsageError
 from dqlab.stats import RunState, Severity, Snapshot
 from dqlab.store.probe import Probe
@@ -194,7 +194,7 @@ def test_disk_that_hangs_here_is_named_within_the_limit(own_lab: dq.Lab, monkeyp
 
 def test_disk_that_hangs_there_does_not_keep_a_worker_from_answering(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    monkeypatch.setattr("dqlab.cluster.worker.vitals.probe", lambda directory, marker: released.wait())
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.probe", lambda directory, marker: released.wait())
     vitals = WorkerVitals(None)  # type: ignore[arg-type]
 
     looked = asyncio.run(vitals.look_at_disk([["/data", ""]], 0.05))
@@ -211,7 +211,7 @@ def test_what_hangs_is_looked_at_in_one_thread_however_often_one_asks(monkeypatc
         released.wait(60)
         return Probe(str(directory))
 
-    monkeypatch.setattr("dqlab.cluster.worker.vitals.probe", hang)
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.probe", hang)
 
     async def often() -> Any:
         vitals = WorkerVitals(None)  # type: ignore[arg-type]

@@ -15,8 +15,7 @@ import pytest
 import dqlab
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.shard import durable
-from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
-from dqlab.cluster.worker.vitals import WorkerVitals
+from dqlab.cluster.worker.plugin import DqlabWorkerPlugin, WorkerVitals
 from dqlab.store.directories import delete_logs
 
 SOURCES = Path(dqlab.__file__).parent
