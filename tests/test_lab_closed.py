@@ -153,7 +153,7 @@ def test_what_is_in_a_store_is_said_to_be_there_with_the_lines_that_bring_it_bac
         assert "gone" not in str(caught.value)
     with pytest.raises(LabClosed, match=rf"queue 'other'.*is in the store.*{opened}.*lab\.queue\('other'\)"):
         pool.counts()
-    with pytest.raises(LabClosed, match=rf"durable queues is in the store.*{opened}"):
+    with pytest.raises(LabClosed, match=rf"its queues is in the store.*{opened}"):
         lab.attach("kept")
     with pytest.raises(LabClosed, match=r"transient queues is gone.*then map the documents again"):
         in_memory.wait()

@@ -71,7 +71,7 @@ class Link:
         """For a cluster of `dqlab up`: the command that starts it again, and the call that connects to it."""
         self.again = ""
         """The call that connects to the same cluster or store from any process; "": there is none."""
-        self._what, self._found_by = "this lab", ""
+        self._what, self._holds, self._found_by = "this lab", "its queues", "lab.attach(RUN)"
         self._lost_since: float | None = None
         self._left = threading.Event()
         self._pid = os.getpid()
@@ -137,9 +137,8 @@ class Link:
         except ActorGone as error:
             if not error.without_files:
                 raise
-            what = self._what if self._found_by else "what it held"
-            found = f"{self._found_by} finds it" if self._found_by else "lab.attach(RUN) finds its runs"
-            said = ActorGone.NO_FILES.format(what=what[:1].upper() + what[1:], found=found)
+            what = self._what if self._what == self._holds else "what it held"
+            said = ActorGone.NO_FILES.format(what=what[:1].upper() + what[1:], found=f"{self._found_by} finds it")
             raise ActorGone(name=error.name, reason=error.reason, left=said, without_files=True) from error
         except (RuntimeError, concurrent.futures.CancelledError):
             self.check_open()
@@ -170,7 +169,7 @@ class Link:
     def named(self, what: str, found_by: str) -> Self:
         """Return a copy whose errors name a queue or run, and the line of code that finds it again."""
         link = copy.copy(self)
-        link._what, link._found_by = what, found_by
+        link._what, link._holds, link._found_by = what, what, found_by
         return link
 
     @property
@@ -205,8 +204,7 @@ class Link:
         how = "was closed"
         if self.embedded:
             gone = ", and what was in its transient queues is gone"
-            what = self._what if self._found_by else "durable queues"
-            stored = f"; what was confirmed of {what} is in the store"
+            stored = f"; what was confirmed of {self._holds} is in the store"
             left = f"Its cluster ended with it{stored if self.store else gone}. {self._to_go_on()}"
         elif self._left.is_set():
             left = f"Its cluster was left as it is: queues, runs and results stay there. {self._to_go_on()}"
@@ -218,14 +216,11 @@ class Link:
     def _to_go_on(self) -> str:
         """Return the line that connects again, and what finds queues and runs afterwards."""
         if not self.embedded:
-            return f"To go on: lab = dq.connect({self.address!r}), then {self._found_by or 'lab.attach(RUN)'}."
+            return f"To go on: lab = dq.connect({self.address!r}), then {self._found_by}."
         if not self.store:
             return "Start again with dq.connect() (in a notebook: %dq connect -o lab), then map the documents again."
         magic = f"%dq connect -o lab --store {shlex.quote(self.store)}"
-        return (
-            f"To go on: lab = dq.connect(store={self.store!r}) (in a notebook: {magic}), then "
-            f"{self._found_by or 'lab.attach(RUN)'}."
-        )
+        return f"To go on: lab = dq.connect(store={self.store!r}) (in a notebook: {magic}), then {self._found_by}."
 
     def _gone(self, reason: str) -> SchedulerGone:
         """Return the error for a scheduler that no longer answers."""
@@ -244,19 +239,18 @@ class Link:
     def way_on(self) -> str:
         """Return in words what is left of a cluster that ended by itself and how to go on, "" if unknown."""
         command, connecting = self.up
-        what = self._what if self._found_by else "its queues"
-        found = self._found_by or "lab.attach(RUN)"
         if not command:
             if self.embedded or not self.store:
                 return ""
             return (
-                f"Its cluster is gone. What was confirmed of {what} is in the store {self.store}. To go on: "
-                f"lab = dq.connect(store={self.store!r}), or a new cluster on that store, then {found}."
+                f"Its cluster is gone. What was confirmed of {self._holds} is in the store {self.store}. To go on: "
+                f"lab = dq.connect(store={self.store!r}), or a new cluster on that store, then {self._found_by}."
             )
         start = f"To go on: `{command}` in a terminal, then lab = {connecting}"
         if self.store:
-            return f"Its cluster is gone. What was confirmed of {what} is in the store {self.store}. {start}, {found}."
-        return f"Its cluster is gone, and {what} with it: it had no store. {start}, and map the documents again."
+            kept = f"What was confirmed of {self._holds} is in the store {self.store}"
+            return f"Its cluster is gone. {kept}. {start}, {self._found_by}."
+        return f"Its cluster is gone, and {self._holds} with it: it had no store. {start}, and map the documents again."
 
     # --- coroutines -------------------------------------------------------------------------
 
