@@ -137,7 +137,7 @@ class Lab(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         self.name = name or (program() or "local" if cluster is not None else address)
         self._own_client, self._cluster, self._reserved = own_client, cluster, len(reserved)
         self._batch = batch
-        self.session: Session[QueuePool] = Session.of(client, reserved, self.name, grows=grows, shared=shared)
+        self.session = Session.of(client, reserved, self.name, grows=grows, shared=shared)
         if own_client:
             self.session.link.lab, self.session.link.embedded = self.name, cluster is not None
         self.closed = False

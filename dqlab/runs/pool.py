@@ -171,7 +171,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         dirpath: str | os.PathLike[str] | None = None,
     ) -> None:
         check_count("concurrency", concurrency)
-        self.session: Session[QueuePool] = Session.of(client)
+        self.session = Session.of(client)
         self.durability = Durability(durability)
         self.name = check_name(name, kind="queue") if name is not None else f"queue-{uuid.uuid4().hex[:8]}"
         asked = queue_options(

@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from dqlab.cluster.transport import calls, queue_calls
@@ -67,6 +67,9 @@ from dqlab.runs.waiting import Deadline
 from dqlab.user_frames import level_of_user
 from dqlab.waits import shown
 
+if TYPE_CHECKING:
+    from dqlab.runs.pool import QueuePool
+
 logger = logging.getLogger("dqlab.runs")
 
 NAMING, GIVING_BACK = 60.0, 1.0
@@ -97,20 +100,12 @@ class NothingFailed(DqlabWarning):
     """`map` was to retry failed documents with other code, and no document has failed."""
 
 
-class PoolLike(Protocol):
-    """The parts of an open `QueuePool` that a session and its runs need."""
-
-    name: str
-    handle: Handle
-    options: dict[str, Any]
-    consumer_options: dict[str, Any]
-    served: bool
-
-
 class RunBook:
     """The runs that this lab knows, by name."""
 
-    def __init__(self, link: Link, serve: Callable[[PoolLike], None], pools: Callable[[], Iterable[PoolLike]]) -> None:
+    def __init__(
+        self, link: Link, serve: Callable[[QueuePool], None], pools: Callable[[], Iterable[QueuePool]]
+    ) -> None:
         self._link, self._serve, self._pools = link, serve, pools
         self._runs: dict[str, Run] = {}
         # One `map` at a time. A claim of the name is taken before this lock: in the other order, a wait for another
@@ -127,7 +122,7 @@ class RunBook:
 
     def map(
         self,
-        pool: PoolLike,
+        pool: QueuePool,
         fn: Callable[[Any], Any],
         documents: Iterable[Any],
         *,
@@ -232,7 +227,7 @@ class RunBook:
             self._dropped(before)
         return run
 
-    def closed(self, pool: PoolLike) -> None:
+    def closed(self, pool: QueuePool) -> None:
         """Forget the runs of a closed queue."""
         runs = {name: run for name, run in list(self._runs.items()) if run.queue == pool.name}
         submitters = [run.submitter for run in runs.values() if run.submitter is not None]
@@ -325,7 +320,7 @@ class RunBook:
 
     def _start(
         self,
-        pool: PoolLike,
+        pool: QueuePool,
         name: str,
         elements: Iterable[Any],
         entry: Entry,
@@ -344,7 +339,7 @@ class RunBook:
 
     def _begin(
         self,
-        pool: PoolLike,
+        pool: QueuePool,
         opening: Open,
         elements: Iterable[Any],
         entry: Entry,
@@ -811,10 +806,10 @@ def _some_of(names: list[str]) -> str:
     return ", ".join(names[:LISTED]) + more
 
 
-async def _listed(pools: Sequence[PoolLike], name: str | None) -> list[list[tuple[bytes, str]] | None]:
+async def _listed(pools: Sequence[QueuePool], name: str | None) -> list[list[tuple[bytes, str]] | None]:
     """Return (id, name) of the runs of that name, or of all runs, for each queue, or None for a queue that is gone."""
 
-    async def of(pool: PoolLike) -> list[tuple[bytes, str]] | None:
+    async def of(pool: QueuePool) -> list[tuple[bytes, str]] | None:
         try:
             answer, _ = await pool.handle.ask(0, calls.RunsCall(name))
         except ActorGone:

@@ -10,12 +10,10 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager
 from copy import copy
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport.protocol import PARK
-from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.cluster.transport.reports import Progress
-from dqlab.datasets.sink_parts import Reader
 from dqlab.errors import (
     AllFailed,
     CallTimeout,
@@ -38,13 +36,15 @@ from dqlab.errors.rendering import interruptible
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
-from dqlab.runs.failures import Failures, first_keys
+from dqlab.runs.failures import first_keys
 from dqlab.runs.reading.results import Keys, OpenedStretch, Streams
-from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
 from dqlab.stats import Counts, StopReason
 from dqlab.texts import one_line
 from dqlab.waits import Wait
+
+if TYPE_CHECKING:
+    from dqlab.runs.run import Run
 
 NAMED = 3
 """Lost documents that an error names."""
@@ -61,33 +61,10 @@ COMPARED = 2.0
 """Seconds that an order waits for the comparison of documents that were mapped again."""
 
 
-class Awaited(Protocol):
-    """The parts of a run that its waits need."""
-
-    name: str
-    id: bytes
-    handle: Handle
-    submitter: Submitter | None
-    doubt: tuple[Callable[[Progress], bool], DqlabError] | None
-    at_end: Progress | None
-
-    @property
-    def queue(self) -> str:
-        """Return the name of the run's queue."""
-
-    def failures(self) -> Failures:
-        """Return the run's dead letters."""
-
-    def reader(self, progress: Progress | None = ..., *, timeout: float | None = ...) -> Reader | None:
-        """Return the reader of the rows in the run's sink, or None without a sink."""
-
-    def _progress(self, *, wait: float = ..., covered: bool = ..., timeout: float | None = ...) -> Progress: ...
-
-
 class RunWait:
     """Waits for one run."""
 
-    def __init__(self, run: Awaited) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from distributed import Client
@@ -27,16 +27,17 @@ from dqlab.cluster.transport.sealed import seal_value
 from dqlab.config import nbytes, nbytes_or_none, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning
 from dqlab.rules.retry import QueueOptions, Retry, as_retry
-from dqlab.runs.run_book import PoolLike, RunBook
+from dqlab.runs.run_book import RunBook
 from dqlab.store.directories import queue_directory
 from dqlab.store.values import MAX_RESULT
 from dqlab.user_frames import level_of_user
 
+if TYPE_CHECKING:
+    from dqlab.runs.pool import QueuePool
+
 logger = logging.getLogger("dqlab.session")
 
-Pool = TypeVar("Pool", bound=PoolLike)
-
-_sessions: weakref.WeakKeyDictionary[Client, Session[Any]] = weakref.WeakKeyDictionary()
+_sessions: weakref.WeakKeyDictionary[Client, Session] = weakref.WeakKeyDictionary()
 _turns: weakref.WeakKeyDictionary[Client, threading.Lock] = weakref.WeakKeyDictionary()
 """Locks by client, each held while the client's session is made: a scheduler that hangs blocks no other client."""
 _lock = threading.Lock()
@@ -67,7 +68,7 @@ class Durability(Enum):
     """The message is on disk."""
 
 
-class Session(Generic[Pool]):
+class Session:
     """A client's queues and runs."""
 
     # `reserved` names the workers that only host queues, `where` is the cluster's name in views. With `grows`, more
@@ -76,8 +77,8 @@ class Session(Generic[Pool]):
         self, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False, shared: str = ""
     ) -> None:
         self.link = Link(client)
-        self.pools: dict[str, Pool] = {}
-        self._served: dict[str, WeakSet[PoolLike]] = {}
+        self.pools: dict[str, QueuePool] = {}
+        self._served: dict[str, WeakSet[QueuePool]] = {}
         self._install(reserved, where or self.link.address, grows=grows, shared=shared)
         self.runs = RunBook(self.link, self.serve, lambda: list(self.pools.values()))
 
@@ -90,7 +91,7 @@ class Session(Generic[Pool]):
         *,
         grows: bool = False,
         shared: str = "",
-    ) -> Session[Any]:
+    ) -> Session:
         """Return the client's only session, after installing dqlab on the cluster if there is none yet."""
         if not isinstance(client, Client):
             raise BadOption(option="client", value=client, problem="is not a dask.distributed.Client.")
@@ -180,27 +181,27 @@ class Session(Generic[Pool]):
         names: list[str] = self.link.sync(self.link.scheduler("dq_stored", store=str(store)))
         return names
 
-    def serve(self, pool: PoolLike) -> None:
+    def serve(self, pool: QueuePool) -> None:
         """Keep one consumer on every consumer worker until the queue is closed or recreated."""
         self.link.sync(self.serve_from_loop(pool))
 
-    async def serve_from_loop(self, pool: PoolLike) -> None:
+    async def serve_from_loop(self, pool: QueuePool) -> None:
         """Keep one consumer on every consumer worker, as `serve` does, from the client's event loop."""
         await self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options)
         # By object, not by name: a pool that was closed must not count for the queue that was opened again in its name.
         self._served.setdefault(pool.name, WeakSet()).add(pool)
 
-    def serve_once(self, pool: PoolLike) -> None:
+    def serve_once(self, pool: QueuePool) -> None:
         """Call `serve` unless this client has done so before."""
         if pool not in self._served.get(pool.name, ()):
             self.serve(pool)
 
-    def scale(self, pool: PoolLike, n: int | None) -> None:
+    def scale(self, pool: QueuePool, n: int | None) -> None:
         """Set the number of consumers to `n`, or to one on every consumer worker if it is None."""
         self.serve(pool)
         self.link.sync(self.link.scheduler("dq_scale", set_id=pool.name, n=n))
 
-    def forget(self, pool: PoolLike) -> None:
+    def forget(self, pool: QueuePool) -> None:
         """Forget a closed queue."""
         self.pools.pop(pool.name, None)
         self._served.pop(pool.name, None)
@@ -266,7 +267,7 @@ def stored_in(options: dict[str, Any]) -> Path | None:
     return Path(options["store"]["directory"]).parent if "store" in options else None
 
 
-def warn_of_kept(pool: PoolLike, given: Mapping[str, Any]) -> None:
+def warn_of_kept(pool: QueuePool, given: Mapping[str, Any]) -> None:
     """Warn if an existing queue keeps other values of the options that the user gave to `Lab.queue`."""
     if not given:
         return

@@ -28,7 +28,7 @@ class _Unconnected(Client):
         return self is other
 
 
-class _Opened(session.Session[Any]):
+class _Opened(session.Session):
     """A session whose making hangs for one client."""
 
     hanging: _Unconnected
