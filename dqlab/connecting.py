@@ -145,7 +145,7 @@ def connect(
     UsageError
         "local", and more than one runs.
     VersionMismatch
-        The cluster runs another dqlab. `DaskTooOld`: its scheduler or a worker runs a Dask older than dqlab needs.
+        The cluster runs another dqlab, or a Dask older than dqlab needs.
     JobsPending, JobsDied, SubmitFailed, UsageError
         A cluster on a batch system has no worker yet, or cannot have one; see `dqlab.hpc`.
     BadOption

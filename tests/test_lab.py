@@ -21,7 +21,6 @@ from dqlab.cluster.transport.protocol import OLDEST_DASK, check_dask
 from dqlab.errors import (
     BadOption,
     CallTimeout,
-    DaskTooOld,
     DqlabWarning,
     LabClosed,
     UsageError,
@@ -105,7 +104,7 @@ def test_scheduler_of_an_old_dask_is_refused_before_anything_is_installed(
     monkeypatch.setitem(scheduler.handlers, "register_scheduler_plugin", lambda **_: pytest.fail("was installed"))
     said = rf"the scheduler at unix://\S+ runs Dask 2024\.5\.0, and dqlab needs {re.escape(OLDEST_DASK)} or newer.*pip"
 
-    with Client(address_of(lab), set_as_default=False) as client, pytest.raises(DaskTooOld, match=said):
+    with Client(address_of(lab), set_as_default=False) as client, pytest.raises(VersionMismatch, match=said):
         dq.connect(client)
 
 
@@ -122,7 +121,7 @@ def test_scheduler_that_no_client_of_today_can_talk_to_is_named(lab: dq.Lab) -> 
     server = lab.client.sync(start)
     said = rf"the scheduler at {server.address} runs Dask 2025\.1\.0, and dqlab needs"
     try:
-        with pytest.raises(DaskTooOld, match=said):
+        with pytest.raises(VersionMismatch, match=said):
             dq.connect(server.address)
     finally:
         lab.client.sync(server.close)
@@ -140,7 +139,7 @@ def test_worker_of_an_old_dask_is_refused_before_it_has_to_load_anything(
 
     with Client(address_of(lab), set_as_default=False) as client:  # Dask warns of versions that differ, with a table
         monkeypatch.setattr(worker, "versions", versions)
-        with pytest.raises(DaskTooOld, match=said) as refused:
+        with pytest.raises(VersionMismatch, match=said) as refused:
             dq.connect(client)
     assert isinstance(refused.value, VersionMismatch)
 
@@ -160,7 +159,7 @@ def test_worker_of_an_old_dask_is_refused_before_it_has_to_load_anything(
 )
 def test_releases_of_dask_are_compared_as_numbers(version: str | None, refused: bool) -> None:
     """2025.10 comes after 2025.9; a checkout of Dask without a version is its owner's business."""
-    with pytest.raises(DaskTooOld) if refused else nullcontext():
+    with pytest.raises(VersionMismatch) if refused else nullcontext():
         check_dask("a process", version)
 
 
@@ -180,7 +179,7 @@ def test_old_dask_beside_dqlab_is_named_instead_of_what_it_lacks(tmp_path: Path,
     ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=50)
 
     assert ended.returncode == 1
-    assert re.search(r"DaskTooOld: this process runs Dask 2024\.1\.0, and dqlab needs .*pip", ended.stderr)
+    assert re.search(r"VersionMismatch: this process runs Dask 2024\.1\.0, and dqlab needs .*pip", ended.stderr)
 
 
 def test_run_is_found_from_another_client(lab: dq.Lab, queue: dq.QueuePool, queue_name: str) -> None:

@@ -48,7 +48,6 @@ from dqlab.errors import (
     QueueFull,
     ResultsFull,
     RunError,
-    StoreFailed,
     rendering,
 )
 from dqlab.runs.compare.comparison import Comparison
@@ -449,7 +448,7 @@ CONDITIONS = {
     ),
     "log failed": Condition(
         limit=LIMIT,
-        waits=(StoreFailed,),
+        waits=(ActorGone,),
         elsewhere=dict.fromkeys(("Lab.close", "QueuePool.close", "Run.drop"), CLOSES_FAILED),
     ),
     "closed by another": Condition(limit=LIMIT, elsewhere={"Lab.close": CLOSES}),

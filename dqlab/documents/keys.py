@@ -14,7 +14,7 @@ from decimal import Decimal
 from hashlib import blake2b
 from typing import Any
 
-from dqlab.errors import BadOption, ColumnNotFound, DocumentError, KeysUnusable, in_words
+from dqlab.errors import BadOption, ColumnNotFound, DocumentError, in_words
 from dqlab.keywords import meant
 from dqlab.numbers import few_of
 
@@ -29,7 +29,7 @@ KEYS_OF_FRAME = (
 
 
 def key_of_row(value: Any, column: Any, where: str, position: int, way: str = KEYS_OF_FILES) -> str | int:
-    """Return a value as a key if it is a text or a whole number, or raise `KeysUnusable`."""
+    """Return a value as a key if it is a text or a whole number, or raise `DocumentError`."""
     if type(value) is str or type(value) is int:
         return value
     if value is None:
@@ -38,7 +38,7 @@ def key_of_row(value: Any, column: Any, where: str, position: int, way: str = KE
         kind = type(value).__name__
         problem = f"has a key of type {kind} in {column!r}: keys of documents are texts or whole numbers"
     left = "The rows before it were listed, and those that were submitted go on."
-    raise KeysUnusable(reason=f"row {position:,} of {where!r} {problem}. {left} {way}")
+    raise DocumentError(reason=f"row {position:,} of {where!r} {problem}. {left} {way}")
 
 
 class Keys:
@@ -50,9 +50,9 @@ class Keys:
         self.seen: set[str | int] = set()
 
     def add(self, key: str | int, place: str) -> None:
-        """Note a key, and raise `KeysUnusable` if it was noted before."""
+        """Note a key, and raise `DocumentError` if it was noted before."""
         if key in self.seen:
-            raise KeysUnusable(
+            raise DocumentError(
                 reason=f"keys repeat, so results could not be joined with their rows: {key!r} comes again in {place}. "
                 f"What was submitted before it goes on. {self._way}",
                 keys=[key],

@@ -78,7 +78,7 @@ class Documents(SuggestsAttributes):
     BadOption
         Neither iterable nor callable, or a single path; or `storage_options` contains values other than text, numbers
         and booleans.
-    StorageUnset
+    DocumentError
         When a document is opened or listed: a name in `storage_options` is not set there.
     UsageError
         A secret itself is among `storage_options`; or, while iterating: an element is something else, or an iterator
@@ -411,7 +411,7 @@ class Documents(SuggestsAttributes):
             A file is not Parquet, or is still being written.
         InputNotFound
             Nothing matches.
-        KeysUnusable
+        DocumentError
             While iterating: a key is null, is neither text nor whole number, or repeats.
         DocumentChanged
             A file changes while it is listed; or, in the function, after it was listed.
@@ -457,7 +457,7 @@ class Documents(SuggestsAttributes):
         ------
         ColumnNotFound, DocumentError, BadOption
             The column is missing, or exists twice; or `frame` is not a frame.
-        KeysUnusable
+        DocumentError
             While iterating: a key is missing, is neither text nor whole number, or repeats.
         DocumentError
             In the function: the row is above the limit of a message, 1 MiB. Other rows are not affected.
@@ -570,7 +570,7 @@ class Documents(SuggestsAttributes):
         ------
         FileUnreadable
             A file has another format, or is truncated; the documents before that were listed.
-        KeysUnusable
+        DocumentError
             While iterating: a record has no key, a key that is neither text nor whole number, or a repeated key.
         InputNotFound, BadOption, InputUnreadable, ExtraMissing
             As for `from_parquet`.

@@ -33,7 +33,7 @@ from dqlab.documents.parquet import OTHER_REASONS, ParquetTable, plain_values
 from dqlab.documents.parts import Line
 from dqlab.documents.spans import Rows
 from dqlab.documents.storage import stamp_of
-from dqlab.errors import BadOption, DocumentChanged, KeysUnusable, in_words
+from dqlab.errors import BadOption, DocumentChanged, DocumentError, in_words
 
 # --- Parquet ---------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ def _is_usable(key: Any) -> bool:
 
 
 def _values(batch: Any, name: str, where: str) -> list[Any]:
-    """Return the values of a column that makes keys or versions, or raise `KeysUnusable`."""
+    """Return the values of a column that makes keys or versions, or raise `DocumentError`."""
     try:
         return plain_values(batch.column(batch.schema.names.index(name)))
     except OTHER_REASONS:
@@ -208,7 +208,7 @@ def _values(batch: Any, name: str, where: str) -> list[Any]:
     except Exception as error:
         problem = f"column {name!r} of {where!r} has a value that Python cannot hold: {in_words(error)}"
         left = "The rows before it were listed, and those that were submitted go on."
-        raise KeysUnusable(reason=f"{problem}. {left} {KEYS_OF_FILES}") from error
+        raise DocumentError(reason=f"{problem}. {left} {KEYS_OF_FILES}") from error
 
 
 _INT32 = range(-(1 << 31), 1 << 31)

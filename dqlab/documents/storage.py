@@ -33,9 +33,9 @@ from dqlab.documents.servers import ServerBusy, ServerSilent, answered, causes, 
 from dqlab.errors import (
     BadOption,
     DocumentChanged,
+    DocumentError,
     DqlabError,
     ExtraMissing,
-    StorageUnset,
     UsageError,
     WrongKind,
     in_words,
@@ -236,11 +236,11 @@ def _is_secret(name: str) -> bool:
 
 
 def _resolved(storage: str) -> dict[str, Any]:
-    """Return options with the secrets that this process has now, or raise `StorageUnset`."""
+    """Return options with the secrets that this process has now, or raise `DocumentError`."""
     if not storage:
         return {}
     if storage not in _spelled:
-        raise StorageUnset(
+        raise DocumentError(
             reason=f"the storage_options that this document is opened with are not known {_here()}: a run's messages "
             "have their name alone. Nothing was read. Attach to the run first, lab.attach(name), or list the document "
             "again with its storage_options."
@@ -281,9 +281,9 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _unset(what: str, hint: str) -> StorageUnset:
+def _unset(what: str, hint: str) -> DocumentError:
     left = "Nothing was read there, and no result is lost."
-    return StorageUnset(reason=f"{what} is not set {_here()}. {left} {hint}, then retry.")
+    return DocumentError(reason=f"{what} is not set {_here()}. {left} {hint}, then retry.")
 
 
 def _here() -> str:

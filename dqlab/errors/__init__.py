@@ -6,22 +6,19 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 ::
 
     DqlabError
-    ├── ConnectFailed · VersionMismatch ── DaskTooOld
-    ├── SchedulerGone · LabClosed · ActorGone ── QueueLost · StoreFailed
+    ├── ConnectFailed · VersionMismatch
+    ├── SchedulerGone · LabClosed · ActorGone
     ├── CallTimeout · SubmitFailed · JobsPending · JobsDied
     ├── PutError ── QueueFull · PutTimeout · PutFailed · MessageTooLarge · NotPicklable
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
-    ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed
+    ├── RunError ── RunNotFound · RunExists · RunFailed
     │               ResultsMissing · PartsMissing · RunCancelled · RunStalled
     │               SubmissionIncomplete ── Rehearsed
-    │               ResultsFull · AllFailed · SetupFailed · RunHalted ── DocumentsRefused
-    │               WaitTimeout ── NoAnswer
-    │               JoinStalled
+    │               ResultsFull · WaitTimeout · RunHalted ── AllFailed
     ├── MessageError ── Reject · ResultTooLarge · ResultRefused · AnswerInvalid · ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · PageFailed
     │                                    FileUnreadable · RecordInvalid · WrongKind · ColumnNotFound
-    │                                    KeysUnusable · StorageUnset
-    └── UsageError ── BadOption ── OptionUnknown
+    └── UsageError ── BadOption
                       NoAttribute · PositionNotFound · LengthUnknown
                       QueueNotFound · QueueClosed · InputNotFound · InputUnreadable · ExtraMissing
 """
@@ -148,22 +145,9 @@ class ConnectFailed(DqlabError):
 
 
 class VersionMismatch(DqlabError):
-    """Client, scheduler or a worker run different protocol versions of dqlab."""
+    """Client, scheduler or a worker run versions of dqlab that differ in the protocol, or a Dask that is too old."""
 
-    text = (
-        "this process uses dqlab protocol {ours} (dqlab {our_version}), {peer} uses {theirs} (dqlab {their_version}"
-        "). Nothing was sent. Install the same version in both places: pip install 'dqlab=={their_version}'"
-    )
-
-
-class DaskTooOld(VersionMismatch, ImportError):
-    """The Dask of this process, of the scheduler or of a worker is older than dqlab can work with."""
-
-    text = (
-        "{peer} runs Dask {found}, and dqlab needs {oldest} or newer. No queue was opened and nothing was sent. "
-        "Install a newer one in that environment, pip install 'dask>={oldest}' 'distributed>={oldest}', and start it "
-        "again."
-    )
+    text = "{reason}"
 
 
 class SchedulerGone(DqlabError):
@@ -192,7 +176,7 @@ class LabClosed(DqlabError):
 class ActorGone(DqlabError):
     """A queue or consumer is not registered with the scheduler, or its process died."""
 
-    text = "{name!r} is gone: {reason}. {left}"
+    text = "{name!r} {how}: {reason}. {left}"
     UNKNOWN = (
         "If it was transient, its messages and results are lost; if it was durable, they are in its store. Connect "
         "again, with lab = dq.connect(store=...), or dq.connect() if it had no store, and map or attach again."
@@ -203,29 +187,22 @@ class ActorGone(DqlabError):
         "if they are gone for good, map its documents again."
     )
     """What is left of a durable queue after its files were deleted or moved."""
+    LOST = (
+        "It goes on if a worker comes back there; lab.queue(NAME) gives it up, and opens an empty queue. With "
+        "dq.connect(..., store=DIRECTORY), in a directory that all machines see, queues outlive their machine."
+    )
+    """What is left of a transient queue whose log is on a machine that has no worker any more."""
+    FAILED = (
+        "What was confirmed is on disk. The log is opened again by itself, once a minute at least, and runs go on "
+        "then; lab.queue(NAME) tries it at once."
+    )
+    """What is left of a durable queue whose files have been failing for a while."""
 
-    def __init__(self, *, name: str, reason: str, left: str = UNKNOWN, without_files: bool = False) -> None:
+    def __init__(
+        self, *, name: str, reason: str, left: str = UNKNOWN, how: str = "is gone", without_files: bool = False
+    ) -> None:
         # without_files: the log of a durable queue was deleted or moved.
-        super().__init__(name=name, reason=reason, left=left, without_files=without_files)
-
-
-class QueueLost(ActorGone):
-    """The log of a transient queue is on a machine that has no worker any more."""
-
-    text = (
-        "{name!r} is lost: {reason}. It goes on if a worker comes back there; lab.queue(NAME) gives it up, and opens "
-        "an empty queue. With dq.connect(..., store=DIRECTORY), in a directory that all machines see, queues outlive "
-        "their machine."
-    )
-
-
-class StoreFailed(ActorGone):
-    """The files of a durable queue have been failing for a while."""
-
-    text = (
-        "{name!r} cannot be opened: {reason} What was confirmed is on disk. The log is opened again by itself, once a "
-        "minute at least, and runs go on then; lab.queue(NAME) tries it at once."
-    )
+        super().__init__(name=name, reason=reason, left=left, how=how, without_files=without_files)
 
 
 class CallTimeout(DqlabError):
@@ -432,10 +409,6 @@ class BadOption(UsageError):
     text = "{option}={value:brief}: {problem}"
 
 
-class OptionUnknown(BadOption, TypeError):
-    """A keyword that the function does not have; a TypeError as well, as for any function."""
-
-
 class NoAttribute(UsageError, AttributeError):
     """An object, or the module, does not have this name, or it cannot be set; an AttributeError as well."""
 
@@ -552,14 +525,6 @@ class RecordInvalid(DocumentError):
     """A line of a file is not a record, or Python cannot hold a value of a row, as a date after the year 9999."""
 
 
-class KeysUnusable(DocumentError):
-    """A row has no key, or one that is neither a text nor a whole number, or that another row has too."""
-
-
-class StorageUnset(DocumentError):
-    """A name in `storage_options`, or the options themselves, are not known where a document is opened."""
-
-
 class WrongKind(DocumentError):
     """A method or value was used that only documents of another kind have."""
 
@@ -607,21 +572,9 @@ class RunExists(RunError):
 
 
 class RunFailed(RunError):
-    """Some documents of the run are dead; the others have their results."""
+    """Some documents of the run, or calls of a put, are dead; the others have their results."""
 
-    text = (
-        "{dead:,} of {total:document} of run {run!r} failed, the first with {first}. {others}See run.failures(); "
-        "then run.retry() once what the documents need is there, or run.retry(fn=...) with other code."
-    )
-    OTHERS = "What succeeded: run.results(errors='skip'). "
-    """Hint about the other documents, if there are any."""
-
-
-class CallsFailed(RunFailed):
-    """Messages of a put are dead or cancelled; the others have their results."""
-
-    text = "{dead:,} of {total:message} of a {run} failed, the first with {first}. {others}Put again what failed."
-    OTHERS = "What succeeded, with dead letters in the places of what failed: results(errors='return'). "
+    text = "{dead:,} of {of} failed, the first with {first}. {steps}"
 
 
 class ResultsMissing(RunError):
@@ -671,14 +624,15 @@ class RunStalled(RunError):
         "{seconds:g} s. Nothing is lost. {steps}"
     )
 
-    def __init__(self, *, run: str, queue: str, waiting: int, seconds: float, unable: str = "", **_: str) -> None:
-        nobody = "no consumer has existed"
-        steps = "Start consumers: more workers, a ConsumerPool, or map with consumers='auto'."
+    START = "Start consumers: more workers, a ConsumerPool, or map with consumers='auto'."
+
+    def __init__(
+        self, *, nobody: str = "no consumer has existed", steps: str = START, unable: str = "", **fields: Any
+    ) -> None:
         if unable:
             nobody = f"{unable}: no consumer could run it"
             steps = "Start workers that have it, and it goes on by itself; or cancel it, and map it with less."
-        given = {"nobody": nobody, "steps": steps, "unable": unable}
-        super().__init__(run=run, queue=queue, waiting=waiting, seconds=seconds, **given)
+        super().__init__(nobody=nobody, steps=steps, unable=unable, **fields)
 
 
 class SubmissionIncomplete(RunError):
@@ -715,64 +669,31 @@ class ResultsFull(RunError):
     )
 
 
-class AllFailed(RunError):
+class WaitTimeout(RunError):
+    """The timeout of wait() or results() has expired; the run is unaffected."""
+
+    text = (
+        "run {run!r} is not done after {seconds:g} s: {why} It was left as it is. "
+        "Call run.wait(timeout=...) again, or look at run.counts and run.state."
+    )
+
+
+class RunHalted(RunError):
+    """The run paused itself until a user does something.
+
+    What it calls or a storage refuses it, its budget is spent, or its class or what `setup` names could not be made.
+    """
+
+    text = "run {run!r} paused itself: {why}{steps}"
+
+
+class AllFailed(RunHalted):
     """So many documents of the run failed that it paused itself; see `stop_if` of `map`."""
 
     text = (
         "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); then "
         "run.retry() once what the documents need is there, or run.retry(fn=..., rest=True) with other code, in a "
         "notebook %dq retry {run} --rest. Or go on regardless with run.resume(); map with stop_if=None never pauses."
-    )
-
-
-class WaitTimeout(RunError):
-    """The timeout of wait() or results() has expired; the run is unaffected."""
-
-    text = (
-        "run {run!r} is not done after {seconds:g} s: {left:message} left.{why} It was left as it is. "
-        "Call run.wait(timeout=...) again, or look at run.counts and run.state."
-    )
-
-
-class JoinStalled(RunError):
-    """join() would wait forever."""
-
-    text = (
-        "join() would never end: {waiting:message} {waiting:waits|wait} in queue {queue!r} and {reason} for "
-        "{seconds:g} s. Nothing is lost. Call start() on a ConsumerPool, or lab.queue({queue!r}).resume(), or "
-        "run.resume() on its paused runs."
-    )
-
-
-class RunHalted(RunError):
-    """The run paused itself until a user does something: what it calls refuses it, or its budget is spent."""
-
-    text = (
-        "run {run!r} paused itself: {why}, then go on with run.resume(), in a notebook %dq resume {run}. "
-        "Nothing is lost: {now}."
-    )
-
-
-class DocumentsRefused(RunHalted):
-    """A storage refuses documents that it gave before, as with expired credentials; the run paused itself."""
-
-
-class SetupFailed(RunError):
-    """The class of the run, or what `setup` names, could not be made on a consumer; the run paused itself."""
-
-    text = (
-        "run {run!r} paused itself: {why}. No document is to blame: {now}. Where the code is at fault, mend it: "
-        "run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest. Else go on with run.resume()."
-    )
-
-
-class NoAnswer(WaitTimeout):
-    """The timeout of wait() or results() has expired, and a shard has not answered in that time."""
-
-    text = (
-        "run {run!r} did not answer within {seconds:g} s: a shard of queue {queue!r} does not answer. It hangs, or "
-        "is just being opened by another worker. The run was left as it is. Call run.wait(timeout=...) again; "
-        "lab.doctor() shows what is wrong."
     )
 
 

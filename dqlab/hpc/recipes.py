@@ -20,7 +20,7 @@ from typing import Any
 
 from dqlab.cluster.transport.isolation import needs_of
 from dqlab.config import check_count, nbytes, seconds
-from dqlab.errors import BadOption, ExtraMissing, OptionUnknown, UsageError
+from dqlab.errors import BadOption, ExtraMissing, UsageError
 from dqlab.hpc.systems import System, find
 from dqlab.hpc.systems import walltime as as_walltime
 from dqlab.keywords import meant
@@ -288,7 +288,7 @@ def _check_names(system: System, more: Mapping[str, Any]) -> None:
             if name == "processes":
                 hint = "A job is one process: ask for more jobs, or map with executor='process'."
             problem = f"dq.hpc.{system.kind}() has no such option. {hint} Nothing was done."
-            raise OptionUnknown(option=name, value=more[name], problem=problem)
+            raise BadOption(option=name, value=more[name], problem=problem)
 
 
 _NUMBERS = frozenset({"cores"})

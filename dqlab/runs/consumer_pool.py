@@ -21,7 +21,7 @@ from dqlab.cluster.transport.reports import ConsumerReport
 from dqlab.cluster.transport.sealed import seal_or_explain, seal_value
 from dqlab.cluster.transport.wire import unpack
 from dqlab.config import check_count, seconds
-from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, QueueClosed, ResultsFull, UsageError
+from dqlab.errors import ActorGone, BadOption, CallTimeout, QueueClosed, ResultsFull, RunStalled, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID
 from dqlab.notebook import in_script
@@ -226,7 +226,7 @@ class ConsumerPool:
 
         Raises
         ------
-        JoinStalled
+        RunStalled
             Messages wait, and for 5 s there has been no consumer or the queue has been paused.
         ResultsFull
             There is no room for results.
@@ -263,7 +263,15 @@ class ConsumerPool:
             stuck = busy[0].stuck if all(shard.stuck for shard in busy) else ""
             lonely = standstill.look("", alone=bool(stuck))
             if lonely and not self._link.sync(expects_workers(self._link)):
-                raise JoinStalled(waiting=left, queue=self.queue_pool.name, reason=stuck, seconds=round(lonely))
+                raise RunStalled(
+                    run=f"puts on {(name := self.queue_pool.name)}",
+                    queue=name,
+                    waiting=left,
+                    seconds=round(lonely),
+                    nobody=stuck,
+                    steps=f"Call start() on a ConsumerPool, or lab.queue({name!r}).resume(), or run.resume() on its "
+                    "paused runs.",
+                )
             if progress:
                 sys.stderr.write(f"{many(left, 'message')} left in queue {self.queue_pool.name!r}\n")
         self.cancel()

@@ -140,9 +140,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     BadOption
         The name or an option is invalid.
     VersionMismatch
-        The cluster runs another version of dqlab.
-    DaskTooOld
-        The scheduler or a worker runs an older Dask than dqlab needs.
+        The cluster runs another version of dqlab, or an older Dask than dqlab needs.
 
     Warns
     -----

@@ -24,15 +24,14 @@ from dqlab.cluster.transport.sealed import SealError, blob_hash, make_sealer, pa
 from dqlab.config import nbytes, option, seconds_or_none
 from dqlab.errors import (
     BadOption,
-    CallsFailed,
     CallTimeout,
     DqlabError,
     DqlabWarning,
     MessageTooLarge,
-    NoAnswer,
     PutTimeout,
     ResultsFull,
     ResultsMissing,
+    RunFailed,
     RunStalled,
     WaitTimeout,
 )
@@ -46,7 +45,7 @@ from dqlab.runs.code.sealing import check_function, check_takes, function_bytes,
 from dqlab.runs.failures import Failures
 from dqlab.runs.reading.results import check_errors, check_readable, open_settlements
 from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, LoneSender, PutSender, Ticket
-from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
+from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause, no_answer
 
 logger = logging.getLogger("dqlab.sender")
 
@@ -312,7 +311,7 @@ class PutResult(SuggestsAttributes):
 
         Raises
         ------
-        CallsFailed
+        RunFailed
             Some messages are dead or were cancelled; the error names the first failure.
         ResultsMissing
             Some messages succeeded, and `QueuePool.forget` freed their results.
@@ -381,7 +380,7 @@ class PutResult(SuggestsAttributes):
                     )
             except (CallTimeout, TimeoutError) as error:  # the shard is being recreated
                 if deadline.over:
-                    raise NoAnswer(run=name, queue=self._handle.name, seconds=deadline.limit) from error
+                    raise WaitTimeout(run=name, seconds=deadline.limit, why=no_answer(queue)) from error
                 standstill.unanswered(queue)
                 continue
             if not answer.left:
@@ -391,8 +390,8 @@ class PutResult(SuggestsAttributes):
                 raise ResultsFull(run=puts, used=answer.stored, limit=answer.results_maxsize)
             pause = name_pause("", queue, run_paused=False, queue_paused=answer.paused)
             if deadline.over:
-                why = pause + answer.why
-                raise WaitTimeout(run=name, seconds=deadline.limit, left=answer.left, why=why)
+                why = f"{many(answer.left, 'message')} left.{pause}{answer.why}"
+                raise WaitTimeout(run=name, seconds=deadline.limit, why=why)
             alone = not (answer.consumers or answer.paused)
             if alone and serve is not None:
                 # The queue was closed and reopened. At the put, consumers of the closed queue still waited at the new
@@ -438,12 +437,13 @@ class PutResult(SuggestsAttributes):
         answer, _ = handle.link.sync(handle.ask(shard_of(lo), asked))
         return max(0, answer.acked - kept)
 
-    def _dead(self, lo: int, hi: int, acked: int) -> CallsFailed:
+    def _dead(self, lo: int, hi: int, acked: int) -> RunFailed:
         first = next((letter for letter in _letters(self._handle) if lo <= letter.id < hi), None)
         what = f"{first.error} ({first.reason}): {first.message}" if first else "a cancelled message"
-        others = CallsFailed.OTHERS if acked else ""
-        run = f"put on {self._handle.name}"
-        return CallsFailed(run=run, dead=hi - lo - acked, total=hi - lo, first=what, others=others)
+        others = "What succeeded, with dead letters in the places of what failed: results(errors='return'). "
+        steps = f"{others if acked else ''}Put again what failed."
+        run, all_of_it = f"put on {self._handle.name}", many(hi - lo, "message")
+        return RunFailed(run=run, dead=hi - lo - acked, of=f"{all_of_it} of a {run}", first=what, steps=steps)
 
 
 class Forgetting:

@@ -1103,10 +1103,9 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             There is no room for more results.
         AllFailed
             So many documents failed that the run paused itself; see `stop_if` of `map`.
-        DocumentsRefused
-            A storage refuses documents that it gave before, so the run paused itself.
-        SetupFailed
-            The class of the run, or an object of `setup`, could not be made, so the run paused itself.
+        RunHalted
+            What the run calls or a storage refuses it, its budget is spent, or its class or an object of `setup` could
+            not be made, so the run paused itself.
         ResultsMissing
             Some documents were lost in damaged files, or were processed and their results are missing.
         SchedulerGone, ActorGone
@@ -1468,7 +1467,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         ------
         WaitTimeout
             No result arrived in time.
-        RunStalled, ResultsFull, AllFailed, DocumentsRefused, SetupFailed
+        RunStalled, ResultsFull, AllFailed, RunHalted
             No more results will arrive; as in `wait`.
         SubmissionIncomplete
             The input raised, or one of its elements could not be sent; all results of earlier elements were yielded.

@@ -17,9 +17,6 @@ from dqlab.cluster.transport.reports import Progress
 from dqlab.errors import (
     AllFailed,
     CallTimeout,
-    DocumentsRefused,
-    DqlabError,
-    NoAnswer,
     ResultsFull,
     ResultsMissing,
     RunCancelled,
@@ -27,7 +24,6 @@ from dqlab.errors import (
     RunFailed,
     RunHalted,
     RunStalled,
-    SetupFailed,
     SubmissionIncomplete,
     WaitTimeout,
     in_words,
@@ -38,7 +34,7 @@ from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
 from dqlab.runs.failures import first_keys
 from dqlab.runs.reading.results import Keys, OpenedStretch, Streams
-from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
+from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause, no_answer
 from dqlab.stats import Counts, StopReason
 from dqlab.texts import one_line
 from dqlab.waits import Wait
@@ -48,11 +44,12 @@ if TYPE_CHECKING:
 
 NAMED = 3
 """Lost documents that an error names."""
-_HALTS: dict[StopReason, type[DqlabError]] = {
-    StopReason.REFUSED: DocumentsRefused,
-    StopReason.UNMADE: SetupFailed,
-}
-"""Errors for the reasons why a run paused itself that need more words than `RunHalted` has."""
+_GO_ON = ", then go on with run.resume(), in a notebook %dq resume {run}. Nothing is lost: {now}."
+_MEND = (
+    ". No document is to blame: {now}. Where the code is at fault, mend it: run.retry(fn=..., rest=True), in a "
+    "notebook %dq retry {run} --rest. Else go on with run.resume()."
+)
+"""Steps out of a halt: where something was refused, and where the class of a run or its `setup` could not be made."""
 AT_ONCE = 0.2
 """Seconds between two looks at a run that is done except for its submission."""
 LOOK_EVERY = 0.5
@@ -87,7 +84,7 @@ class RunWait:
         return interruptible(text)
 
     def asked(self, deadline: Deadline, **question: Any) -> Progress:
-        """Call until all shards answer, or raise `NoAnswer` at the deadline."""
+        """Call until all shards answer, or raise `WaitTimeout` at the deadline."""
         # One timeout proves nothing: another worker may still be opening a shard.
         standstill = self._standstill(deadline.limit)
         while (progress := self._tried(deadline, **question)) is None:
@@ -103,8 +100,8 @@ class RunWait:
                 raise self._no_answer(deadline) from error
             return None
 
-    def _no_answer(self, deadline: Deadline) -> NoAnswer:
-        return NoAnswer(run=self._run.name, queue=self._run.queue, seconds=deadline.limit)
+    def _no_answer(self, deadline: Deadline) -> WaitTimeout:
+        return WaitTimeout(run=self._run.name, seconds=deadline.limit, why=no_answer(self._run.queue))
 
     def _standstill(self, limit: float | None) -> Standstill:
         return Standstill(f"run {self._run.name!r}", limit)
@@ -146,8 +143,9 @@ class RunWait:
             raise RunStalled(run=run, queue=queue, waiting=counts.left, seconds=seconds, unable=progress.unable)
 
     def _out_of_time(self, progress: Progress, limit: float | None) -> WaitTimeout:
-        why = self._what_pauses(progress) + _what_blocks(progress)
-        return WaitTimeout(run=self._run.name, seconds=limit, left=progress.counts.left, why=why)
+        left = f"{many(progress.counts.left, 'message')} left."
+        why = left + self._what_pauses(progress) + _what_blocks(progress)
+        return WaitTimeout(run=self._run.name, seconds=limit, why=why)
 
     def _what_pauses(self, progress: Progress) -> str:
         """Return in words whether the input is still read, which pauses stop the run, and how to end them."""
@@ -195,7 +193,7 @@ class RunWait:
                     try:
                         given_up = self._watch_idle(deadline, standstill)
                         looked = time.monotonic()
-                    except (AllFailed, DocumentsRefused, ResultsFull, RunStalled, SetupFailed) as ended:
+                    except (ResultsFull, RunHalted, RunStalled) as ended:
                         error = ended  # raised later: results may have arrived since the pages were read
             except CallTimeout as silent:  # a shard is being recreated
                 if deadline.over and not came:
@@ -244,9 +242,11 @@ class RunWait:
         if progress.halted:
             counts = progress.counts
             now = _parts(counts, so_far=not progress.sealed)
-            if (halt := progress.halt) is not StopReason.ALL_FAILED:
-                raise _HALTS.get(halt, RunHalted)(run=self._run.name, why=progress.halted, now=now)
-            raise AllFailed(run=self._run.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead)
+            run, why = self._run.name, progress.halted
+            if progress.halt is StopReason.ALL_FAILED:
+                raise AllFailed(run=run, why=why, now=now, left=counts.left, dead=counts.dead)
+            steps = (_MEND if progress.halt is StopReason.UNMADE else _GO_ON).format(run=run, now=now)
+            raise RunHalted(run=run, why=why.removesuffix("."), steps=steps)
         for shard in progress.shards:
             if shard.lane.stopped:
                 raise ResultsFull(run=self._run.name, used=shard.stored, limit=shard.results_maxsize)
@@ -364,8 +364,13 @@ class RunWait:
             first = next(iter(self._run.failures()))
             said = f": {one_line(first.message, 300)}" if first.message else ""
             what = f"{first.error} at document {first.key!r}{said}"
-            others = RunFailed.OTHERS if counts.acked else ""
-            raise RunFailed(run=self._run.name, dead=counts.dead, total=counts.all, first=what, others=others)
+            others = "What succeeded: run.results(errors='skip'). " if counts.acked else ""
+            steps = (
+                f"{others}See run.failures(); then run.retry() once what the documents need is there, or "
+                "run.retry(fn=...) with other code."
+            )
+            of = f"{many(counts.all, 'document')} of run {self._run.name!r}"
+            raise RunFailed(run=self._run.name, dead=counts.dead, of=of, first=what, steps=steps)
 
 
 def _what_blocks(progress: Progress) -> str:

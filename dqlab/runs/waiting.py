@@ -79,6 +79,14 @@ def name_pause(run: str, queue: str, *, run_paused: bool, queue_paused: bool) ->
     return said
 
 
+def no_answer(queue: str) -> str:
+    """Return why a wait whose limit has expired knows of no progress."""
+    return (
+        f"a shard of queue {queue!r} does not answer. It hangs, or is just being opened by another worker; "
+        "lab.doctor() shows what is wrong."
+    )
+
+
 class Standstill:
     """What one wait has seen of a queue in which nothing moves: whether it may go on, and its only warning."""
 

@@ -24,7 +24,7 @@ AGAIN = "DQLAB_CHAOS_SEED={seed} python -m pytest '{test}'"
 """How to run one round again."""
 SETTLED = 15.0
 """Seconds within which what was closed is gone, and the last reports have come."""
-HANGS = {"CallTimeout", "JoinStalled", "PutTimeout", "RunStalled", "TimeoutError", "WaitTimeout"}
+HANGS = {"CallTimeout", "PutTimeout", "RunStalled", "TimeoutError", "WaitTimeout"}
 """Errors that say at the end, when all is whole again, that something hangs."""
 LOOK_EVERY = 0.1
 TAIL = 4000

@@ -25,7 +25,6 @@ from dqlab.errors import (
     BadOption,
     ColumnNotFound,
     DocumentError,
-    KeysUnusable,
     RecordInvalid,
     WrongKind,
 )
@@ -295,18 +294,18 @@ def test_what_cannot_be_listed_is_refused_at_once(
 @pytest.mark.parametrize(
     ("frame", "key", "error", "said"),
     [
-        (pd.DataFrame({"id": ["a", None]}), "id", KeysUnusable, "row 1 .*'id' is null"),
-        (pd.DataFrame({"id": [1.0, np.nan]}), "id", KeysUnusable, r"type float.*frame.reset_index\(\)"),
-        (pd.DataFrame({"id": [True]}), "id", KeysUnusable, "type bool"),
-        (FRAME.set_index(pd.to_datetime(["2024"] * 3)), None, KeysUnusable, "row 0 .*type datetime in 'index'"),
-        (FRAME.set_index(["id", "n"]), None, KeysUnusable, r"type tuple in 'index'.*frame.reset_index\(\)"),
+        (pd.DataFrame({"id": ["a", None]}), "id", DocumentError, "row 1 .*'id' is null"),
+        (pd.DataFrame({"id": [1.0, np.nan]}), "id", DocumentError, r"type float.*frame.reset_index\(\)"),
+        (pd.DataFrame({"id": [True]}), "id", DocumentError, "type bool"),
+        (FRAME.set_index(pd.to_datetime(["2024"] * 3)), None, DocumentError, "row 0 .*type datetime in 'index'"),
+        (FRAME.set_index(["id", "n"]), None, DocumentError, r"type tuple in 'index'.*frame.reset_index\(\)"),
         (
             pd.DataFrame({"id": ["b", "a", "a", "b", "a"]}),
             "id",
-            KeysUnusable,
+            DocumentError,
             "'a' comes again in row 2",
         ),
-        (pd.concat([FRAME, FRAME]), None, KeysUnusable, "0 comes again in row 3"),
+        (pd.concat([FRAME, FRAME]), None, DocumentError, "0 comes again in row 3"),
     ],
 )
 def test_keys_that_name_no_row_are_refused(frame: Any, key: Any, error: type[Exception], said: str) -> None:
@@ -425,7 +424,7 @@ def test_a_label_that_is_the_key_of_a_row_of_another_partition_is_refused(
     for each in (documents, documents[0:]):
         rows = iter(each)
         assert [next(rows).key for _ in before] == before
-        with pytest.raises(KeysUnusable, match=r"again in row .*key="):
+        with pytest.raises(DocumentError, match=r"again in row .*key="):
             next(rows)
 
 

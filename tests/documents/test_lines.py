@@ -33,8 +33,8 @@ from dqlab.errors import (
     BadOption,
     ColumnNotFound,
     DocumentChanged,
+    DocumentError,
     FileUnreadable,
-    KeysUnusable,
     RecordInvalid,
 )
 from tests.kit.compressed import zstd_compress
@@ -302,12 +302,12 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
 def test_keys_that_are_missing_or_repeat_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     for text, error, said in (
-        ('{"id": 1}\n{"x": 1}\n', KeysUnusable, "row 1 .* 'id' is null"),
-        ('{"id": null}\n', KeysUnusable, "row 0"),
-        ('{"id": 1.0}\n', KeysUnusable, "type float"),
-        ('{"id": [1]}\n', KeysUnusable, "type list"),
-        ('{"id": true}\n', KeysUnusable, "type bool"),
-        ('{"id": 1}\n{"id": 2}\n{"id": 1}\n', KeysUnusable, "1 comes again in a.jsonl:2"),
+        ('{"id": 1}\n{"x": 1}\n', DocumentError, "row 1 .* 'id' is null"),
+        ('{"id": null}\n', DocumentError, "row 0"),
+        ('{"id": 1.0}\n', DocumentError, "type float"),
+        ('{"id": [1]}\n', DocumentError, "type list"),
+        ('{"id": true}\n', DocumentError, "type bool"),
+        ('{"id": 1}\n{"id": 2}\n{"id": 1}\n', DocumentError, "1 comes again in a.jsonl:2"),
     ):
         path.write_text(text)
         with pytest.raises(error, match=said):
@@ -410,7 +410,7 @@ def test_options_of_csv_are_checked(tmp_path: Path, options: dict[str, Any]) -> 
 def _listed(documents: dq.Documents) -> tuple[list[Any], BaseException]:
     """Return the keys that come before an error, and the error."""
     keys = []
-    with pytest.raises((KeysUnusable, FileUnreadable)) as caught:  # noqa: PT012
+    with pytest.raises((DocumentError, FileUnreadable)) as caught:  # noqa: PT012
         for document in documents:
             keys.append(document.key)
     return keys, caught.value
@@ -437,9 +437,9 @@ def _rows_with(path: Path, kind: str, ids: list[Any]) -> dq.Documents:
 
 
 BAD = {
-    "missing": (None, KeysUnusable, "row 3,000 .*rows before it were listed"),
-    "twice": (5, KeysUnusable, "5'? comes again in .*3000.*before it goes on"),
-    "float": (1.5, KeysUnusable, "row 3,000 .*type float.*rows before it were listed"),
+    "missing": (None, DocumentError, "row 3,000 .*rows before it were listed"),
+    "twice": (5, DocumentError, "5'? comes again in .*3000.*before it goes on"),
+    "float": (1.5, DocumentError, "row 3,000 .*type float.*rows before it were listed"),
 }
 
 
@@ -465,7 +465,7 @@ def test_a_key_that_repeats_within_a_block_is_met_behind_what_comes_before(tmp_p
     for kind in ("parquet", "arrow"):
         keys, met = _listed(_rows_with(tmp_path / "rows", kind, [7, 8, 8, None, 7]))
 
-        assert (keys, type(met)) == ([7, 8], KeysUnusable)
+        assert (keys, type(met)) == ([7, 8], DocumentError)
 
 
 def _files_of_each_kind(folder: Path) -> None:

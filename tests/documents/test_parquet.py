@@ -29,7 +29,6 @@ from dqlab.errors import (
     ExtraMissing,
     FileUnreadable,
     InputNotFound,
-    KeysUnusable,
     RecordInvalid,
     WrongKind,
 )
@@ -378,11 +377,11 @@ def test_keys_that_repeat_are_named_with_their_place_across_files(tmp_path: Path
     documents = dq.Documents.from_parquet(tmp_path / "*.parquet", key="id")
     listed = []
 
-    with pytest.raises(KeysUnusable, match=r"'p5' comes again in b.parquet:0\.") as raised:
+    with pytest.raises(DocumentError, match=r"'p5' comes again in b.parquet:0\.") as raised:
         listed.extend(document.key for document in documents)
     assert listed == [f"p{at}" for at in range(10)]
     assert raised.value.keys == ["p5"]
-    with pytest.raises(KeysUnusable):
+    with pytest.raises(DocumentError):
         list(documents[0:])
 
 
@@ -390,9 +389,9 @@ def test_a_null_among_the_keys_is_named_by_its_row(tmp_path: Path) -> None:
     written(tmp_path / "a.parquet", {"id": ["a", "b", "c", "d", None], "no": pa.nulls(5)})
     documents = dq.Documents.from_parquet(tmp_path / "a.parquet", key="id")
     for listed in (documents, documents[0:]):
-        with pytest.raises(KeysUnusable, match=r"row 4 of '.*a.parquet' has no key: its 'id' is null.*leave out key="):
+        with pytest.raises(DocumentError, match=r"row 4 of '.*a.parquet' has no key: its 'id' is null.*leave out key="):
             list(listed)
-    with pytest.raises(KeysUnusable, match="row 0"):
+    with pytest.raises(DocumentError, match="row 0"):
         list(dq.Documents.from_parquet(tmp_path / "a.parquet", key="no"))
 
 
@@ -400,7 +399,7 @@ def test_a_null_among_the_keys_is_named_by_its_row(tmp_path: Path) -> None:
 def test_values_that_cannot_be_keys_are_refused(tmp_path: Path, array: pa.Array) -> None:
     written(tmp_path / "a.parquet", {"id": array})
 
-    with pytest.raises(KeysUnusable, match=r"row 0 .*keys of documents are texts or whole numbers.*Name a column"):
+    with pytest.raises(DocumentError, match=r"row 0 .*keys of documents are texts or whole numbers.*Name a column"):
         list(dq.Documents.from_parquet(tmp_path / "a.parquet", key="id"))
 
 
@@ -660,7 +659,7 @@ def test_a_value_that_python_cannot_hold_fails_its_row_alone_and_by_name(tmp_pat
 def test_a_key_that_python_cannot_hold_ends_the_listing(tmp_path: Path) -> None:
     table = pa.table({"id": broken_text([b"a", b"\xff\xfe", b"c"])})
 
-    with pytest.raises(KeysUnusable, match=r"column 'id' of .*a.parquet' has a value .*utf-8"):
+    with pytest.raises(DocumentError, match=r"column 'id' of .*a.parquet' has a value .*utf-8"):
         list(dq.Documents.from_parquet(written(tmp_path / "a.parquet", table), key="id"))
     with pytest.raises(RecordInvalid, match=r"column 'id', in rows 0 to 2.*utf-8"):
         list(dq.Documents.from_frame(table, key="id"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.errors import DocumentChanged, StorageUnset
+from dqlab.errors import DocumentChanged, DocumentError
 from tests.kit.s3_server import serving_s3
 
 pytestmark = pytest.mark.cluster
@@ -104,6 +104,6 @@ def test_secret_that_workers_lack_is_named_and_never_shown(
 
     run.wait()
     [failure] = run.failures()
-    assert failure.error == StorageUnset.__name__
+    assert failure.error == DocumentError.__name__
     assert "DQ_TEST_S3" in failure.message
     assert SECRET not in failure.traceback

@@ -22,7 +22,7 @@ import dqlab as dq
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.documents import storage
 from dqlab.documents.document import sealed_key
-from dqlab.errors import BadOption, DqlabError, StorageUnset, UsageError
+from dqlab.errors import BadOption, DocumentError, DqlabError, UsageError
 
 SECRET = "dq-s3cr3t-value"
 
@@ -153,7 +153,7 @@ def test_reference_has_the_name_alone_of_options_that_travel_otherwise(tmp_path:
     assert sealed_key(payload) == "a.txt"
     storage._spelled.clear()
     back = pickle.loads(payload)
-    with pytest.raises(StorageUnset, match="not known in process"):
+    with pytest.raises(DocumentError, match="not known in process"):
         back.text()
     assert pickle.loads(pickle.dumps(back)) == back
     storage.learn(spelled)
@@ -292,7 +292,7 @@ def test_secret_that_is_not_set_names_its_variable(tmp_path: Path, monkeypatch: 
     [document] = dq.Documents.from_glob("vault://*.txt", storage_options=options(tmp_path))
     monkeypatch.delenv("DQ_TEST_PASSWORD")
 
-    with pytest.raises(StorageUnset, match=f"DQ_TEST_PASSWORD is not set in process {os.getpid()}"):
+    with pytest.raises(DocumentError, match=f"DQ_TEST_PASSWORD is not set in process {os.getpid()}"):
         document.text()
 
 
@@ -304,9 +304,9 @@ def test_secrets_come_from_dasks_config_by_name(tmp_path: Path) -> None:
         assert (whole[0].text(), one[0].text()) == ("here", "here")
         assert SECRET not in str(storage._spelled)
         document, other = whole[0], one[0]
-    with pytest.raises(StorageUnset, match=r"'vaults\.mine' as a section"):
+    with pytest.raises(DocumentError, match=r"'vaults\.mine' as a section"):
         document.text()
-    with pytest.raises(StorageUnset, match="DASK_WORD"):
+    with pytest.raises(DocumentError, match="DASK_WORD"):
         other.text()
 
 

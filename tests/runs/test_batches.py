@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import dqlab as dq
-from dqlab.errors import BadOption, DqlabWarning, RunExists, SetupFailed
+from dqlab.errors import BadOption, DqlabWarning, RunExists, RunHalted
 from tests.kit.waiting import until
 
 pytestmark = pytest.mark.lowest
@@ -315,7 +315,7 @@ def test_a_set_up_that_fails_pauses_the_run_and_blames_no_document(
     queue: dq.QueuePool, log: str, executor: Any
 ) -> None:
     run = queue.map(Many, range(100), batch=8, init={"log": log, "raises": "no such model"}, executor=executor)
-    with pytest.raises(SetupFailed, match=r"Many: ValueError: no such model at __init__:\d+"):
+    with pytest.raises(RunHalted, match=r"Many: ValueError: no such model at __init__:\d+"):
         run.wait(timeout=30)
     assert run.counts["dead"] == 0
     assert run.counts["acked"] == 0
@@ -341,7 +341,7 @@ class Dies:
 
 def test_a_process_that_dies_while_it_makes_its_model_pauses_the_run_too(queue: dq.QueuePool) -> None:
     run = queue.map(Dies, range(10), executor="process")
-    with pytest.raises(SetupFailed, match="exit status 5"):
+    with pytest.raises(RunHalted, match="exit status 5"):
         run.wait(timeout=30)
     assert run.counts["dead"] == run.counts["acked"] == 0
     run.cancel()
@@ -364,7 +364,7 @@ class Exits(Interrupted):
 @pytest.mark.parametrize(("fn", "said"), [(Interrupted, "KeyboardInterrupt"), (Exits, "SystemExit: no licence")])
 def test_a_set_up_that_ends_its_process_pauses_the_run(queue: dq.QueuePool, fn: Any, said: str, executor: Any) -> None:
     run = queue.map(fn, range(20), batch=8, executor=executor)
-    with pytest.raises(SetupFailed, match=said):
+    with pytest.raises(RunHalted, match=said):
         run.wait(timeout=30)
     assert run.counts["dead"] == run.counts["acked"] == 0
     run.cancel()
@@ -373,7 +373,7 @@ def test_a_set_up_that_ends_its_process_pauses_the_run(queue: dq.QueuePool, fn: 
 
 def test_a_set_up_that_fails_in_one_process_alone_is_told_and_goes_on(queue: dq.QueuePool, log: str) -> None:
     run = queue.map(FirstFails, range(100), batch=8, init={"log": log})
-    with pytest.raises(SetupFailed, match="OSError: this machine has no model"):
+    with pytest.raises(RunHalted, match="OSError: this machine has no model"):
         run.wait(timeout=30)
     run.resume()  # at once, while what the slot had in hand comes back
     assert list(run.wait(timeout=30).results()) == list(range(100))

@@ -14,7 +14,7 @@ from distributed import Client
 
 from dqlab import ConsumerBaseClass, ConsumerPool, DummyConsumer, GeneralConsumer, Message, QueuePool
 from dqlab.cluster.transport.link import Link
-from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, NotPicklable, QueueClosed, ResultsFull
+from dqlab.errors import ActorGone, BadOption, CallTimeout, NotPicklable, QueueClosed, ResultsFull, RunStalled
 from dqlab.runs import waiting
 
 pytestmark = pytest.mark.lowest
@@ -148,7 +148,7 @@ def test_join_without_consumers_says_so(client: Client, pool: QueuePool, impatie
     """A join that can never end must not hang: nobody called start()."""
     pool.submit(len, "abc")
 
-    with pytest.raises(JoinStalled, match=r"1 message waits .* no consumer"):
+    with pytest.raises(RunStalled, match=r"1 message waits .* no consumer"):
         ConsumerPool(client, pool).join()
 
 
@@ -160,7 +160,7 @@ def test_join_on_a_paused_queue_says_so_and_goes_on_after_resume(
     consumers.start()
     pool.pause()
     pool.submit(len, "abc")
-    with pytest.raises(JoinStalled, match="paused"):
+    with pytest.raises(RunStalled, match="paused"):
         consumers.join()
 
     pool.resume()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.errors import DocumentsRefused
+from dqlab.errors import RunHalted
 from dqlab.stats import RunState
 from tests.kit.cells import of_a_cell
 from tests.kit.http_server import serving
@@ -127,7 +127,7 @@ def resumed(run: dq.Run) -> dq.Run:
     run.resume()
     try:
         return run.wait(timeout=60)
-    except DocumentsRefused:
+    except RunHalted:
         return run.resume().wait(timeout=60)
 
 
@@ -161,7 +161,7 @@ def test_a_run_pauses_itself_when_credentials_expire_and_goes_on_when_resumed(
     assert "Renew the credentials" in stats.why
     assert stats.counts.dead == 0
     done = stats.counts.acked
-    with pytest.raises(DocumentsRefused, match=r"run\.resume\(\)"):
+    with pytest.raises(RunHalted, match=r"run\.resume\(\)"):
         run.wait(timeout=10)
     storage.renew("second")
     assert list(resumed(run).results()) == [f"/{name}" for name in names]

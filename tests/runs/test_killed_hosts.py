@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.queue_calls import Handle
-from dqlab.errors import ActorGone, QueueLost, RunFailed, SubmissionIncomplete, WaitTimeout
+from dqlab.errors import ActorGone, RunFailed, SubmissionIncomplete, WaitTimeout
 from dqlab.runs.session import Session
 from dqlab.store.directories import private_directory
 from tests.kit import waiting
@@ -206,7 +206,7 @@ def test_a_queue_whose_machine_is_lost_says_what_it_held_and_opens_empty_again(
     os.kill(host_of(pool)[1], signal.SIGKILL)
 
     with pytest.raises(
-        QueueLost, match=r"10\.0\.0\.7, where no worker has come back.*It held 1 acked.*opens an empty queue"
+        ActorGone, match=r"10\.0\.0\.7, where no worker has come back.*It held 1 acked.*opens an empty queue"
     ):
         put.results(timeout=30)
     assert sum(dq.QueuePool(hurt, name=name).counts().values()) == 0

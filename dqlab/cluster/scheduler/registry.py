@@ -132,7 +132,7 @@ class Registry(SchedulerPlugin):
     # --- calls of clients and workers -------------------------------------------------------
 
     async def hello(self) -> dict[str, Any]:
-        """Greet a client with the protocols of the workers that answer in 3 s, or raise DaskTooOld."""
+        """Greet a client with the protocols of the workers that answer in 3 s, or raise VersionMismatch."""
         scheduler = self.state.scheduler
         # Check all workers before installing: if one cannot load the plugin, no worker gets it.
         for worker, version in dask_versions(scheduler).items():

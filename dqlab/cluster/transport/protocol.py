@@ -17,7 +17,7 @@ import psutil
 
 from dqlab import platforms
 from dqlab.clock import SystemClock
-from dqlab.errors import DaskTooOld, VersionMismatch
+from dqlab.errors import VersionMismatch
 
 PROTOCOL = 13
 """Grows whenever a call or a frame changes its meaning."""
@@ -43,21 +43,24 @@ def check_protocol(peer: str, theirs: dict[str, object]) -> None:
     """Raise VersionMismatch if another process's greeting has another protocol than ours."""
     ours = greeting()
     if theirs.get("protocol") != ours["protocol"]:
+        version = theirs.get("version")
         raise VersionMismatch(
-            ours=ours["protocol"],
-            our_version=ours["version"],
-            peer=peer,
-            theirs=theirs.get("protocol"),
-            their_version=theirs.get("version"),
+            reason=f"this process uses dqlab protocol {PROTOCOL} (dqlab {ours['version']}), {peer} uses "
+            f"{theirs.get('protocol')} (dqlab {version}). Nothing was sent. Install the same version in both places: "
+            f"pip install 'dqlab=={version}'"
         )
 
 
 def check_dask(peer: str, version: object) -> None:
-    """Raise DaskTooOld if a process runs a Dask older than `OLDEST_DASK`."""
+    """Raise VersionMismatch if a process runs a Dask older than `OLDEST_DASK`."""
     # An unreadable version passes: a checkout of Dask may have one.
     found, oldest = _release(version), _release(OLDEST_DASK)
     if found is not None and oldest is not None and found < oldest:
-        raise DaskTooOld(peer=peer, found=version, oldest=OLDEST_DASK)
+        raise VersionMismatch(
+            reason=f"{peer} runs Dask {version}, and dqlab needs {OLDEST_DASK} or newer. No queue was opened and "
+            f"nothing was sent. Install a newer one in that environment, pip install 'dask>={OLDEST_DASK}' "
+            f"'distributed>={OLDEST_DASK}', and start it again."
+        )
 
 
 def _release(version: object) -> tuple[int, ...] | None:

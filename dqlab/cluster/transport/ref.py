@@ -24,7 +24,7 @@ from dqlab.cluster.transport.internals import (
     scheduler_rpc,
 )
 from dqlab.cluster.transport.wire import Packed
-from dqlab.errors import ActorGone, CallTimeout, QueueLost, SchedulerGone, StoreFailed
+from dqlab.errors import ActorGone, CallTimeout, SchedulerGone
 from dqlab.log.errors import Fenced, LogClosed, LogFailed
 
 LATE = 1.0
@@ -123,7 +123,7 @@ class Ref:
         return f"Ref({self.name!r})"
 
     async def place(self) -> Place:
-        """Return where the actor lives, or raise ActorGone, StoreFailed, CallTimeout or SchedulerGone."""
+        """Return where the actor lives, or raise ActorGone, CallTimeout or SchedulerGone."""
         self._check_open()
         if self._place is None:
             try:
@@ -136,8 +136,10 @@ class Ref:
                     address=_scheduler_address(self._owner), reason=str(error) or "no answer"
                 ) from error
             if found["gone"] is not None:
-                gone = StoreFailed if found["failed"] else QueueLost if found["lost"] else ActorGone
-                raise gone(name=self.name, reason=found["gone"], without_files=found["without_files"])
+                why = {"name": self.name, "reason": found["gone"], "without_files": found["without_files"]}
+                if found["failed"]:
+                    raise ActorGone(how="cannot be opened", left=ActorGone.FAILED, **why)
+                raise ActorGone(how="is lost", left=ActorGone.LOST, **why) if found["lost"] else ActorGone(**why)
             if found["address"] is None:  # it is still being recreated
                 raise CallTimeout(name=self.name, call="resolve", seconds=RESOLVE_WAIT)
             self._place = Place(found["address"], found["key"], found["epoch"])

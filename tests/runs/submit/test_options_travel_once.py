@@ -11,7 +11,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.documents import storage
-from dqlab.errors import StorageUnset
+from dqlab.errors import DocumentError
 from tests.kit.cells import of_a_cell
 from tests.kit.http_server import serving
 
@@ -157,7 +157,7 @@ def test_a_document_without_its_run_names_what_is_missing(queue: dq.QueuePool, u
     [failure, *_] = run.failures()
     forget()
 
-    with pytest.raises(StorageUnset, match="Attach to the run"):
+    with pytest.raises(DocumentError, match="Attach to the run"):
         failure.document.text()
     assert queue.session.runs.attach("apart").failures()[0].document.text() == EXPECTED[0]
 
