@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import NamedTuple
 
 from dqlab.notebook import shell
 from dqlab.user_frames import is_own, is_users
@@ -53,60 +52,35 @@ def _is_made(trace: TracebackType) -> bool:
     return frame.f_code.co_filename == "<string>" and frame.f_globals.get("__name__") != "__main__"
 
 
-class _Link(NamedTuple):
-    """One exception of a chain, and its attributes before it was trimmed."""
-
-    error: BaseException
-    cause: BaseException | None
-    context: BaseException | None
-    suppressed: bool
-    trace: TracebackType | None
-
-    @property
-    def before(self) -> BaseException | None:
-        """The exception that led to this one, as far as Python shows it."""
-        return self.cause if self.cause is not None or self.suppressed else self.context
-
-    def restore(self) -> None:
-        self.error.__cause__, self.error.__context__ = self.cause, self.context
-        self.error.__suppress_context__, self.error.__traceback__ = self.suppressed, self.trace
-
-
 @contextmanager
 def _users_part(error: BaseException) -> Iterator[None]:
     """Reduce an error's chain, during the block, to exceptions with frames of the user."""
     # IPython and `sys.excepthook` print the exceptions themselves, so these are changed, and restored for %tb.
     chain = _chain(error)
+    before = [(each.__cause__, each.__context__, each.__suppress_context__, each.__traceback__) for each in chain]
     try:
-        for link in chain:
-            link.error.__traceback__ = _users_frames(link.trace)
-        shown = [link for link in chain if link.error is error or link.error.__traceback__ is not None]
-        for link, before in zip(shown, [*shown[1:], None], strict=True):
-            origin = before.error if before is not None else None
-            link.error.__cause__ = origin if link.cause is not None else None
-            link.error.__context__ = origin
-            link.error.__suppress_context__ = link.cause is not None
+        for each in chain:
+            each.__traceback__ = _users_frames(each.__traceback__)
+        shown = [each for each in chain if each is error or each.__traceback__ is not None]
+        for each, origin in zip(shown, [*shown[1:], None], strict=True):
+            has_cause = each.__cause__ is not None
+            each.__cause__, each.__context__ = origin if has_cause else None, origin
+            each.__suppress_context__ = has_cause
         yield
     finally:
-        for link in chain:
-            link.restore()
+        for each, (cause, context, suppressed, trace) in zip(chain, before, strict=True):
+            each.__cause__, each.__context__ = cause, context
+            each.__suppress_context__, each.__traceback__ = suppressed, trace
 
 
-def _chain(error: BaseException) -> list[_Link]:
-    chain: list[_Link] = []
-    seen: set[int] = set()
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error and those that led to it, as far as Python shows them."""
+    chain: list[BaseException] = []
     following: BaseException | None = error
-    while following is not None and id(following) not in seen:  # a chain may be a circle
-        seen.add(id(following))
-        link = _Link(
-            following,
-            following.__cause__,
-            following.__context__,
-            following.__suppress_context__,
-            following.__traceback__,
-        )
-        chain.append(link)
-        following = link.before
+    while following is not None and not any(following is each for each in chain):  # a chain may be a circle
+        chain.append(following)
+        cause = following.__cause__
+        following = cause if cause is not None or following.__suppress_context__ else following.__context__
     return chain
 
 

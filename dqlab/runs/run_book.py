@@ -471,23 +471,11 @@ class RunBook:
             # Not before the submitter ends: its frames on their way would open the dropped run again.
             while submitter.began and not submitter.finished.is_set() and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(SOON)
-            while True:
-                try:
-                    await handle.order(Drop(run))
-                    return
-                except CallTimeout:
-                    if time.monotonic() > deadline:
-                        raise
-                    await asyncio.sleep(LET_GO_EVERY)
+            await handle.order(Drop(run))
 
-        async def reported() -> None:
-            try:
-                await let_go()
-            except Exception:  # the run stays without a submitter; the next `map` of its name cuts it off
-                logger.warning("event=run_not_let_go queue=%s run=%s", handle.name, run.hex(), exc_info=True)
-
+        # If no shard takes it, the run stays without a submitter, and the next `map` of its name cuts it off.
         with suppress(DqlabError, TimeoutError):
-            self._link.start(reported()).result(LETTING_GO)
+            self._link.start(let_go()).result(LETTING_GO)
 
     def _submits(self, run: bytes) -> bool:
         """Return whether this lab is submitting a run."""

@@ -244,7 +244,7 @@ def test_what_a_cancelled_input_gives_later_is_not_sent(
     lab: dq.Lab, queue: dq.QueuePool, blocked: BlockedInput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its thread cannot be ended from outside, so it comes back some time, and finds nothing to do."""
-    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)  # it would tell the queue how far it is
+    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.05)  # it would tell the queue how far it is
     run = queue.map(same, blocked)
     next(run.as_completed(timeout=30))
     run.cancel()
@@ -262,7 +262,7 @@ def test_a_dropped_run_whose_input_hangs_is_gone_at_once_and_stays_so(
     lab: dq.Lab, queue: dq.QueuePool, blocked: BlockedInput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the input gives later must neither bring the run back nor touch the next of its name."""
-    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
+    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.05)
     run = queue.map(same, blocked, name=queue.name)
     next(run.as_completed(timeout=30))
     began = time.monotonic()

@@ -101,8 +101,6 @@ class Submitter:
         self.finished = threading.Event()
         self._stopped: BaseException | None = None
         """Why it was stopped, if it was."""
-        self._looked = 0.0
-        """When the thread last looked up from the input, in monotonic seconds."""
         self._noted = 0
         """Elements that the queue held at the last record."""
         self._noting = threading.Lock()
@@ -125,7 +123,6 @@ class Submitter:
 
     def start(self) -> None:
         """Begin to iterate."""
-        self._looked = time.monotonic()
         try:
             self._thread.start()
         except BaseException as error:
@@ -149,7 +146,6 @@ class Submitter:
         if not self.finished.is_set():
             self._stopped = error
             self.sender.close(error)
-            self._looked = float("-inf")  # the thread looks up at the very next element
 
     def end(self) -> None:
         """Bring a stopped submission to its end, within about a second."""
@@ -222,18 +218,17 @@ class Submitter:
         return link.closed_error() if link.closed else None
 
     def _submit(self) -> None:
-        append, limit, plain, update = self.sender.append, self._limit, self.sealer(make_sealer()), self.digest.update
+        sender, limit, plain, update = self.sender, self._limit, self.sealer(make_sealer()), self.digest.update
         self._wait_for_earlier()
         before = self._before
         skip, beyond = before.through, before.beyond
         kind, seal = type(None), plain
         self.by_input = True
-        with suppress(RuntimeError):  # no thread available: then the next element records it
-            threading.Thread(target=self._note_while_it_rests, name=f"dqlab-note-{self.name}", daemon=True).start()
+        threading.Thread(target=self._note, name=f"dqlab-note-{self.name}", daemon=True).start()
         for element in self.reading():
             try:
-                if time.monotonic() > self._looked + NOTE_EVERY:
-                    self._look_up()
+                if sender.failure is not None:
+                    raise sender.failure
                 if type(element) is not kind:  # inline rather than a function: it runs for each element
                     if isinstance(element, Span):
                         self._submit_span(element, plain)
@@ -259,7 +254,7 @@ class Submitter:
                     self._open_again()
                 if beyond and self._is_there():
                     continue
-                append(element, payload)
+                sender.append(element, payload)
             except BaseException:  # not raised by the input: its errors come from the `for` itself
                 self.by_input = False
                 raise
@@ -278,8 +273,6 @@ class Submitter:
             self.digest.extend(span.digested(lo, hi, seal))
             self.count += hi - lo
             self.sender.extend(first, messages.cut(lo, hi - lo), span.heavy(lo, hi))
-            if time.monotonic() > self._looked + NOTE_EVERY:
-                self._look_up()
 
     def _submit_slice(self, slice_: _Slice) -> None:
         """Put elements that were pickled together."""
@@ -359,22 +352,15 @@ class Submitter:
             self._compare(before.end_digest)
         return self.count - 1 in before.beyond
 
-    def _look_up(self) -> None:
-        """Raise if the submission was stopped, and record how far the queue holds the input."""
-        self._looked = time.monotonic()
-        self._raise_given_up()  # after the assignment: `stop` changes `_looked` last
-        with self._noting:
-            self._send_note()
-
     def _raise_given_up(self) -> None:
         """Raise the reason if nothing more is sent."""
         if self.sender.failure is not None:
             raise self.sender.failure
 
-    def _note_while_it_rests(self) -> None:
-        """Record it from a second thread, since an input may yield nothing for hours."""
-        while not self._ended.wait(max(NOTE_EVERY, 0.05)):
-            if time.monotonic() < self._looked + NOTE_EVERY or self.sender.held.size == self._noted:
+    def _note(self) -> None:
+        """Record how far the queue holds the input, from a thread of its own: an input may yield nothing for hours."""
+        while not self._ended.wait(NOTE_EVERY):
+            if self.sender.held.size == self._noted:
                 continue
             with self._noting, suppress(DqlabError):  # the submitting thread raises the same error
                 if not self._ended.is_set():

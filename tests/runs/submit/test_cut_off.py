@@ -102,7 +102,7 @@ def cut(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Run
     go_on = threading.Event()
 
     def note() -> None:
-        monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
+        monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.05)
 
     run = queue.map(double, held_up(queue, 4000, go_on, note), name=f"cut-{queue.name}", consumers=None)
     submitter = run.submitter
@@ -196,32 +196,6 @@ def test_run_all_at_once_after_the_kernel_died_goes_on_without_waiting(lab: dq.L
     run = queue.map(double, range(5000), name="cut")
     assert list(run.results(timeout=60)) == [2 * x for x in range(5000)]
     assert sum(run.counts.values()) == 5000
-
-
-def test_a_note_that_cannot_be_made_does_not_end_the_submission(
-    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Puts are what decides: a shard that moves to another worker answers them when it is there."""
-    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
-    real = Handle.ask
-
-    async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, wait: float = 0.0) -> Any:
-        if isinstance(call, calls.ControlCall) and call.message["op"] == "submitted" and not done.is_set():
-            refused.append(shard)
-            raise CallTimeout(name="queue/q/0", call="resolve", seconds=10)
-        return await real(self, shard, call, *parts, wait=wait)
-
-    refused: list[int] = []
-    done = threading.Event()
-
-    def documents() -> Iterator[int]:
-        yield from range(200)
-        done.set()
-
-    monkeypatch.setattr(Handle, "ask", ask)
-    run = queue.map(double, documents(), name=f"noted-{queue.name}")
-    assert list(run.results(timeout=30)) == [2 * x for x in range(200)]
-    assert refused
 
 
 def test_pages_are_known_of_all_that_a_resumed_submission_puts(queue: dq.QueuePool) -> None:
