@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -70,8 +69,6 @@ from dqlab.waits import shown
 if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
 
-logger = logging.getLogger("dqlab.runs")
-
 NAMING, GIVING_BACK = 60.0, 1.0
 """Seconds that another client may take to start a run of the same name, and to wait until a claim of it is released."""
 COMPARING = 2.0
@@ -89,8 +86,8 @@ CLOSING = 0.5
 LANDING = 20.0
 """Seconds that puts in flight get to be refused after a refused one."""
 LETTING_GO, LET_GO_FOR, LET_GO_EVERY, SOON = 1.0, 60.0, 0.5, 0.01
-"""Seconds that an interrupted `map` waits for its run to be dropped, that the drop may then take in the background, and
-between two attempts and two looks at the submission."""
+"""Seconds that an interrupted `map` waits for its run to be dropped, that its submission may then take to end in the
+background, and between two attempts to cut a run off and two looks at the submission."""
 
 _books: WeakValueDictionary[str, RunBook] = WeakValueDictionary()
 """The books of this process, by client."""
@@ -98,6 +95,20 @@ _books: WeakValueDictionary[str, RunBook] = WeakValueDictionary()
 
 class NothingFailed(DqlabWarning):
     """`map` was to retry failed documents with other code, and no document has failed."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What one call of `map` asks for."""
+
+    elements: Iterable[Any]
+    entry: Entry
+    code: CodeRecord
+    version: CodeVersion
+    on_existing: str
+    terms: RunTerms
+    rehearse: int | None
+    planned: bool
 
 
 class RunBook:
@@ -145,28 +156,28 @@ class RunBook:
             "cell": cell if cell is not None else version.cell,
             "owner": owner(),
         }
+        asked = _Asked(
+            elements, Entry(Kind.ELEMENT, hash, blob), code, version, on_existing, terms, rehearse, bool(plan)
+        )
         if name is not None:
             check_name(name, kind="run")
         if name is not None and on_existing == "update" and (found := self.find(name)) is not None:
             if serve:
                 self._serve(pool)
-            entry, code = _bringing(found.record()["options"], Entry(Kind.ELEMENT, hash, blob), code)
+            entry, code = _bringing(found.record()["options"], asked.entry, code)
             self._keep_current(found, elements, Code(entry.function, entry.blob, code), sink=terms.sink, waits=True)
             return found
         drawn: Drawn | None = None
         if rehearse and (name is None or on_existing == "new" or self.find(name) is None):
             # Before the lock, too: it reads the whole input.
             drawn = draw(elements, rehearse, options_of(elements))
-            elements = drawn.elements
+            asked = replace(asked, elements=drawn.elements)
         with self._alone(name), self._lock:
             found = self.find(name) if name is not None else None
             if serve:
                 self._serve(pool)
             if found is not None and on_existing != "new":
-                entry = Entry(Kind.ELEMENT, hash, blob)
-                run = self._again(
-                    found, fn, elements, code, version, entry, on_existing, terms.sink, rehearse, planned=bool(plan)
-                )
+                run = self._again(found, asked)
                 if on_existing == "attach":
                     warn_of_uncertain(found.name, version)
                 return run
@@ -176,9 +187,8 @@ class RunBook:
                 self._as_it_is(found).drop()
             if rehearse and drawn is None:  # the run that was there has been dropped meanwhile
                 drawn = draw(elements, rehearse, options_of(elements))
-                elements = drawn.elements
-            name = name if name is not None else self._fresh_name(version.name)
-            run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, terms, drawn)
+                asked = replace(asked, elements=drawn.elements)
+            run = self._start(pool, name if name is not None else self._fresh_name(version.name), asked, drawn)
             mark(self._link, "submit", pool.name, cell=cell)
             return run
 
@@ -274,34 +284,9 @@ class RunBook:
                 if run.queue == pool.name and there.get(own) != run.id:
                     del runs[own]  # another client has dropped the run, or has started it over
             new = {known: id for known, id in there.items() if known not in runs}
-            if new and pool.handle.shards > 1:
-                self._complete(pool.handle, new, name)
             for known, id in new.items():
                 runs[known] = self._known_as(known, id, pool.handle)
         return runs
-
-    def _complete(self, handle: Handle, runs: Mapping[str, bytes], name: str | None) -> None:
-        """Open runs of the first shard in the other shards that lack them, since the opening client may have died."""
-        sync = self._link.sync
-        for shard in range(1, handle.shards):
-            try:
-                answer, _ = sync(handle.ask(shard, calls.RunsCall(name)))
-                for id in set(runs.values()) - {id for id, _ in answer.runs}:
-                    opening, _ = sync(handle.ask(0, calls.OpeningCall(id)))
-                    # A run with its whole input was dropped in some shards: opened there again, it would look whole.
-                    if not opening.may_be_missing:
-                        continue
-                    sync(handle.order(Open(id, opening.record, opening.retry), shard=shard))
-                    try:
-                        sync(handle.ask(0, calls.OpeningCall(id)))
-                    except RunNotFound:  # dropped in this instant, here before it was opened
-                        sync(handle.order(Drop(id), shard=shard))
-                        continue
-                    # The first shard knows that the submission ended early; the shard opened now would wait for more.
-                    if opening.cut_off:
-                        sync(self._link.scheduler("dq_cut_off", queue=handle.name))
-            except (ActorGone, CallTimeout, RunNotFound):  # the next look at the runs tries again
-                continue
 
     def _dropped(self, run: Run) -> None:
         known = self._runs.get(run.name)
@@ -318,24 +303,15 @@ class RunBook:
             if name not in self._runs and name not in self._known(name):
                 return name
 
-    def _start(
-        self,
-        pool: QueuePool,
-        name: str,
-        elements: Iterable[Any],
-        entry: Entry,
-        code: CodeRecord,
-        terms: RunTerms,
-        drawn: Drawn | None = None,
-    ) -> Run:
-        given = elements if drawn is None else drawn.given
-        id, options = uuid.uuid4().bytes, options_of(given)
-        entry, code = _bringing(options, entry, code)
+    def _start(self, pool: QueuePool, name: str, asked: _Asked, drawn: Drawn | None) -> Run:
+        given = asked.elements if drawn is None else drawn.given
+        terms, options = asked.terms, options_of(given)
+        entry, code = _bringing(options, asked.entry, asked.code)
         record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id, **terms.record()}
         record |= {"options": options} if options else {}
         record |= {"unit": unit} if (unit := unit_of(given)) else {}
-        opening = Open(id, record, None if terms.retry is None else terms.retry.record())
-        return self._begin(pool, opening, elements, entry, drawn, terms.sink)
+        opening = Open(uuid.uuid4().bytes, record, None if terms.retry is None else terms.retry.record())
+        return self._begin(pool, opening, asked.elements, entry, drawn, terms.sink)
 
     def _begin(
         self,
@@ -504,22 +480,9 @@ class RunBook:
         self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue, run=run.id if left else None))
         return left
 
-    def _again(
-        self,
-        run: Run,
-        fn: Callable[..., Any],
-        elements: Iterable[Any],
-        code: CodeRecord,
-        version: CodeVersion,
-        entry: Entry,
-        on_existing: str,
-        sink: Sink | None,
-        rehearse: int | None,
-        *,
-        planned: bool,
-    ) -> Run:
+    def _again(self, run: Run, asked: _Asked) -> Run:
         """Attach to an existing run after checking that code, sink and documents are the same."""
-        retries = on_existing == "retry-failed"
+        retries, elements = asked.on_existing == "retry-failed", asked.elements
         if run.submitter is not None:
             # With an error until it has recorded where the input ended, which `progress` needs. Most others are short,
             # and then the inputs are compared at once.
@@ -531,14 +494,18 @@ class RunBook:
             progress = self._cut_off(run, progress)
         record = progress.record
         codes = record.codes
-        lacks = retries and not planned and "planned" in codes[-1]
-        entry, code = self._with_plan(run, entry, code, version, lacks=lacks)
+        entry, code = asked.entry, asked.code
+        if retries and not asked.planned and "planned" in codes[-1]:  # new code keeps the plan of the newest
+            known = self._link.sync(queue_calls.newest_code(run.handle, run.id))
+            blob, version = keeping_plan(entry.blob, asked.version, known)
+            entry = Entry(Kind.ELEMENT, blob_hash(blob), blob)
+            code = code | code_record(version, entry.function, planned=True)
         entry, code = _bringing(record.options, entry, code)
-        _check_sink(run.name, record.sink, sink)
+        _check_sink(run.name, record.sink, asked.terms.sink)
         if not retries:
             # Any version will do: a cell with the function that a retry has replaced since must still attach. But what
             # is put from now on runs the newest version.
-            _check_code(run.name, version, codes)
+            _check_code(run.name, asked.version, codes)
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # a complete run keeps no functions
                 newest = self._link.sync(queue_calls.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
@@ -557,19 +524,10 @@ class RunBook:
             _tell_nothing_failed(run.name, progress, code["hash"])
         cut_off = progress.incomplete is not None and not progress.cancelled
         before = _holding(sender, progress)
-        rest = self._unless_asked(run, elements, sender, before, progress, rehearse, then)
+        rest = self._unless_asked(run, asked, sender, before, progress, then) if cut_off else elements
         if rest is None:
             return run
-        elements = rest
-        run.submitter = Submitter(
-            run.name,
-            elements,
-            sender,
-            before=before,
-            verify=not cut_off,
-            reopen=cut_off,
-            then=then,
-        )
+        run.submitter = Submitter(run.name, rest, sender, before=before, verify=not cut_off, reopen=cut_off, then=then)
         run.submitter.start()
         # Within this time most inputs are compared, so that the caller sees the difference, or what was retried.
         run.submitter.join(COMPARING if retries else AT_ONCE)
@@ -596,16 +554,15 @@ class RunBook:
     def _unless_asked(
         self,
         run: Run,
-        elements: Iterable[Any],
+        asked: _Asked,
         sender: RunSender,
         before: Submitted,
         progress: Progress,
-        rehearse: int | None,
         then: Callable[[], object] | None,
     ) -> Iterable[Any] | None:
         """Return the input to go on with, or None if the sample alone of a run was submitted, which asks again."""
-        cut_off = progress.incomplete is not None and not progress.cancelled
-        if not cut_off or rehearse == 0 or not (rehearse or progress.rehearsed):
+        elements, rehearse = asked.elements, asked.rehearse
+        if rehearse == 0 or not (rehearse or progress.rehearsed):
             return elements
         former = run.submitter
         if isinstance(former, SampleSubmitter) and former.drawn.given is elements and not repeats(elements):
@@ -666,17 +623,6 @@ class RunBook:
             run.submitter = Submitter(run.name, elements, sender, before=before, reopen=True)
             run.submitter.start()
         mark(self._link, "go", run.queue)
-
-    def _with_plan(
-        self, run: Run, entry: Entry, code: CodeRecord, version: CodeVersion, *, lacks: bool
-    ) -> tuple[Entry, CodeRecord]:
-        """Add the plan of a run's newest code to a function that lacks one."""
-        if not lacks:
-            return entry, code
-        known = self._link.sync(queue_calls.newest_code(run.handle, run.id))
-        blob, version = keeping_plan(entry.blob, version, known)
-        entry = Entry(Kind.ELEMENT, blob_hash(blob), blob)
-        return entry, code | code_record(version, entry.function, planned=True)
 
     def _meanwhile(self, run: Run, elements: Iterable[Any], sender: RunSender, *, retries: bool) -> Run:
         """Attach to a run that is still being submitted, and compare the input once that has ended."""

@@ -36,7 +36,7 @@ from dqlab.errors import DqlabError, MessageNotFound, RunCancelled
 from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement
 from dqlab.log.errors import DiskFull, NoDescriptors, RecordCorrupt
 from dqlab.rules.batches import Batch
-from dqlab.rules.book import CUT_OFF, Book, RunRecord
+from dqlab.rules.book import Book, RunRecord
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.journal import Op
 from dqlab.rules.leases import Lease
@@ -768,7 +768,7 @@ class QueueActor:
         return calls.RunsAnswer([(run, name) for name in wanted for run in names.get(name, ())]).pack()
 
     async def opening(self, body: bytes) -> bytes:
-        """Return what a run was opened with, and the state of its input, for a shard that does not have the run."""
+        """Return what a run was opened with."""
         asked, _ = calls.OpeningCall.unpack(body)
         book = self.ledger.book(asked.run)
         assert book.record is not None, "only runs have names"
@@ -776,11 +776,7 @@ class QueueActor:
         record = {part: getattr(book.record, part) for part in parts}
         optional = ("sink", "options", "needs", "unit", "flow")
         record |= {part: value for part in optional if (value := getattr(book.record, part))}
-        cut_off = book.record.incomplete == CUT_OFF
-        # Opening may not have reached every shard while the input is open, or if it was cut off before any of it was
-        # recorded.
-        may_be_missing = not book.lane.sealed or (cut_off and not book.record.submitted)
-        return calls.OpeningAnswer(record, book.lane.retry.record(), may_be_missing, cut_off).pack()
+        return calls.OpeningAnswer(record, book.lane.retry.record()).pack()
 
     async def stats(self, body: bytes) -> bytes:
         """Return the totals of this shard."""

@@ -680,14 +680,11 @@ class RunsCall(Call[RunsAnswer]):
 
 @dataclass(slots=True)
 class OpeningAnswer(PlainData):
-    """What a run was opened with, and the state of its input."""
+    """What a run was opened with."""
 
     record: dict[str, Any]
     """What the run record begins with, as in `Open`."""
     retry: dict[str, Any]
-    may_be_missing: bool
-    """Whether other shards may lack the run."""
-    cut_off: bool
 
 
 @dataclass(slots=True)

@@ -16,7 +16,6 @@ from dqlab.cluster.transport.orders import Drop, Open, Order
 from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.errors import RunNotFound
 from dqlab.runs.run_book import RunBook
-from tests.kit.waiting import until
 
 DOCUMENTS = 3000
 
@@ -27,10 +26,6 @@ class Killed(BaseException):
 
 def double(x: int) -> int:
     return 2 * x
-
-
-def fail(x: int) -> int:
-    raise ValueError(x)
 
 
 @pytest.fixture(params=list(dq.Durability), ids=lambda each: each.name.lower())
@@ -73,37 +68,19 @@ def dying() -> Iterator[None]:
             yield
 
 
-def test_mapping_it_again_opens_it_where_it_is_missing(queue: dq.QueuePool, other: dq.Lab, name: str) -> None:
-    """A user whose kernel was killed during `map` can go on; with the options that it was given first."""
-    with dying():
-        queue.map(fail, range(DOCUMENTS), name=name, retry=dq.Retry(0), stop_if=None)
-
-    run = other.queue(queue.name).map(fail, range(DOCUMENTS), name=name)
-
-    run.wait(timeout=30)
-    assert [letter.deliveries for letter in run.failures()] == [1] * DOCUMENTS
-    assert run.counts["dead"] == DOCUMENTS
-
-
-@pytest.fixture
-def cut_off(client: Client, queue: dq.QueuePool, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A run that the first shard alone has, and that was cut off there: its client has gone."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.queues.AWAY", 0.1)
-    with dq.connect(client.scheduler.address, name="author") as author, dying():
-        author.queue(queue.name).map(double, range(DOCUMENTS), name=name)
-    handle = queue.handle
-    ((run, _),) = handle.link.sync(handle.ask(0, calls.RunsCall(name)))[0].runs
-    until(lambda: handle.link.sync(handle.ask(0, calls.WatchCall(run)))[0].lane.incomplete)
-    return name
-
-
-def test_one_that_was_cut_off_before_it_is_mapped_again_is_opened_where_it_is_missing(
-    queue: dq.QueuePool, other: dq.Lab, cut_off: str
+def test_one_that_is_opened_in_part_is_refused_until_it_is_dropped(
+    queue: dq.QueuePool, other: dq.Lab, name: str
 ) -> None:
-    """A queue that is recreated from its log cuts off the runs of clients that are gone, before anybody maps them."""
-    run = other.queue(queue.name).map(double, range(DOCUMENTS), name=cut_off)
+    """A kernel was killed during `map`, before it had put anything."""
+    with dying():
+        queue.map(double, range(DOCUMENTS), name=name)
+    with pytest.raises(RunNotFound, match="drop it again"):
+        other.queue(queue.name).map(double, range(DOCUMENTS), name=name)
 
-    assert dict(run.results(timeout=30).items()) == {x: 2 * x for x in range(DOCUMENTS)}
+    other.attach(name).drop()
+    results = other.queue(queue.name).map(double, range(DOCUMENTS), name=name).results(timeout=30)
+
+    assert dict(results.items()) == {x: 2 * x for x in range(DOCUMENTS)}
 
 
 @pytest.fixture
