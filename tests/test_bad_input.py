@@ -20,8 +20,6 @@ from dqlab.errors import (
     ConnectFailed,
     MessageTooLarge,
     NotPicklable,
-    ResultUnreadable,
-    RunCancelled,
     SubmissionIncomplete,
 )
 from tests.kit import forking
@@ -134,38 +132,6 @@ def test_result_that_cannot_be_pickled_is_a_dead_letter(pool: dq.QueuePool) -> N
     assert list(run.results(errors="skip")) == [0, 2]
 
 
-def test_result_that_is_too_large_is_a_dead_letter(pool: dq.QueuePool) -> None:
-    """It says where large results belong."""
-    run = pool.map(lambda size: bytes(size), [10, 17 << 20, 20]).wait(timeout=30)
-
-    [letter] = run.failures()
-    assert (letter.key, letter.error, letter.deliveries) == (1, "ResultTooLarge", 1)
-    assert "return its path" in letter.message
-    assert [len(value) for value in run.results(errors="skip")] == [10, 20]
-
-
-def test_result_that_cannot_be_opened_here_does_not_hide_the_others(pool: dq.QueuePool) -> None:
-    """A value of a class that only the worker has fails when it is read, and only there."""
-
-    def strange(x: int) -> object:
-        if x != 1:
-            return x
-        import sys
-        import types
-
-        module = types.ModuleType("only_on_the_worker")
-        exec("class Strange: pass\n", module.__dict__)
-        module.Strange.__module__ = "only_on_the_worker"  # type: ignore[attr-defined]
-        sys.modules["only_on_the_worker"] = module
-        return module.Strange()  # type: ignore[attr-defined]
-
-    results = pool.map(strange, range(3)).results(timeout=20)
-
-    with pytest.raises(ResultUnreadable, match=r"document 1 .* ModuleNotFoundError: .*only_on_the_worker"):
-        list(results)
-    assert [results[0], results[2]] == [0, 2]
-
-
 # --- what functions do ----------------------------------------------------------------------
 
 
@@ -185,18 +151,6 @@ def test_function_that_leaves_fails_its_document_only(pool: dq.QueuePool, leavin
     assert list(run.results(errors="skip")) == [0, 2, 3]
 
 
-def test_recursion_without_end_fails_its_document_only(pool: dq.QueuePool) -> None:
-    """Its traceback is a thousand frames; the dead letter keeps a readable part."""
-
-    def deeper(x: int) -> int:
-        return deeper(x) + 1
-
-    run = pool.map(deeper, range(2), retry=ONCE).wait(timeout=20)
-
-    assert [letter.error for letter in run.failures()] == ["RecursionError"] * 2
-    assert all(len(letter.traceback) <= 17_000 for letter in run.failures())
-
-
 def of_none(*given: Any) -> int:
     return _of_none(*given)  # its own signature takes anything
 
@@ -211,17 +165,6 @@ def test_function_of_no_argument_fails_with_pythons_own_words(pool: dq.QueuePool
 
     assert letter.error == "TypeError"
     assert "positional argument" in letter.message
-
-
-def test_results_of_a_cancelled_run_raise(pool: dq.QueuePool) -> None:
-    """A list with holes must not pass for the whole."""
-    pool.pause()
-    run = pool.map(same, range(10))
-    run.cancel()
-    pool.resume()
-
-    with pytest.raises(RunCancelled, match=r"run.results\(errors='skip'\)"):
-        run.results(timeout=20)
 
 
 # --- the notebook's own classes -------------------------------------------------------------

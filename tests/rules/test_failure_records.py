@@ -80,22 +80,6 @@ def test_record_unlike_its_class_is_kept_whole() -> None:
     assert records.keep(unlike) is unlike
 
 
-def test_huge_records_are_kept_by_their_difference() -> None:
-    """16 KiB of traceback and the longest message fit the widest window."""
-    records = FailureRecords()
-    lines = (f'  File "/srv/{Random(n).random()}.py", line {n}, in f{n}\n    return f{n + 1}(x)\n' for n in range(220))
-    filler = "".join(lines)[: 16 * 1024]
-    sent = [
-        Failure("E", "m" * 2000 + str(n), filler, "f:1", "00c0ffee", None, "", "", "", 1.0, 1.0).to_bytes()
-        for n in range(3)
-    ]
-
-    stored = [records.keep(record) for record in sent]
-
-    assert [bytes(record) for record in stored] == sent
-    assert max(map(size_of, stored[1:])) < 500 < 18_000 < size_of(stored[0])
-
-
 def test_only_the_classes_that_failed_last_are_remembered() -> None:
     """Endlessly many classes must not fill the memory; their records stay whole."""
     records = FailureRecords(samples=2)

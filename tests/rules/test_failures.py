@@ -425,24 +425,6 @@ def test_classes_show_the_most_dead_first() -> None:
     assert classes.other(2) == (1, 0, 1)
 
 
-def test_message_that_fails_differently_moves_to_its_new_class() -> None:
-    """A message fails once at a time; counting it twice would show more failures than documents."""
-    classes = FailureClasses()
-    classes.add(of_class("a"), dead=False, ordinal=3)
-    classes.add(of_class("b"), dead=True, ordinal=3)
-
-    assert [(c.fingerprint, c.dead, c.retrying) for c in classes.top()] == [("b", 1, 0)]
-
-
-def test_message_that_fails_alike_is_counted_once() -> None:
-    """Retrying becomes dead in the same row."""
-    classes = FailureClasses()
-    classes.add(of_class("a"), dead=False, ordinal=3)
-    classes.add(of_class("a"), dead=True, ordinal=3)
-
-    assert [(c.fingerprint, c.dead, c.retrying) for c in classes.top()] == [("a", 1, 0)]
-
-
 @pytest.mark.parametrize(
     ("first", "second", "shown"),
     [
@@ -476,17 +458,6 @@ def test_a_class_that_fails_again_after_a_retry_shows_what_it_fails_with_now() -
 
     (now,) = classes.top()
     assert (now.message, now.key, now.first, now.codes, now.dead) == ("no column 'sum'", "z", 9.0, ("v2",), 1)
-
-
-def test_retry_takes_only_the_dead() -> None:
-    """Messages that wait for their own retry are not part of what a person sends again."""
-    classes = FailureClasses()
-    classes.add(of_class("a"), dead=True, ordinal=1)
-    classes.add(of_class("a"), dead=False, ordinal=2)
-
-    classes.retried(0, 1_000_000)
-
-    assert (classes.dead, classes.retrying, len(classes)) == (0, 1, 1)
 
 
 def test_large_class_that_comes_late_is_shown() -> None:

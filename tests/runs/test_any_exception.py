@@ -125,21 +125,6 @@ def test_functions_that_raise_anything_fail_their_message_alone(
         assert errors == [inside.get(name, name) for name in NAMES]
 
 
-@pytest.mark.parametrize("executor", ["thread", "process"])
-@pytest.mark.parametrize("function", [same, same_soon], ids=["function", "coroutine"])
-def test_arguments_whose_unpickling_raises_anything_fail_their_message_alone(
-    queue: dq.QueuePool, function: Any, executor: Any
-) -> None:
-    """Opening them is the first thing that happens to a message."""
-    if function is same_soon and executor == "process":
-        pytest.skip("coroutines never run there")
-
-    run = queue.map(function, [*map(Opened, KINDS), 5, 6], retry=ONCE, executor=executor).wait(timeout=60)
-
-    assert dict(run.results(errors="skip").items()) == {5: 5, 6: 6}
-    assert [letter.error for letter in sorted(run.failures(), key=lambda letter: letter.ordinal)] == NAMES
-
-
 async def ends_its_loop(number: int) -> int:
     loop = asyncio.get_running_loop()
     if number == 1:

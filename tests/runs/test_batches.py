@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,12 +209,6 @@ def test_documents_of_a_batch_share_the_value_of_a_key(queue: dq.QueuePool, make
     assert found[50] >= 300, f"most batches are full: {found}"
 
 
-def test_more_values_than_batches_that_are_filled_cost_no_wait(queue: dq.QueuePool) -> None:
-    texts = [{"language": str(n % 100)} for n in range(300)]
-    run = queue.map(same, texts, batch=dq.Batch(50, key="language", max_wait="1m"))
-    assert len(list(run.results(timeout=30))) == 300
-
-
 def test_coroutines_take_batches_too(queue: dq.QueuePool, log: str) -> None:
     run = queue.map(Awaited, range(300), batch=16, init={"log": log})
     assert list(run.results()) == list(range(1, 301))
@@ -243,27 +235,6 @@ def test_batches_are_filled_across_leases_and_shards_and_the_end_of_the_input_do
     assert (batch.size, batch.documents) == (100, 1000)
     assert batch.mean > 60
     queue.close()
-
-
-def test_a_batch_that_is_not_full_runs_after_max_wait(queue: dq.QueuePool) -> None:
-    ran = threading.Event()
-
-    def slowly() -> Iterator[int]:
-        yield from range(3)
-        ran.wait(20)
-        yield 3
-
-    run = queue.map(sizes, slowly(), batch=dq.Batch(64, max_wait=0.1))
-    try:
-        until(lambda: run.counts["acked"])  # the first documents do not wait for the last one
-    finally:
-        ran.set()
-    assert len(list(run.results(timeout=30))) == 4
-
-
-def test_a_batch_has_at_most_max_bytes(queue: dq.QueuePool) -> None:
-    run = queue.map(sizes, ["x" * 1000] * 100, batch=dq.Batch(64, max_bytes="10kB"))
-    assert max(run.results()) <= 10
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,24 +167,6 @@ def test_a_report_that_comes_after_its_queue_was_closed_hides_none_of_the_queue_
     pool.close(force=True)
 
 
-def test_a_report_that_comes_after_a_queue_of_its_name_was_opened_hides_it_for_one_report_at_most(
-    lab: dq.Lab, queue_name: str
-) -> None:
-    """Its epoch is above those of the new queue."""
-    pool = lab.queue(queue_name)
-    pool.map(same, range(3)).wait(timeout=30)
-
-    def come_late(dask_scheduler: Any = None) -> None:
-        registry = dask_scheduler.plugins["dqlab"]
-        late = replace(registry.collector.known.shard(queue_name, 0), epoch=7, whole=True, number=40)
-        registry.collect("tcp://10.0.0.9:1", packed(late))
-
-    lab.client.run_on_scheduler(come_late)
-    run = pool.map(same, range(5), name=f"run-{queue_name}").wait(timeout=30)
-    until(lambda: [each.counts.acked for each in lab.snapshot().runs if each.name == run.name] == [5])
-    pool.close(force=True)
-
-
 def test_a_call_is_served_though_consumers_of_the_queue_before_it_had_parked_for_a_moment(
     lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,55 +184,7 @@ def test_a_call_is_served_though_consumers_of_the_queue_before_it_had_parked_for
         pool.close(force=True)
 
 
-def hold_opening(dask_scheduler: Any = None) -> None:
-    """Have the next durable queue that is opened wait before it has its shards."""
-    import asyncio
-
-    queues = dask_scheduler.plugins["dqlab"].queues
-    kept, queues.go_on, queues.reached = queues._kept, asyncio.Event(), False
-
-    async def held(*args: Any) -> Any:
-        queues.reached = True
-        await queues.go_on.wait()
-        return await kept(*args)
-
-    queues._kept = held
-
-
-def is_opening(dask_scheduler: Any = None) -> bool:
-    reached: bool = dask_scheduler.plugins["dqlab"].queues.reached
-    return reached
-
-
 def go_on(dask_scheduler: Any = None) -> None:
     queues = dask_scheduler.plugins["dqlab"].queues
     queues.go_on.set()
     del queues._kept, queues.go_on, queues.reached
-
-
-def test_consumers_asked_for_while_their_queue_is_being_opened_again_serve_it(
-    lab: dq.Lab, queue_name: str, tmp_path: Path
-) -> None:
-    """They found no shard, ended for good, and counted as there: each run of the queue was stalled for ever."""
-    options: Any = {
-        "name": queue_name,
-        "durability": dq.Durability.DURABLE,
-        "dirpath": tmp_path / "store",
-        "served": True,
-    }
-    mine = dq.QueuePool(lab.client, **options)
-    assert mine.submit(same, 1).results(timeout=30) == [1]
-    with Client(lab.client.scheduler.address, set_as_default=False) as theirs, ThreadPoolExecutor(2) as threads:
-        dq.QueuePool(theirs, **options).close(force=True)
-        lab.client.run_on_scheduler(hold_opening)
-        opening = threads.submit(dq.QueuePool, theirs, **options)
-        until(lambda: lab.client.run_on_scheduler(is_opening))
-        serving = threads.submit(mine.session.serve, mine)
-        assert wait([serving], timeout=0.5).not_done, "there is no shard to be served yet"
-        lab.client.run_on_scheduler(go_on)
-        again = opening.result(timeout=30)
-        serving.result(timeout=30)
-
-        assert again.map(same, range(20), name=f"again-{queue_name}").results(timeout=30)[:] == list(range(20))
-        again.close(force=True)
-    mine.close(force=True)

@@ -6,15 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client
 
-from dqlab import ConsumerBaseClass, ConsumerPool, DummyConsumer, GeneralConsumer, Message, QueuePool
-from dqlab.cluster.transport.link import Link
-from dqlab.errors import ActorGone, BadOption, CallTimeout, NotPicklable, QueueClosed, ResultsFull, RunStalled
+from dqlab import ConsumerBaseClass, ConsumerPool, GeneralConsumer, Message, QueuePool
+from dqlab.errors import ActorGone, BadOption, NotPicklable, ResultsFull, RunStalled
 from dqlab.runs import waiting
 
 pytestmark = pytest.mark.lowest
@@ -114,34 +112,6 @@ def test_a_general_consumer_that_makes_things_ready_runs_functions_in_processes(
     joined(pool, Ready)
     workers = set(pool.session.link.client.run(os.getpid).values())
     assert workers.isdisjoint(run.results(timeout=20))
-
-
-def test_class_that_cannot_be_made_fails_messages_and_not_the_worker(client: Client, pool: QueuePool) -> None:
-    """Users' constructors run where users' functions run; the next class finds the worker alive."""
-
-    class Broken(ConsumerBaseClass):
-        def __init__(self) -> None:
-            raise OSError("no such model")
-
-        def process_item(self, item: Any) -> Any:
-            return item
-
-    workers = set(client.run(os.getpid).values())
-    pool.put_many(["a", "b"])
-    joined(pool, Broken)
-
-    assert [letter.error for letter in pool.dead()] == ["OSError", "OSError"]
-    assert set(client.run(os.getpid).values()) == workers
-
-
-def test_dummy_consumer_acks_everything_and_runs_nothing(pool: QueuePool, tmp_path: Path) -> None:
-    """To empty a queue, or to measure it without the work."""
-    ran = tmp_path / "ran"
-    pool.submit(ran.touch)
-    pool.put("value")
-
-    assert list(joined(pool, DummyConsumer).results().values()) == [None, None]
-    assert not ran.exists()
 
 
 def test_join_without_consumers_says_so(client: Client, pool: QueuePool, impatient: None) -> None:
@@ -248,18 +218,6 @@ def test_wrong_arguments_are_refused_before_anything_is_started(client: Client, 
         ConsumerPool(client, pool, Holds)
 
 
-def test_consumers_of_a_closed_queue_do_not_start(client: Client) -> None:
-    """Closing a queue retires its consumers; starting new ones is an error with a name."""
-    pool = QueuePool(client)
-    consumers = ConsumerPool(client, pool)
-    consumers.start()
-    pool.close()
-    consumers.cancel()
-
-    with pytest.raises(QueueClosed):
-        consumers.start()
-
-
 def test_large_message_warns_at_the_line_that_put_it(pool: QueuePool) -> None:
     """A warning that points into the package helps nobody to find the document they should not have sent."""
     with pytest.warns(UserWarning, match="70,") as of_value:
@@ -269,27 +227,3 @@ def test_large_message_warns_at_the_line_that_put_it(pool: QueuePool) -> None:
         pool.submit(len, bytes(70_000))
 
     assert [warning.filename for warning in [*of_value, *of_call]] == [__file__] * 2
-
-
-def test_consumers_that_could_not_be_scaled_are_as_many_as_before(
-    pool: QueuePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`len` gave the number that was asked for, and the cluster had another one."""
-    consumers = ConsumerPool(pool.session.link.client, pool)
-    consumers.start()
-    asked = Link.scheduler
-
-    async def out_of_reach(self: Link, call: str, **arguments: Any) -> Any:
-        if call == "dq_scale":
-            raise CallTimeout(name="scheduler", call=call, seconds=1.0)
-        return await asked(self, call, **arguments)
-
-    monkeypatch.setattr(Link, "scheduler", out_of_reach)
-    with pytest.raises(CallTimeout):
-        consumers.scale(4)
-    monkeypatch.undo()
-
-    assert len(consumers) == len(list(consumers)) == 1
-    consumers.scale(2)
-    assert len(consumers) == len(list(consumers)) == 2
-    consumers.cancel()

@@ -169,19 +169,6 @@ def test_a_run_pauses_itself_when_credentials_expire_and_goes_on_when_resumed(
     assert run.counts["dead"] == 0
 
 
-def test_a_process_that_was_started_with_the_credentials_of_before_fails_nothing(
-    queue: dq.QueuePool, storage: Storage
-) -> None:
-    """Its worker has the new ones, and nothing had to wait for them."""
-    names = ["warm.txt", "up.txt", "both.txt", "of.txt", "them.txt", "now.txt"]
-    assert len(queue.map(text, storage.documents(*names), name="warm", executor="process").results()) == len(names)
-
-    storage.renew("second")
-    run = queue.map(text, storage.documents(), name="morning", executor="process", stop_if=None)
-
-    assert list(run.wait(timeout=60).results()) == [f"/{at}.txt" for at in range(COUNT)]
-
-
 def test_a_document_that_is_forbidden_for_good_fails_alone(queue: dq.QueuePool, storage: Storage) -> None:
     """Others of its storage are read, so the credentials are fine."""
     names = [f"{at}.txt" for at in range(COUNT)]
@@ -211,29 +198,3 @@ def test_a_forbidden_document_does_not_pause_a_run_whose_credentials_were_renewe
     run.until_over(60)
 
     assert run.counts["dead"] == 1
-
-
-def test_credentials_that_are_wrong_from_the_start_fail_as_ever(queue: dq.QueuePool, storage: Storage) -> None:
-    """Nothing was read with them, so they have not expired; waiting would tell less than a failure."""
-    with serving(_Server, quiet=True) as other:
-        storage.expire()
-        urls = [f"{other}/{at}.txt" for at in range(3)]
-        run = queue.map(
-            text, dq.Documents(lambda: urls, storage_options=OPTIONS), name="wrong", retry=dq.Retry(0), stop_if=None
-        )
-        run.until_over(60)
-
-    assert run.counts["dead"] == 3
-
-
-def test_an_error_of_the_function_itself_is_its_own(queue: dq.QueuePool, storage: Storage) -> None:
-    """A service that it asks may refuse it too; the documents are read all the same."""
-
-    def ask(doc: dq.Document) -> str:
-        doc.text()
-        raise PermissionError("the service says no")
-
-    run = queue.map(ask, storage.documents(), name="asks", retry=dq.Retry(0), stop_if=None)
-    run.until_over(60)
-
-    assert run.counts["dead"] == COUNT

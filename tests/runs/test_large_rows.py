@@ -64,16 +64,6 @@ def length(document: dq.Document) -> int:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind", ELSEWHERE)
-def test_a_row_of_a_file_may_be_larger_than_a_message(queue: dq.QueuePool, tmp_path: Path, kind: str) -> None:
-    """Its message says where it is, in less than 300 bytes."""
-    with dask.config.set({"dqlab.message.max-bytes": LIMIT}):
-        run = queue.map(length, ELSEWHERE[kind](tmp_path), name=kind)
-
-        assert dict(run.results(timeout=60).items()) == {key: len(text) for key, text in ROWS.items()}
-
-
-@pytest.mark.cluster
 @pytest.mark.parametrize("kind", INSIDE)
 def test_a_row_that_is_only_in_the_notebook_and_too_large_fails_by_its_key(
     queue: dq.QueuePool, tmp_path: Path, kind: str

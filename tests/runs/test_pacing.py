@@ -41,22 +41,6 @@ def test_a_service_that_refuses_calls_gets_fewer_and_no_document_pays_for_it(lab
     assert "were refused" in run.stats().pace
 
 
-def test_rows_that_wait_for_their_part_of_a_sink_hold_back_no_calls(lab: dq.Lab, tmp_path: Path) -> None:
-    """A row waits for up to a second: a few calls at once would take half a minute."""
-
-    async def ask(number: int) -> dict[str, int]:
-        await asyncio.sleep(0.02)
-        return {"number": number}
-
-    began = time.monotonic()
-    run = lab.map(ask, range(400), sink=str(tmp_path / "rows"), concurrency=dq.Adaptive(start=8, max=8)).wait(
-        timeout=60
-    )
-
-    assert run.counts["acked"] == 400
-    assert time.monotonic() - began < 20
-
-
 def test_a_wrong_key_pauses_the_run_with_the_reason_and_blames_no_document(lab: dq.Lab) -> None:
     """Each further call would be refused as well."""
 
@@ -161,19 +145,6 @@ def test_shards_share_what_a_run_may_do(given: dict[str, Any], terms: FlowTerms 
 
     assert flow_terms(abs, **options, shards=2, default=True) == terms
     assert terms is None or FlowTerms.of(terms.record()) == terms
-
-
-def test_a_coroutine_function_finds_out_by_itself_unless_its_queue_says_how_many() -> None:
-    """A hundred calls at once were the default."""
-
-    async def ask(number: int) -> int:
-        return number
-
-    assert flow_terms(ask, concurrency=None, limit=None, shards=1, default=True) == FlowTerms(adaptive=Adaptive())
-    assert flow_terms(ask, concurrency=None, limit=None, shards=1, default=False) is None
-    batches = Adaptive(min=32, start=256, max=6_400)  # else the first one is never filled
-    assert flow_terms(ask, concurrency=None, limit=None, shards=2, default=True, each=64) == FlowTerms(batches)
-    assert flow_terms(ask, concurrency=3, limit=None, shards=1, default=True, each=64) == FlowTerms(most=192)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ import dqlab as dq
 from dqlab.cluster.transport.ref import Ref
 from dqlab.errors import CallTimeout, DqlabWarning, PutTimeout, WaitTimeout
 from dqlab.runs import waiting
-from dqlab.testing import Gate
 from tests.kit.sampled import mostly_slow
 
 WAITS: dict[str, Callable[..., Any]] = {
@@ -92,23 +90,6 @@ def test_out_of_time_names_the_pause_of_the_queue_and_an_input_that_is_not_read(
     queue.resume()
     run.wait(timeout=30)
     queue.close()
-
-
-def test_out_of_time_says_nothing_of_pauses_and_inputs_where_there_are_none(
-    queue: dq.QueuePool, tmp_path: Path
-) -> None:
-    gate = Gate(tmp_path)
-    run = queue.map(gate.wait, [30])
-    assert run.submitter is not None
-    assert run.submitter.join(30)
-
-    with pytest.raises(WaitTimeout) as caught:
-        run.wait(timeout=ENOUGH)
-
-    assert "paused" not in str(caught.value)
-    assert "input" not in str(caught.value)
-    run.cancel()
-    gate.open()
 
 
 @pytest.mark.parametrize("wait", mostly_slow(WAITS, "wait"))

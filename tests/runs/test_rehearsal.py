@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import textwrap
@@ -331,37 +330,6 @@ def test_set_up_is_kept_apart_and_the_peak_of_memory_named(queue: dq.QueuePool) 
     assert found.peak > 10 << 20
     assert "a process · set-up " in str(found)
     run.cancel()
-
-
-async def call(x: int) -> int:
-    await asyncio.sleep(0.01)
-    return x
-
-
-def test_estimate_of_coroutines_is_that_of_what_their_service_allows(queue: dq.QueuePool) -> None:
-    """Two consumers make two hundred calls at once: as two slots, they would take a hundred times as long."""
-    run = queue.map(call, range(100_000), rehearse=12)
-    found = run.rehearsal.estimate()
-
-    assert found is not None
-    assert found.slots == 200
-    assert found.bound == "what its service allows"
-    run.cancel()
-
-
-def test_empty_documents_and_equal_ones_are_drawn_like_any_others(queue: dq.QueuePool, tmp_path: Path) -> None:
-    """A weight of zero divides nothing, and two equal elements are two documents."""
-    for at in range(40):
-        (tmp_path / f"f{at:02}.txt").touch()
-    run = queue.map(lambda doc: doc.size, dq.Documents.from_glob(str(tmp_path / "*.txt")), rehearse=12)
-    assert (found := run.rehearsal.estimate()) is not None
-    assert found.documents == 40
-    assert list(run.go().results(timeout=60)) == [0] * 40
-
-    run = queue.map(double, [7] * 500, rehearse=12)
-    assert len({each.ordinal for each in run.rehearsal.tried}) == 12
-    assert repr(run.marks.right(*(each.key for each in run.rehearsal.tried))).startswith("12 of 12 right: ")
-    assert list(run.go().results(timeout=60)) == [14] * 500
 
 
 def test_cancel_ends_the_question(queue: dq.QueuePool, queue_name: str) -> None:

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import dqlab as dq
-from dqlab.errors import RunExists, SubmissionIncomplete
+from dqlab.errors import SubmissionIncomplete
 from tests.kit import forking
 from tests.kit.sampled import mostly_slow
 from tests.runs.submit.test_cut_off import soon  # noqa: F401 - a fixture
@@ -77,15 +77,6 @@ def test_results_join_with_their_rows_and_the_same_input_attaches(
     again = queue.map(words, documents(kind, tmp_path), name=run.name)
     assert joined(again.results(timeout=60), kind)["words"].tolist() == expected()
     assert again.counts["acked"] == N
-
-
-@pytest.mark.parametrize("kind", ["frame", "jsonl", "csv"])
-def test_an_edited_table_is_another_input(queue: dq.QueuePool, kind: str, tmp_path: Path) -> None:
-    run = queue.map(words, documents(kind, tmp_path), name=f"words-{queue.name}")
-    run.wait(timeout=60)
-
-    with pytest.raises(RunExists, match=r"other documents|documents, these"):
-        queue.map(words, documents(kind, tmp_path, first=1), name=run.name).wait(timeout=60)
 
 
 def until_put(pool: dq.QueuePool, n: int) -> None:

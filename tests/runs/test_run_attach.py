@@ -95,28 +95,6 @@ def test_a_wait_for_a_name_holds_up_no_other(queue: dq.QueuePool, client: Client
     assert list(runs[0].results(timeout=20)) == [0, 1, 2]
 
 
-def test_run_of_a_new_name_waits_for_no_report(lab: dq.Lab, queue: dq.QueuePool, name: str) -> None:
-    """Each `map` of a new name took half a second, in case another client had just begun a run of that name."""
-    with Client(lab.client.scheduler.address, set_as_default=False) as client:
-        theirs = dq.QueuePool(client, name=f"{queue.name}-theirs", served=True)
-        asked: list[str] = []
-        ask = lab.session.link.scheduler
-
-        async def scheduler(op: str, **arguments: Any) -> Any:
-            asked.append(op)
-            return await ask(op, **arguments)
-
-        lab.session.link.scheduler = scheduler  # type: ignore[method-assign]
-        try:
-            queue.map(same, range(3), name=name).wait(timeout=20)
-            assert "dq_snapshot" not in asked
-            run = theirs.map(same, range(4), name=f"{name}-theirs")
-            assert list(lab.attach(run.name).results(timeout=20)) == [0, 1, 2, 3]
-        finally:
-            del lab.session.link.scheduler
-        lab.queue(theirs.name).close(force=True)
-
-
 def test_same_name_code_and_documents_is_the_same_run(queue: dq.QueuePool, name: str, tmp_path: Path) -> None:
     """The second "Run All" computes nothing."""
     tally = Tally(tmp_path)
@@ -158,18 +136,6 @@ def test_other_documents_under_the_same_name_are_refused(queue: dq.QueuePool, na
     assert list(queue.map(same, other, name=name, on_existing="new").results(timeout=20)) == other
 
 
-def test_changed_document_of_the_same_key_is_another_document(queue: dq.QueuePool, name: str, tmp_path: Path) -> None:
-    """A file that was edited since is not the file of that run."""
-
-    def key(document: dq.Document) -> str:
-        return document.key
-
-    queue.map(key, [dq.Document("a.txt", "v1", str(tmp_path / "a.txt"))], name=name).wait(timeout=20)
-
-    with pytest.raises(RunExists):
-        queue.map(key, [dq.Document("a.txt", "v2", str(tmp_path / "a.txt"))], name=name).wait(timeout=20)
-
-
 def test_new_starts_over(queue: dq.QueuePool, name: str) -> None:
     """The old run's results are dropped; the name belongs to the new one."""
     first = queue.map(same, range(5), name=name).wait(timeout=20)
@@ -202,17 +168,6 @@ def test_retry_failed_where_nothing_failed_says_that_results_are_those_of_the_ol
     assert list(run.results(timeout=20)) == [0, 1, 2]
     run = queue.map(same, range(3), name=name, on_existing="retry-failed")  # its own code: without a warning
     assert list(run.results(timeout=20)) == [0, 1, 2]
-
-
-def test_retry_failed_looks_at_the_documents_too(queue: dq.QueuePool, name: str) -> None:
-    """The failed documents of another input are not those that the caller has in mind."""
-    first = queue.map(odd_fails, range(6), name=name, retry=dq.Retry(0)).wait(timeout=20)
-
-    with pytest.raises(RunExists, match="other documents"):
-        queue.map(double, range(1, 7), name=name, on_existing="retry-failed").results(timeout=20)
-
-    assert first.counts["dead"] == 3
-    assert len(first.versions) == 1
 
 
 class Held:

@@ -7,19 +7,15 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import calls, queue_calls
-from dqlab.cluster.transport.orders import Cancel, Drop
+from dqlab.cluster.transport.orders import Cancel
 from dqlab.errors import ActorGone, BadOption, DqlabWarning, PutError, QueueClosed, RunCancelled, RunNotFound
-from dqlab.runs.submit.mapping import Submitter
 from dqlab.stats import RunState
 from dqlab.testing import Gate, Tally
 from tests.kit.waiting import until
@@ -108,23 +104,6 @@ def test_a_retry_while_the_run_goes_on_says_that_the_rest_keeps_its_code(queue: 
         gate.open()
         run.wait(timeout=30)
         run.retry(fn=same)
-
-
-def test_the_head_has_the_code_of_the_rest_as_long_as_that_waits(queue: dq.QueuePool, gate: Gate) -> None:
-    """It read "v2" after a retry, while documents that had yet to run kept v1, which nothing in the view mentioned."""
-    run = queue.map(BreaksFirst(gate), range(2000), retry=dq.Retry(0))  # more than all slots lease ahead
-    until(lambda: run.counts["dead"] == 1 and run.counts["ready"] > 0)
-    assert run.stats().code.words == "v1"
-
-    run.send_again(fn=Held(gate))
-    assert run.stats().code.words == "v2, the rest v1"
-    until(lambda: [each.code.words for each in queue.snapshot().runs if each.name == run.name] == ["v2, the rest v1"])
-    run.send_again(fn=same, rest=True)
-    assert run.stats().code.words == "v3"
-    gate.open()
-    run.wait(timeout=30)
-
-    assert run.stats().code.words == "v3"
 
 
 def test_a_run_that_is_cancelled_while_it_is_submitted_names_what_was_not_submitted(queue: dq.QueuePool) -> None:
@@ -338,32 +317,6 @@ def test_a_run_that_another_client_cancels_while_its_input_is_read_is_named_thou
         run.results(timeout=30)
 
 
-def test_who_waits_while_a_run_is_cancelled_is_not_told_made_up_numbers(
-    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The submission ends with an error that was made before anybody had counted: 0 of 0 documents."""
-    ending, go_on, finish = threading.Event(), threading.Event(), Submitter._finish
-
-    def held(submitter: Submitter) -> None:
-        ending.set()
-        assert go_on.wait(60)
-        finish(submitter)
-
-    monkeypatch.setattr(Submitter, "_finish", held)
-    run = queue.map(same, count())
-    assert run.submitter is not None
-    next(run.as_completed(timeout=30))
-
-    run.submitter.stop(RunCancelled(run=run.name, cancelled=0, total=0, acked=0))
-    try:
-        assert ending.wait(30)
-        assert run.submitter.error is None
-    finally:
-        go_on.set()
-    run.cancel()
-    run.wait(timeout=30)
-
-
 def test_dropped_run_is_forgotten_with_its_results(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Dropping is how memory is given back."""
     run = queue.map(lambda x: bytes(1000), range(100), name="to-drop").wait(timeout=20)
@@ -378,74 +331,6 @@ def test_dropped_run_is_forgotten_with_its_results(lab: dq.Lab, queue: dq.QueueP
         _ = run.counts
     with pytest.raises(RunNotFound):
         lab.attach("to-drop")
-
-
-def test_errors_name_a_dropped_run_as_people_know_it(queue: dq.QueuePool) -> None:
-    """A colleague drops a run that a notebook still holds; nobody knows which one 0c36e3854f88 was."""
-    run = queue.map(same, range(100), name=queue.name)
-    results, failures, stream = run.results(timeout=30), run.failures(), run.as_completed()
-    next(stream)
-    queue.handle.link.sync(queue.handle.order(Drop(run.id)))
-
-    asked: dict[str, Callable[[], object]] = {
-        "wait": run.wait,
-        "results": run.results,
-        "as_completed": lambda: list(run.as_completed()),
-        "as_completed, begun": lambda: list(stream),
-        "read results": lambda: list(results),
-        "a result": lambda: results[3],
-        "read failures": lambda: list(failures),
-        "failures": run.failures,
-        "record": run.record,
-        "counts": lambda: run.counts,
-        "stats": run.stats,
-        "retry": run.retry,
-        "pause": run.pause,
-        "resume": run.resume,
-        "cancel": run.cancel,
-        "drop": run.drop,
-    }
-    named = f"no run named {queue.name!r} here. It was dropped"
-    said: dict[str, str] = {}
-    for name, ask in asked.items():
-        try:
-            ask()
-        except RunNotFound as error:
-            said[name] = str(error)[: len(named)]
-    quiet = {"read failures", "as_completed, begun"} - said.keys()  # there was nothing left to ask for
-    assert said == dict.fromkeys(asked.keys() - quiet, named)
-
-
-def test_a_drop_that_fails_ends_a_wait_as_a_cancellation(
-    queue: dq.QueuePool, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing waits for a run to go that stays."""
-    run, real = queue.map(Held(gate), range(100)), dq.Run._progress
-    gate.until_arrived(1)
-    until(lambda: run.record()["submitted"] == 100)
-    seen, order = threading.Event(), type(run.handle).order
-
-    def progress(self: dq.Run, **question: Any) -> Any:
-        found = real(self, **question)
-        if found.cancelled and question:
-            seen.set()
-        return found
-
-    async def refuses(self: Any, what: Any, **where: Any) -> Any:
-        if not isinstance(what, Drop):
-            return await order(self, what, **where)
-        assert await asyncio.to_thread(seen.wait, 20)
-        raise OSError("the cable")
-
-    monkeypatch.setattr(dq.Run, "_progress", progress)
-    monkeypatch.setattr(type(run.handle), "order", refuses)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(run.wait, timeout=30)
-        with pytest.raises(OSError, match="the cable"):
-            run.drop()
-        gate.open()
-        assert waiting.result(30) is run
-    assert run.counts["cancelled"] > 90
 
 
 def test_purge_throws_away_dead_letters(queue: dq.QueuePool) -> None:

@@ -89,10 +89,6 @@ def parse_better(x: int) -> int:
     return -x
 
 
-def parse_still_wrong(x: int) -> int:
-    raise IndexError(x)
-
-
 def title(document: dq.Document) -> str:
     raise ValueError(f"no title in {document.key}")
 
@@ -167,16 +163,6 @@ def test_failed_run_raises_with_the_first_failure(queue: dq.QueuePool) -> None:
 
     assert "document 3" in str(caught.value) or "KeyError" in str(caught.value)
     assert "run.retry(fn=...)" in str(caught.value)
-
-
-def test_waiting_for_a_run_with_failures_warns_at_the_line_that_waits(queue: dq.QueuePool) -> None:
-    """A script that only waits would otherwise end as if all were well."""
-    run = queue.map(parse, range(10), retry=ONCE, name=queue.name)
-
-    with pytest.warns(DqlabWarning, match=f"2 of 10 documents of run '{queue.name}' failed. run.failures") as caught:
-        run.wait(timeout=20)
-
-    assert [each.filename for each in caught] == [__file__]
 
 
 def test_function_that_was_sent_is_there_with_its_helpers(queue: dq.QueuePool) -> None:
@@ -319,33 +305,6 @@ def test_retry_without_a_function_runs_the_newest_code(queue: dq.QueuePool) -> N
     assert list(run.results(timeout=20)) == [-x if x in (3, 7) else x for x in range(10)]
 
 
-def test_retry_with_code_that_fails_too_keeps_both_versions(queue: dq.QueuePool) -> None:
-    """Each failure names the version that made it."""
-    run = queue.map(parse, range(10), retry=ONCE).wait(timeout=20)
-
-    run.retry(parse_still_wrong, where="message == 'bad number 7'")
-    run.wait(timeout=20)
-
-    letters = {letter.key: letter for letter in run.failures()}
-    first, second = (version.short for version in run.versions)
-    assert {key: letter.version for key, letter in letters.items()} == {3: first, 7: second}
-    assert letters[7].deliveries == 1
-
-
-def test_code_that_mends_documents_of_another_shard_is_a_version_of_the_run_all_the_same(
-    lab: dq.Lab, queue_name: str
-) -> None:
-    """The first shard keeps the run record."""
-    pool = lab.queue(queue_name, n_queues=2)
-    run = pool.map(parse, range(10_000), retry=ONCE).wait(timeout=30)
-    second = [letter.key for letter in run.failures() if letter.id >> 45 == 1]
-
-    assert run.retry(parse_better, where=lambda letter: letter.key in second) == len(second) > 0
-
-    assert [version.name for version in run.versions] == ["parse", "parse_better"]
-    pool.close(force=True)
-
-
 @pytest.mark.parametrize("shard", [0, 1])
 def test_retry_runs_the_newest_code_also_where_another_shard_alone_had_work_for_it(
     lab: dq.Lab, queue_name: str, shard: int
@@ -436,13 +395,6 @@ def test_failures_are_a_sequence_and_a_table(queue: dq.QueuePool) -> None:
     assert "20 dead documents" in repr(failures)
 
 
-def test_failures_alike_are_one_class(queue: dq.QueuePool) -> None:
-    """A thousand failures with two causes are two lines."""
-    run = queue.map(parse, range(100), retry=ONCE).wait(timeout=20)
-
-    assert sorted((entry.error, entry.dead) for entry in run.stats().classes) == [("KeyError", 10), ("ValueError", 10)]
-
-
 def test_failures_list_all_their_classes(queue: dq.QueuePool) -> None:
     """A view named `%dq failed` for what is beyond eight classes, and that named run.failures(): the same table."""
 
@@ -461,20 +413,6 @@ def test_failures_list_all_their_classes(queue: dq.QueuePool) -> None:
     assert "more: run.failures()" not in text
     assert text.count("%dq show") == 8
     assert {entry.versions for entry in failures.classes} == {("fails v1",)}
-
-
-def test_interrupt_while_failures_are_fetched_says_that_they_are_where_they_were(
-    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was fifty lines of traceback, of ours."""
-    failures = queue.map(needs_text, [1, 2], retry=ONCE, stop_if=None).wait(timeout=20).failures()
-
-    def interrupted(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(type(failures), "of", interrupted)
-    with pytest.raises(KeyboardInterrupt, match=r"are where they were; read them again with run\.failures\(\)"):
-        failures.to_frame()
 
 
 def test_a_dead_letter_of_a_put_is_found_with_the_queue(queue: dq.QueuePool) -> None:
@@ -632,16 +570,3 @@ def test_failures_left_by_a_retry_of_a_part_belong_to_the_version_before(queue: 
     while "LookupError" not in versions() and time.monotonic() < deadline:  # it is reported within a second
         time.sleep(0.05)
     assert versions() == {"ValueError": ("parse v1",), "LookupError": ("parse v2",)}
-
-
-def ends(x: Any) -> None:
-    raise StopIteration
-
-
-def test_a_failure_without_a_message_is_named_by_its_class(queue: dq.QueuePool) -> None:
-    run = queue.map(ends, ["a.txt"], retry=dq.Retry(0))
-
-    with pytest.raises(RunFailed) as caught:
-        run.results(timeout=20)
-
-    assert "StopIteration at document 0." in str(caught.value)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport import calls
-from dqlab.cluster.transport.queue_calls import Handle
-from dqlab.errors import BadOption, CallTimeout, QueueFull, WaitTimeout
-from dqlab.log.errors import DiskFull
+from dqlab.errors import BadOption, CallTimeout, QueueFull
 from dqlab.runs.submit import sender
 from dqlab.testing import Gate, Tally
 
@@ -128,35 +124,6 @@ def test_full_queue_without_consumers_refuses_with_the_way_out(
     pool.close()
 
 
-@pytest.mark.parametrize("disk", [None, {"directory": "runs", "needed": 10, "free": 0}], ids=["queue", "disk"])
-def test_puts_that_waited_for_room_as_long_are_refused_together(
-    lab: dq.Lab, queue_name: str, monkeypatch: pytest.MonkeyPatch, disk: dict[str, Any] | None
-) -> None:
-    """One after the other, each would wait 5 s more than the one before."""
-    ask = Handle.ask
-
-    async def asked(self: Handle, *given: Any, **options: Any) -> Any:
-        answer, parts = await ask(self, *given, **options)
-        if isinstance(answer, calls.PutAnswer) and answer.full is not None:
-            answer = replace(answer, full=replace(answer.full, disk=disk))
-        return answer, parts
-
-    monkeypatch.setattr(Handle, "ask", asked)
-    monkeypatch.setattr(sender, "ROOM_WAIT", 0.5)
-    pool = dq.QueuePool(lab.client, name=queue_name, maxsize=2)
-    pool.put_many(range(2)).ids  # noqa: B018 - waits until they are in
-
-    began = time.monotonic()
-    for put in [pool.put(n) for n in range(20)]:
-        with pytest.raises(QueueFull if disk is None else DiskFull):
-            put.ids  # noqa: B018
-
-    assert time.monotonic() - began < 5  # it was 10
-    pool.purge("ready")
-    assert len(pool.put(11).ids) == 1
-    pool.close(force=True)
-
-
 def test_slow_document_holds_up_no_other(queue: dq.QueuePool, tmp_path: Path) -> None:
     """One book among leaflets: while one consumer reads it, the other takes over the rest of its lease."""
     gate = Gate(tmp_path)
@@ -233,60 +200,6 @@ def test_shard_that_is_long_in_coming_back_does_not_end_a_wait(
     monkeypatch.setattr(run, "_progress", now_and_then)
     run.wait(timeout=20)
     assert not missed
-
-
-def test_limit_of_a_wait_holds_without_an_answer(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting took 20 s and ended with another error."""
-    run, put = queue.map(same, range(10)).wait(timeout=20), queue.submit(same, 1)
-    put.results(timeout=20)
-
-    async def silent(*asked: Any, **how: Any) -> Any:
-        await asyncio.get_running_loop().create_future()
-
-    monkeypatch.setattr(Handle, "ask", silent)
-    for waits in (
-        lambda: run.wait(timeout=0.1),
-        lambda: next(run.as_completed(timeout=0.1)),
-        lambda: put.results(timeout=0.1),
-    ):
-        began = time.monotonic()
-        with pytest.raises(WaitTimeout, match=r"a shard of queue .* does not answer"):
-            waits()
-        assert time.monotonic() - began < 5
-
-
-def test_results_of_a_put_are_waited_for_while_its_shard_is_away(
-    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put, real, away = queue.submit(same, 1), Handle.ask, [1, 2]
-
-    async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
-        if isinstance(call, calls.WaitSettledCall) and away:
-            away.pop()
-            raise CallTimeout(name="queue/q/0", call=call.method, seconds=10)
-        return await real(self, shard, call, *parts, **how)
-
-    monkeypatch.setattr(Handle, "ask", ask)
-
-    assert put.results() == [1]
-    assert not away
-
-
-def test_results_come_as_they_are_completed_although_a_shard_was_away(
-    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, real, away = queue.map(same, range(10)), Handle.ask, ["stream", "stream", "watch", "watch"]
-
-    async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
-        if call.method in away:
-            away.remove(call.method)
-            raise CallTimeout(name="queue/q/0", call=call.method, seconds=10)
-        return await real(self, shard, call, *parts, **how)
-
-    monkeypatch.setattr(Handle, "ask", ask)
-
-    assert sorted(value for _, value in run.as_completed(timeout=20)) == list(range(10))
-    assert not away
 
 
 def test_run_that_has_ended_is_ended_in_the_labs_statistics(lab: dq.Lab, queue: dq.QueuePool) -> None:

@@ -132,47 +132,6 @@ def test_a_delivery_that_was_given_back_is_no_attempt(queue: dq.QueuePool, tmp_p
     assert len(tally) == 9
 
 
-def test_attempts_begin_again_with_a_retry_by_hand(queue: dq.QueuePool, tmp_path: Path) -> None:
-    """They are those of the run that made the row, as those of a failure are."""
-    tally = Tally(tmp_path)
-
-    def third(n: int) -> int:
-        tally.add(n)
-        if tally.seen().count(str(n)) < 4:
-            raise OSError("not yet")
-        return n
-
-    run = queue.map(third, range(2), retry=dq.Retry(1, backoff=0.01))
-    with pytest.warns(dq.errors.DqlabWarning, match="failed"):
-        run.wait(timeout=30)
-    assert [letter.deliveries for letter in run.failures()] == [2, 2]
-    run.retry()
-
-    assert run.results(timeout=30).to_frame(columns=["_attempts"])["_attempts"].tolist() == [2, 2]
-
-
-def test_a_document_without_a_result_has_no_lineage(queue: dq.QueuePool) -> None:
-    """Its failure has who tried it; a time or a code in its row would be that of no result."""
-
-    def odd(n: int) -> int:
-        if n % 2 == 0:
-            raise ValueError(n)
-        return n
-
-    run = queue.map(odd, range(4), retry=dq.Retry(0))
-    with pytest.warns(dq.errors.DqlabWarning, match="failed"):
-        run.wait(timeout=30)
-
-    results = run.results(errors="return")
-    frame = results.to_frame(columns=["_code", "_attempts", "_seconds", "_error"])
-    rows = results.to_arrow().to_pylist()
-
-    assert frame.isna().values.tolist() == [[True, True, True, False], [False, False, False, True]] * 2
-    assert [row["_code"] for row in rows] == [None, run.versions[0].short] * 2
-    assert [row["_attempts"] for row in rows] == [None, 1] * 2
-    assert [row["_at"] is None for row in rows] == [True, False] * 2
-
-
 @pytest.fixture
 def hurt() -> Iterator[dq.Lab]:
     """A cluster that may be hurt."""

@@ -21,7 +21,6 @@ from dqlab.errors import (
     PutTimeout,
     ResultsFull,
     RunFailed,
-    RunStalled,
     WaitTimeout,
 )
 from dqlab.frame import NO_ID
@@ -214,15 +213,6 @@ def test_streaming_results_raises_when_they_have_no_room(cramped: dq.QueuePool) 
     assert came
 
 
-def test_streaming_results_raises_when_there_is_no_consumer(
-    unserved: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As `wait` does: nothing comes by itself."""
-    monkeypatch.setattr("dqlab.runs.waiting.STALLED_AFTER", 1.0)
-    with pytest.raises(RunStalled):
-        next(iter(unserved.map(bytes, [1], consumers=None).as_completed()))
-
-
 def test_consumers_that_could_not_be_made_are_asked_for_with_the_next_put(
     queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,26 +233,3 @@ def test_consumers_that_could_not_be_made_are_asked_for_with_the_next_put(
 
     assert queue.submit(add, 2, b=3).results(timeout=20) == [5]
     assert served == [queue.name] * 2
-
-
-def test_a_put_asks_for_consumers_once_though_another_object_opened_its_queue_too(
-    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every put through the first object called the scheduler."""
-    served, asked = list[str](), Link.scheduler
-
-    async def counted(self: Link, call: str, **arguments: Any) -> Any:
-        if call == "dq_serve":
-            served.append(arguments["queue"])
-        return await asked(self, call, **arguments)
-
-    monkeypatch.setattr(Link, "scheduler", counted)
-    again = dq.QueuePool(queue.session.link.client, name=queue.name, served=True)
-    for pool in (queue, again):
-        assert pool.submit(add, 1).results(timeout=20) == [1]
-    first = len(served)  # each once, and once more where the put was there before the consumers
-    for pool in (queue, again) * 2:
-        assert pool.submit(add, 1).results(timeout=20) == [1]
-
-    assert first in (2, 3)
-    assert len(served) == first

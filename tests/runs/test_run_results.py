@@ -30,18 +30,10 @@ def square(x: int) -> int:
     return x * x
 
 
-def key_of(document: dq.Document) -> str:
-    return document.key.upper()
-
-
 def odd_only(x: int) -> int:
     if x % 2 == 0:
         raise dq.Reject(f"{x} is even")
     return x
-
-
-def row(x: int) -> dict[str, int]:
-    return {"number": x, "square": x * x}
 
 
 @pytest.fixture

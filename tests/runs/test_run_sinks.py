@@ -7,7 +7,6 @@ import itertools
 import os
 import pickle
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -23,9 +22,6 @@ from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.sink_parts import PartMissing, Reader, open_parts
 from dqlab.datasets.sinks import CLAIM, SinkTaken, Target
 from dqlab.errors import ExtraMissing, RunError, RunExists
-from dqlab.live.tables import rows_table
-from dqlab.numbers import size
-from dqlab.runs.failures import DeadLetter
 from dqlab.testing import Gate
 from tests.kit.cells import of_a_cell
 from tests.kit.sampled import mostly_slow
@@ -185,12 +181,6 @@ def padded(n: int) -> str:
     return str(n).rjust(10_000)
 
 
-def padded_or_not(n: int) -> str:
-    if n % 7 == 3:
-        raise ValueError(n)
-    return padded(n)
-
-
 @pytest.mark.parametrize("kind", [dq.Parquet, lambda path: dq.Files(f"{path}/{{key}}.txt")])
 def test_a_table_reads_large_rows_a_few_at_a_time(
     queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
@@ -241,24 +231,6 @@ def test_results_open_large_rows_a_few_at_a_time(
     opened.clear()
     assert [*results.keys()] == [*range(60)]
     assert opened == []
-
-
-@pytest.mark.parametrize("portion", [1, 45_000, 1 << 30])
-def test_failures_stand_between_rows_that_are_opened_a_few_at_a_time(
-    queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, portion: int
-) -> None:
-    """In their places, with their keys, however the rows around them are read."""
-    docs = pd.Series(range(60), index=[f"k{n}" for n in range(60)])
-    run = queue.map(padded_or_not, docs, sink=tmp_path / "out", retry=dq.Retry(0)).wait(timeout=30)
-    monkeypatch.setattr(sink_parts, "_PORTION", portion)
-    open_parts.clear()
-
-    whole = run.results("return")
-    assert [*whole.keys()] == [f"k{n}" for n in range(60)]
-    for n, (key, value) in enumerate(whole.items()):
-        assert key == f"k{n}"
-        assert isinstance(value, DeadLetter) if n % 7 == 3 else value == padded(n)
-    assert dict(run.results("skip").items()) == {f"k{n}": padded(n) for n in range(60) if n % 7 != 3}
 
 
 def test_a_run_whose_rows_cannot_be_deleted_is_still_there_to_be_dropped(
@@ -559,36 +531,6 @@ def test_a_disk_that_is_really_full_costs_no_row(queue: dq.QueuePool, small_disk
     assert not list(small_disk.glob("out/.*"))
 
 
-@pytest.mark.slow
-@pytest.mark.cluster
-@pytest.mark.parametrize("kind", ["calls", "coroutines"])
-def test_what_a_killed_consumer_leaves_is_run_again_without_a_part_for_each(tmp_path: Path, kind: str) -> None:
-    """They run one by one, and each waited for a part of its own: a run of four seconds ended after two minutes."""
-    killed = tmp_path / "killed"
-
-    def deadly(n: int) -> int:
-        if n == 20_000 and not killed.exists():
-            killed.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return n
-
-    async def deadly_coroutine(n: int) -> int:
-        return deadly(n)
-
-    with dq.connect(n=2) as lab:
-        function = deadly if kind == "calls" else deadly_coroutine
-        run = lab.map(function, range(30_000), sink=dq.Parquet(tmp_path / "out"))
-        until(killed.exists)
-        before = len(list((tmp_path / "out").glob("*.parquet")))
-        values = list(run.results(timeout=60))
-        parts = len(list((tmp_path / "out").glob("*.parquet"))) - before
-        until(lambda: lab.snapshot().unacked.redelivered_10m > 100)
-        suspects = lab.snapshot().unacked.redelivered_10m
-
-    assert values == list(range(30_000))
-    assert parts < suspects / 3 + 50, (parts, suspects)  # those of the other rows have 500 rows each
-
-
 def test_the_next_chunk_runs_while_a_part_is_written(queue: dq.QueuePool, tmp_path: Path) -> None:
     """A store that takes a second for each part would otherwise stop all functions for as long."""
 
@@ -621,27 +563,6 @@ def test_the_next_chunk_runs_while_a_part_is_written(queue: dq.QueuePool, tmp_pa
     queue.map(noted, range(300), sink=of_a_cell(Slow)()).wait(timeout=60)
 
     assert max(int(path.name.removeprefix("during-")) for path in tmp_path.glob("during-*")) > 20
-
-
-def test_a_consumer_that_is_retired_settles_its_rows(queue: dq.QueuePool, tmp_path: Path) -> None:
-    """Fewer consumers are wanted: no document runs twice for that."""
-    calls = tmp_path / "calls"
-    calls.mkdir()
-
-    def noted(n: int) -> int:
-        import time
-        import uuid
-
-        time.sleep(0.005)
-        (calls / f"{n}-{uuid.uuid4().hex}").touch()
-        return n
-
-    run = queue.map(noted, range(600), sink=tmp_path / "out")
-    until(lambda: run.counts["acked"] > 50)
-    queue.scale(1)
-
-    assert list(run.results(timeout=60)) == list(range(600))
-    assert len(list(calls.iterdir())) == 600
 
 
 def test_a_run_that_is_cancelled_while_its_sink_is_full_ends(queue: dq.QueuePool, tmp_path: Path) -> None:
@@ -684,36 +605,3 @@ def test_without_pyarrow_a_run_is_refused_where_it_is_mapped(
     with pytest.raises(ExtraMissing, match="pyarrow"):
         queue.map(square, range(3), sink=tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_table_of_a_sink_names_files_their_size_and_where_they_are(pool: dq.QueuePool, tmp_path: Path) -> None:
-    """Counted from the folder; what is not of this run does not count."""
-    out = tmp_path / "out"
-    run = pool.map(square, range(500), sink=out).wait()
-    (out / "notes.txt").write_text("of the user")
-    parts = list(out.glob("*.parquet"))
-    files = "1 file" if len(parts) == 1 else f"{len(parts)} files"
-    nbytes = sum(part.stat().st_size for part in parts)
-
-    table = run.table()
-
-    assert table.place() == f"{files}, {size(nbytes)}, in {out}"
-    made = "how each row was made: _version, _code, _seconds, _attempts, _consumer, _at"
-    assert rows_table(table).notes == ("the first 10 of 500 rows", made, table.place())
-    assert [column.title for column in rows_table(table).columns] == ["_key", "n", "square"]
-    assert pool.map(abs, [1]).wait().table().place() == ""
-
-
-def test_table_of_a_sink_that_cannot_be_listed_has_its_rows_all_the_same(
-    pool: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = pool.map(square, range(5), sink=tmp_path / "out").wait()
-
-    def refuse(target: Target) -> dict[str, int]:
-        raise PermissionError(13, "Permission denied", str(target.where))
-
-    monkeypatch.setattr(Target, "sizes", refuse)
-    notes = rows_table(run.table()).notes
-    assert notes[0] == "5 rows"
-    assert "their files cannot be listed now" in notes[2]
-    assert "Permission denied" in notes[2]

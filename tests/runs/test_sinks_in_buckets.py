@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,23 +61,3 @@ def test_a_secret_that_workers_lack_holds_the_run_up_until_they_have_it(
     assert len(run.results(timeout=60)) == 50
     told = [repr(run.sink), str(run.sink), json.dumps(run.record(), default=str), run.stats().why, caplog.text]
     assert not any(SECRET in text for text in told)
-
-
-def test_secrets_are_not_in_the_log_of_the_queue(
-    lab: dq.Lab,
-    queue_name: str,
-    tmp_path: Path,
-    bucket: tuple[Any, str],  # noqa: F811
-    options: dict[str, Any],  # noqa: F811
-) -> None:
-    """Access to the store does not give access to the bucket."""
-    pool = dq.QueuePool(
-        lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path / "store", served=True
-    )
-    run = pool.map(square, range(50), sink=dq.Parquet(f"s3://{bucket[1]}/logged", storage_options=options))
-    assert len(run.results(timeout=60)) == 50
-    pool.close(force=True)
-
-    files = [file for file in tmp_path.rglob("*") if file.is_file()]
-    assert any(b"DQ_TEST_S3" in file.read_bytes() for file in files)  # that is what it has in place of the secret
-    assert not any(SECRET.encode() in file.read_bytes() for file in files)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 import pytest
 
 import dqlab as dq
-from dqlab.errors import BadOption
 
 pytestmark = pytest.mark.lowest
 
@@ -25,22 +23,6 @@ def test_a_number_of_retries_and_classes_of_exceptions_say_what_is_retried(queue
 
     assert [letter.deliveries for letter in runs[0].failures()] == [3, 3, 1]
     assert [letter.deliveries for letter in runs[1].failures()] == [1]
-
-
-def test_a_process_tells_of_classes_too(queue: dq.QueuePool) -> None:
-    """What ends the process is a failure as any other, with a class of ours."""
-
-    def ends(x: int) -> None:
-        import os
-
-        if x:
-            os._exit(3)
-        raise ValueError
-
-    retry: Any = dq.Retry(1, backoff=0.0, never="ProcessDied")
-    run = queue.map(ends, range(2), executor="process", retry=retry).wait(timeout=60)
-
-    assert [letter.deliveries for letter in run.failures()] == [2, 1]
 
 
 def test_map_without_a_lab_completes_to_the_options_of_a_labs_map() -> None:
@@ -94,17 +76,3 @@ def test_a_retry_takes_what_failed_in_threads_into_a_process_and_back(queue: dq.
     assert len(set(seen)) >= 2
     assert seen[1] not in (seen[0], seen[2])
     assert [each.note for each in run.versions] == ["", "executor=process", "executor=thread"]
-
-
-def test_limits_that_a_function_cannot_have_are_refused_and_nothing_is_sent(queue: dq.QueuePool) -> None:
-    """As by `map`."""
-
-    async def fails(x: int) -> None:
-        raise ValueError
-
-    run = queue.map(fails, [1], retry=0).wait(timeout=30)
-
-    for wrong in ({"memory": "1GB"}, {"executor": "thread", "timeout": 5}, {"executor": "gpu"}, {"note": 5}):
-        with pytest.raises(BadOption):
-            run.retry(**wrong)
-    assert (run.counts["dead"], len(run.versions)) == (1, 1)

@@ -13,7 +13,6 @@ import dqlab as dq
 from dqlab.live.layout import timeline_parts
 from dqlab.live.render import blocks, render_text
 from dqlab.live.style import TextStyle
-from dqlab.numbers import UNKNOWN
 from dqlab.runs.queue_rows import Timeline
 from dqlab.stats import History
 
@@ -54,14 +53,6 @@ def test_text_draws_a_line_for_each_series(timeline: Timeline) -> None:
     assert "now 16,057, most 48," in text
     assert "^ [12] submit" in text
     assert all(len(line) <= 100 for line in text.splitlines())
-
-
-def test_text_without_unicode_is_ascii(timeline: Timeline) -> None:
-    assert (
-        render_text(timeline_parts(timeline.history), TextStyle(unicode=False, width=80))
-        .replace(UNKNOWN, "-")
-        .isascii()
-    )
 
 
 def test_blocks_leave_a_space_where_nothing_is_known() -> None:

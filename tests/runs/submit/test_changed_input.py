@@ -88,16 +88,6 @@ def test_a_container_that_is_emptied_after_it_was_mapped_is_mapped_as_it_was(
     assert [value[0] if isinstance(value, tuple) else value for value in values] == list(range(50))
 
 
-def test_lost_documents_of_a_list_that_has_changed_are_those_that_were_mapped(queue: dq.QueuePool) -> None:
-    """The run reads its input again for them, and the list may hold the next batch by then."""
-    batch = ["a", "b"]
-    run = queue.map(same, batch).wait(timeout=30)
-    batch[:] = ["c"]
-
-    assert run.submitter is not None
-    assert list(run.submitter.elements) == ["a", "b"]
-
-
 class Own(list[int]):
     """A list of somebody's own, which may do anything when it is iterated."""
 

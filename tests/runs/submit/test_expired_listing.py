@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 
 import dqlab as dq
 from dqlab.errors import SubmissionIncomplete
@@ -68,28 +65,3 @@ def test_credentials_that_are_refused_from_the_start_end_the_submission(queue: d
 
     with pytest.raises(SubmissionIncomplete, match="token has expired"):
         run.wait(timeout=60)
-
-
-class _Locked(LocalFileSystem):  # type: ignore[misc]
-    """Files of this machine behind a URL; folders named "locked" are forbidden."""
-
-    protocol = "dq-locked"
-
-    def ls(self, path: str, detail: bool = False, **more: Any) -> Any:
-        if path.endswith("/locked"):
-            raise PermissionError(f"{path}: access denied")
-        return super().ls(path, detail, **more)
-
-
-def test_a_folder_that_is_forbidden_by_itself_ends_the_submission(queue: dq.QueuePool, tmp_path: Path) -> None:
-    """What was listed before can be listed again, so that nothing has expired."""
-    fsspec.register_implementation("dq-locked", _Locked, clobber=True)
-    for name in ("a", "locked"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "x.txt").write_text(name)
-
-    run = queue.map(key, dq.Documents.from_glob(f"dq-locked://{tmp_path}/**/*.txt"), name="locked", executor="thread")
-
-    with pytest.raises(SubmissionIncomplete, match=r"InputUnreadable.* access denied"):
-        run.wait(timeout=60)
-    until(lambda: run.counts["acked"] == 1)  # what was submitted before goes on

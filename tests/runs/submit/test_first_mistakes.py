@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -356,22 +356,6 @@ def test_an_array_that_changes_in_the_next_line_is_mapped_as_it_was(
     array *= 0
 
     assert run.results(timeout=30) == expected
-
-
-def test_results_are_a_sequence_of_values(queue: dq.QueuePool) -> None:
-    results = queue.map(abs, [-3, 1, -3], executor="thread").results(timeout=30)
-
-    assert isinstance(results, Sequence)
-    assert results == [3, 1, 3] == results
-    assert results != [3, 1]
-    assert results != [3, 1, 4]
-    assert (3 in results, 4 in results) == (True, False)
-    assert list(reversed(results)) == [3, 1, 3]
-    assert (results.index(3), results.index(3, 1), results.count(3)) == (0, 2, 2)
-    assert {results: 1}[results] == 1
-    assert np.array(results).tolist() == pd.Series(results).tolist() == [3, 1, 3]
-    with pytest.raises(TypeError, match=r"a position, not .* \(Series\); .*filtered by a mask"):
-        results[pd.Series([True, False, True])]
 
 
 @pytest.mark.parametrize("index", [[2, 0, 1], [10, 20, 30]])

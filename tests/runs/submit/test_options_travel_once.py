@@ -100,18 +100,6 @@ def test_documents_open_in_threads_coroutines_and_processes(queue: dq.QueuePool,
         assert list(run.results()) == EXPECTED
 
 
-def test_documents_of_other_options_in_one_input_bring_theirs_along(queue: dq.QueuePool, url: str) -> None:
-    other = {"client_kwargs": {"headers": {"X-Region": "eu", "X-Other": "1"}}}
-    others = dq.Documents([f"{url}/other.txt"], storage_options=other)
-    mixed = iter([*listed(url), *others])
-    pairs = [(document, 1) for document in listed(url)]
-
-    assert list(queue.map(text, mixed, name="mixed").results()) == [*EXPECTED, "/other.txt"]
-    assert list(queue.map(text, [*listed(url), *others], name="several").results()) == [*EXPECTED, "/other.txt"]
-    assert list(queue.map(lambda pair: pair[0].text(), pairs, name="pairs").results()) == EXPECTED
-    assert queue.submit(text, listed(url)[0]).results() == EXPECTED[:1]
-
-
 def test_retries_open_the_documents_also_with_the_code_of_another_kernel(queue: dq.QueuePool, url: str) -> None:
     run = queue.map(refuse, listed(url), name="retried", retry=dq.Retry(0))
     run.wait()

@@ -15,7 +15,6 @@ import dqlab as dq
 from dqlab.errors import RunCancelled, RunExists
 from dqlab.testing import Tally
 from tests.kit.sampled import mostly_slow
-from tests.runs.submit.test_cut_off import all_there
 
 
 def listing(*names: str) -> list[dq.Document]:
@@ -134,25 +133,6 @@ def test_other_documents_of_another_client_are_refused_while_the_first_submits(
         with pytest.raises(RunExists, match="other documents"):
             second.results(timeout=30)
     assert list(first.results(timeout=30)) == list(range(5))
-
-
-def test_list_that_was_changed_in_place_is_another_input(queue: dq.QueuePool, goes_on: threading.Event) -> None:
-    """It is the same object, and not what was submitted."""
-
-    class Slow(list[int]):
-        def __iter__(self) -> Iterator[int]:
-            return held(super().__iter__(), goes_on)
-
-    documents = Slow(range(5))
-    run = queue.map(same, documents, name=f"run-{queue.name}")
-    all_there(queue, 2)
-    documents[0] = 99
-    changed = queue.map(same, documents, name=run.name)
-    goes_on.set()
-
-    with pytest.raises(RunExists, match="other documents"):
-        changed.wait(timeout=30)
-    assert list(run.results(timeout=30)) == list(range(5))
 
 
 def test_cancelling_ends_the_submission_and_who_attached_meanwhile(

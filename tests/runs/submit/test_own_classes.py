@@ -65,16 +65,6 @@ def test_reading_results_changes_no_class_of_the_notebook(queue: dq.QueuePool, c
     assert queue.map(cell["times"], [1, 2, 3]).results(timeout=30)[:] == [5, 10, 15]
 
 
-def test_reading_results_makes_no_class_again(queue: dq.QueuePool, cell: dict[str, Any]) -> None:
-    """A base class that keeps a list of its subclasses listed each one once more for each result."""
-    derived = cell["Derived"]
-
-    values = queue.map(cell["make_derived"], range(3)).results(timeout=30)[:]
-
-    assert all(type(value) is derived for value in values)
-    assert cell["Plain"].made == ["Derived"]
-
-
 @pytest.mark.parametrize("kind", ["Plain", "Derived", "Data", "Frozen"])
 def test_the_same_documents_attach_after_results_of_their_class_were_read(
     queue: dq.QueuePool, cell: dict[str, Any], kind: str
