@@ -38,13 +38,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dqlab.session")
 
 _sessions: weakref.WeakKeyDictionary[Client, Session] = weakref.WeakKeyDictionary()
-_turns: weakref.WeakKeyDictionary[Client, threading.Lock] = weakref.WeakKeyDictionary()
-"""Locks by client, each held while the client's session is made: a scheduler that hangs blocks no other client."""
-_lock = threading.Lock()
-"""Guards `_turns` and the sessions; never held during a call."""
+_installing = threading.Lock()
+"""Held while a session is made, so that a client has one."""
 
 INSTALLING = 60.0
-"""Seconds to wait for another thread that installs dqlab through the same client."""
+"""Seconds to wait for another thread that installs dqlab."""
 MAX_SHARDS = 16
 """Most shards of a queue; see decision 8."""
 DIRECT_TIMEOUT = 3.0
@@ -95,21 +93,16 @@ class Session:
         """Return the client's only session, after installing dqlab on the cluster if there is none yet."""
         if not isinstance(client, Client):
             raise BadOption(option="client", value=client, problem="is not a dask.distributed.Client.")
-        with _lock:
-            session, turn = _sessions.get(client), _turns.setdefault(client, threading.Lock())
-        if session is not None:
+        if (session := _sessions.get(client)) is not None:
             return session
-        if not turn.acquire(timeout=INSTALLING):
+        if not _installing.acquire(timeout=INSTALLING):
             raise CallTimeout(name=str(getattr(client.scheduler, "address", "?")), call="install", seconds=INSTALLING)
         try:
-            session = _sessions.get(client)
-            if session is None:
-                session = cls(client, reserved, where, grows=grows, shared=shared)
-                with _lock:
-                    _sessions[client] = session
+            if (session := _sessions.get(client)) is None:
+                session = _sessions[client] = cls(client, reserved, where, grows=grows, shared=shared)
             return session
         finally:
-            turn.release()
+            _installing.release()
 
     def _install(self, reserved: Collection[str], where: str, *, grows: bool, shared: str) -> None:
         # Before the plugins: an older Dask cannot import our modules, and would fail with another error.
