@@ -88,11 +88,6 @@ def test_value_that_is_a_sentence_brings_no_second_period() -> None:
     [
         (dqlab.errors.RunStalled(run="r", queue="q", waiting=1, seconds=5), "1 message waits in queue 'q'"),
         (dqlab.errors.RunStalled(run="r", queue="q", waiting=1_200, seconds=5), "1,200 messages wait in queue 'q'"),
-        (dqlab.errors.WaitTimeout(run="r", seconds=1, left=1, why=""), "1 message left."),
-        (
-            dqlab.errors.RunFailed(run="r", dead=1, total=1, first="x", others=""),
-            "1 of 1 document of run 'r' failed",
-        ),
         (dqlab.errors.RunCancelled(run="r", cancelled=1, total=4, acked=3), "1 of 4 documents was not processed"),
     ],
 )

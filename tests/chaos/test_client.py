@@ -22,7 +22,7 @@ LOAD = Load("run", "main", "anna", 3, 0.0)
 LOST = ResultsMissing(reason="1 of 3 documents is lost", ranges=((0, 1),))
 CALL_TIMEOUT = CallTimeout(name="queue/main/0", call="progress", seconds=30)
 STALLED = RunStalled(run="run", queue="main", waiting=1, seconds=5)
-TIMEOUT = WaitTimeout(run="run", seconds=75, left=1, why="")
+TIMEOUT = WaitTimeout(run="run", seconds=75, why="")
 GONE = ActorGone(name="queue/main/0", reason="its worker died")
 
 
