@@ -226,17 +226,8 @@ def _without_middle(text: str, limit: int) -> str:
         return text
     mark = f"\n... {len(encoded) - limit:,} bytes left out ...\n"
     half = (limit - len(mark)) // 2
-    stop, start = half, len(encoded) - half
-    while _inside(encoded[stop]):
-        stop -= 1
-    while _inside(encoded[start]):
-        start += 1
-    return restored(encoded[:stop]) + mark + restored(encoded[start:])
-
-
-def _inside(byte: int) -> bool:
-    """Return whether a byte of UTF-8 is not the first byte of its character."""
-    return byte & 0xC0 == 0x80
+    ends = (part.decode(errors="ignore") for part in (encoded[:half], encoded[-half:]))  # without halves of characters
+    return mark.join(ends)
 
 
 # --- what a traceback shows ---

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from datetime import datetime
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.transport.link import Link
 from dqlab.errors import DqlabError
@@ -24,25 +24,22 @@ PATIENCE = 5.0
 def mark(link: Link, text: str, queue: str, *, cell: int | None = None, by: str = "") -> None:
     """Report to the scheduler in two or three words what a user did, without waiting and ignoring failures."""
     # `cell` is the number of the notebook cell, by default of the running one; `by` is from `pausing()`, for a pause.
-
-    async def tell() -> None:
-        with suppress(DqlabError):
-            arguments = {"cell": cell if cell is not None else running_cell(), "queue": queue, "by": shown(by)}
-            await link.scheduler("dq_mark", text=shown(text), timeout=PATIENCE, **arguments)
-
-    with suppress(DqlabError):
-        link.start(tell())
+    number = cell if cell is not None else running_cell()
+    _report(link, "dq_mark", text=shown(text), cell=number, queue=queue, by=shown(by))
 
 
 def tell(run: Run, text: str = "", *, due: float | None = None) -> None:
     """Report what is done to a run beside its work, and in how many seconds it goes on, without waiting."""
+    _report(run.handle.link, "dq_tell", run=run.id.hex(), text=shown(text), due=due)
 
-    async def told() -> None:
+
+def _report(link: Link, method: str, **what: Any) -> None:
+    async def report() -> None:
         with suppress(DqlabError):
-            await run.handle.link.scheduler("dq_tell", run=run.id.hex(), text=shown(text), due=due, timeout=PATIENCE)
+            await link.scheduler(method, timeout=PATIENCE, **what)
 
     with suppress(DqlabError):
-        run.handle.link.start(told())
+        link.start(report())
 
 
 def pausing() -> str:

@@ -172,35 +172,24 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         self.session = Session.of(client)
         self.durability = Durability(durability)
         self.name = check_name(name, kind="queue") if name is not None else f"queue-{uuid.uuid4().hex[:8]}"
-        asked = queue_options(
-            visibility_timeout=visibility_timeout if visibility_timeout is not None else ack_timeout,
-            max_deliveries=max_deliveries,
-            retry=retry,
-            maxsize=maxsize,
-            max_bytes=max_bytes,
-            store=self._store_in(dirpath),
-        )
-        self.handle, self.options = self.session.open_queue(self.name, n_queues, asked)
-        self.served = served
-        self.consumer_options = consumer_options(early=early_ack, concurrency=concurrency)
-        serve = self._serve_again if served else None
-        self._puts = PlainPuts(
-            self.handle,
-            self.options["maxsize"],
-            self.options["max_bytes"],
-            forgets=served,
-            serve=serve,
-        )
-        self._closed = False
-        self.session.pools[self.name] = self
-        given = {
-            "n_queues": None if n_queues == 1 else n_queues,
+        given: dict[str, Any] = {
             "visibility_timeout": visibility_timeout if visibility_timeout is not None else ack_timeout,
             "max_deliveries": max_deliveries,
             "retry": retry,
-            "maxsize": None if maxsize == option("queue.maxsize") else maxsize,  # as `Lab.queue` gives it by itself
+            "maxsize": maxsize,
             "max_bytes": max_bytes,
         }
+        asked = queue_options(**given, store=self._store_in(dirpath))
+        self.handle, self.options = self.session.open_queue(self.name, n_queues, asked)
+        self.served = served
+        self.consumer_options = consumer_options(early=early_ack, concurrency=concurrency)
+        bounds, serve = (self.options["maxsize"], self.options["max_bytes"]), self._serve_again if served else None
+        self._puts = PlainPuts(self.handle, *bounds, forgets=served, serve=serve)
+        self._closed = False
+        self.session.pools[self.name] = self
+        given |= {"n_queues": n_queues} if n_queues != 1 else {}
+        if maxsize == option("queue.maxsize"):  # as `Lab.queue` gives it by itself
+            del given["maxsize"]
         warn_of_kept(self, {name: value for name, value in given.items() if value is not None})
 
     def __repr__(self) -> str:
