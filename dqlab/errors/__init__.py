@@ -624,15 +624,12 @@ class RunStalled(RunError):
         "{seconds:g} s. Nothing is lost. {steps}"
     )
 
-    START = "Start consumers: more workers, a ConsumerPool, or map with consumers='auto'."
-
-    def __init__(
-        self, *, nobody: str = "no consumer has existed", steps: str = START, unable: str = "", **fields: Any
-    ) -> None:
+    def __init__(self, *, nobody: str = "no consumer has existed", unable: str = "", **fields: Any) -> None:
+        steps = "Start consumers (more workers, start() of a ConsumerPool, map with consumers='auto'), or resume it."
         if unable:
             nobody = f"{unable}: no consumer could run it"
             steps = "Start workers that have it, and it goes on by itself; or cancel it, and map it with less."
-        super().__init__(nobody=nobody, steps=steps, unable=unable, **fields)
+        super().__init__(**(fields | {"nobody": nobody, "steps": steps, "unable": unable}))
 
 
 class SubmissionIncomplete(RunError):

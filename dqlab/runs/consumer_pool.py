@@ -243,15 +243,16 @@ class ConsumerPool:
     def _join(self, every: float, *, progress: bool) -> None:
         # A put that is not confirmed is in no shard's count, so the queue could seem empty too early.
         self.queue_pool.flush(None)
+        queue = self.queue_pool.name
         # `stuck` goes back with the next call: a shard answers before `limit` ends only if its own reason differs.
         stuck = ""
-        standstill = Standstill(f"queue {self.queue_pool.name!r}", None)
+        standstill = Standstill(f"queue {queue!r}", None)
         while True:
             limit = min(every, standstill.patience if stuck else PARK)
             try:
                 shards = self._link.sync(self._handle.ask_all(calls.IdleCall(limit, stuck), wait=limit))
             except CallTimeout:  # a shard is being recreated
-                standstill.unanswered(self.queue_pool.name)
+                standstill.unanswered(queue)
                 stuck = ""
                 continue
             busy = [shard for shard in shards if shard.alive]
@@ -263,17 +264,10 @@ class ConsumerPool:
             stuck = busy[0].stuck if all(shard.stuck for shard in busy) else ""
             lonely = standstill.look("", alone=bool(stuck))
             if lonely and not self._link.sync(expects_workers(self._link)):
-                raise RunStalled(
-                    run=f"puts on {(name := self.queue_pool.name)}",
-                    queue=name,
-                    waiting=left,
-                    seconds=round(lonely),
-                    nobody=stuck,
-                    steps=f"Call start() on a ConsumerPool, or lab.queue({name!r}).resume(), or run.resume() on its "
-                    "paused runs.",
-                )
+                run, n = f"puts on {queue}", round(lonely)
+                raise RunStalled(run=run, queue=queue, waiting=left, seconds=n, nobody=stuck)
             if progress:
-                sys.stderr.write(f"{many(left, 'message')} left in queue {self.queue_pool.name!r}\n")
+                sys.stderr.write(f"{many(left, 'message')} left in queue {queue!r}\n")
         self.cancel()
 
     def _raise_full(self, shards: list[calls.IdleAnswer]) -> None:

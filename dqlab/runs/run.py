@@ -336,7 +336,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             asked.go()
             self.at_end = None
         elif self._progress().rehearsed:
-            raise RunError(run=self.name, reason=f"the rest is not known in this process. {_MAP_AGAIN}")
+            raise self._without_input("")
         return self
 
     def rehearse(self, n: int = 100) -> Self:
@@ -359,11 +359,14 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         self._wait.raise_other_input()
         asked = self.submitter
         if not isinstance(asked, SampleSubmitter):
-            known = self._progress().rehearsed
-            why = f"its input is not known in this process. {_MAP_AGAIN}" if known else "it does not wait for `go`."
-            raise RunError(run=self.name, reason=why)
+            raise self._without_input("it does not wait for `go`.")
         asked.go(n)
         return self
+
+    def _without_input(self, why: str) -> RunError:
+        """Return the error of a run that was rehearsed elsewhere, or that is not because of `why`."""
+        known = self._progress().rehearsed
+        return RunError(run=self.name, reason=f"its input is not known in this process. {_MAP_AGAIN}" if known else why)
 
     @property
     def waits_for_go(self) -> bool:
@@ -399,9 +402,7 @@ class Run(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         asked = self.submitter
         drawn = asked.drawn if isinstance(asked, SampleSubmitter) else self.drawn
         if drawn is None:
-            known = self._progress().rehearsed
-            why = f"its input is not known in this process. {_MAP_AGAIN}" if known else "it was not rehearsed."
-            raise RunError(run=self.name, reason=why)
+            raise self._without_input("it was not rehearsed.")
         if isinstance(asked, SampleSubmitter):
             with self._wait.interruptible(), shown(self):
                 self._wait.settled(Deadline(None), self._wait.raise_other_input)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from dqlab.cluster.transport import calls, queue_calls
-from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Code, Drop, Open, Reopen
 from dqlab.cluster.transport.queue_calls import Handle
 from dqlab.cluster.transport.reports import Progress
@@ -68,6 +67,7 @@ from dqlab.waits import shown
 
 if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
+    from dqlab.runs.session import Session
 
 NAMING, GIVING_BACK = 60.0, 1.0
 """Seconds that another client may take to start a run of the same name, and to wait until a claim of it is released."""
@@ -114,15 +114,13 @@ class _Asked:
 class RunBook:
     """The runs that this lab knows, by name."""
 
-    def __init__(
-        self, link: Link, serve: Callable[[QueuePool], None], pools: Callable[[], Iterable[QueuePool]]
-    ) -> None:
-        self._link, self._serve, self._pools = link, serve, pools
+    def __init__(self, session: Session) -> None:
+        self._session, self._link = session, session.link
         self._runs: dict[str, Run] = {}
         # One `map` at a time. A claim of the name is taken before this lock: in the other order, a wait for another
         # client would block every name.
         self._lock = threading.RLock()
-        _books[link.client.id] = self
+        _books[session.link.client.id] = self
         self.open_others: Callable[[str], None] = lambda name: None
         """Opens the remaining queues of the store when a name is not found."""
         self.elsewhere = ""
@@ -163,7 +161,7 @@ class RunBook:
             check_name(name, kind="run")
         if name is not None and on_existing == "update" and (found := self.find(name)) is not None:
             if serve:
-                self._serve(pool)
+                self._session.serve(pool)
             entry, code = _bringing(found.record()["options"], asked.entry, code)
             self._keep_current(found, elements, Code(entry.function, entry.blob, code), sink=terms.sink, waits=True)
             return found
@@ -175,7 +173,7 @@ class RunBook:
         with self._alone(name), self._lock:
             found = self.find(name) if name is not None else None
             if serve:
-                self._serve(pool)
+                self._session.serve(pool)
             if found is not None and on_existing != "new":
                 run = self._again(found, asked)
                 if on_existing == "attach":
@@ -208,10 +206,15 @@ class RunBook:
             known = sorted(self._known())
             known_here = _some_of(known) or ("none that can be seen from here" if self.elsewhere else "none")
             raise RunNotFound(run=name, hint=meant(name, known) + self.elsewhere + self._ended, known=known_here)
-        pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
-        if pool is not None and pool.served:
-            self._serve(pool)  # a queue that was opened again has no consumers yet
+        self._served(run.queue)
         return run
+
+    def _served(self, queue: str) -> QueuePool | None:
+        """Return an open queue, with consumers: one that was opened again has none yet."""
+        pool = self._session.pools.get(queue)
+        if pool is not None and pool.served:
+            self._session.serve(pool)
+        return pool
 
     @property
     def _ended(self) -> str:
@@ -275,7 +278,7 @@ class RunBook:
         """Return the runs of that name, or all runs, as this lab's queues know them."""
         # Runs of a queue that is gone stay: their objects explain what happened.
         runs = {own: run for own, run in list(self._runs.items()) if name is None or own == name}
-        pools = list(self._pools())
+        pools = list(self._session.pools.values())
         for pool, listed in zip(pools, self._link.sync(_listed(pools, name)), strict=True):
             if listed is None:
                 continue
@@ -362,11 +365,9 @@ class RunBook:
 
     def _beside(self, run: Run, code: Code, elements: list[Any]) -> Run:
         """Start a run of other code over some documents, on the terms of a run but without its sink."""
-        pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
+        pool = self._served(run.queue)
         if pool is None:
             raise RunNotFound(run=run.name, hint=" Its queue was closed.", known="-")
-        if pool.served:
-            self._serve(pool)
         answer, _ = self._link.sync(run.handle.ask(0, calls.OpeningCall(run.id)))
         # It never pauses itself: that all of a sample fails is what a comparison is to say.
         left_out = ("sink", "stop_if", "stop_despite")
@@ -411,9 +412,7 @@ class RunBook:
 
     def _update(self, run: Run, plan: UpdatePlan, code: Code) -> bool:
         """Carry out a plan, and return whether it was: not if the run's input is another one since."""
-        pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
-        if pool is not None and pool.served:
-            self._serve(pool)
+        self._served(run.queue)
         with self._alone(run.name), self._lock:
             progress = run._progress(covered=True)
             if not progress.sealed or progress.record.input.digest != plan.digest:
@@ -540,7 +539,8 @@ class RunBook:
 
     def _sender(self, run: Run, entry: Entry, progress: Progress, kind: type[RunSender] = RunSender) -> RunSender:
         """Return what puts further documents of a run."""
-        bounds = next((pool.options for pool in self._pools() if pool.name == run.queue), {})
+        pool = self._session.pools.get(run.queue)
+        bounds: dict[str, Any] = {} if pool is None else pool.options
         return kind(
             run.handle,
             entry,

@@ -78,7 +78,7 @@ class Session:
         self.pools: dict[str, QueuePool] = {}
         self._served: dict[str, WeakSet[QueuePool]] = {}
         self._install(reserved, where or self.link.address, grows=grows, shared=shared)
-        self.runs = RunBook(self.link, self.serve, lambda: list(self.pools.values()))
+        self.runs = RunBook(self)
 
     @classmethod
     def of(
