@@ -199,7 +199,7 @@ class Sender:
         if not self.awake:
             self._wake()
         if self.buffered > BUFFER_MESSAGES or self.buffered_bytes > BUFFER_BYTES:
-            self._wait_for_room()
+            self._until(lambda: self._has_room() or self.failure is not None)
 
     @property
     def buffered(self) -> int:
@@ -217,15 +217,9 @@ class Sender:
 
     def flush(self, timeout: float | None) -> None:
         """Wait until all is confirmed, or raise PutTimeout, why the sender gave up, or an unread refusal."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._room:
-            while self.busy and self.failure is None:
-                # At most 0.2 s at a time: nothing notifies `_room` when the scheduler is gone.
-                left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
-                if left <= 0:  # what is in flight may still be confirmed
-                    raise PutTimeout(queue=self.handle.name, count=self.buffered, seconds=timeout)
-                self._room.wait(left)
-                self.handle.link.check_scheduler()
+        if not self._until(lambda: not self.busy or self.failure is not None, timeout):
+            # What is in flight may still be confirmed.
+            raise PutTimeout(queue=self.handle.name, count=self.buffered, seconds=timeout)
         if self.failure is not None:
             raise self.failure
         unread, self._unread = self._unread, None
@@ -234,10 +228,20 @@ class Sender:
 
     def land(self) -> None:
         """Wait until no put is in flight, whether confirmed or refused."""
+        self._until(lambda: not (self._flying or self.awake))
+
+    def _until(self, holds: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until something holds, and return whether it did in time."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         with self._room:
-            while self._flying or self.awake:
-                self._room.wait(0.2)
+            while not holds():
+                # At most 0.2 s at a time: nothing notifies `_room` when the scheduler is gone.
+                left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
+                if left <= 0:
+                    return False
+                self._room.wait(left)
                 self.handle.link.check_scheduler()
+        return True
 
     @property
     def busy(self) -> bool:
@@ -259,12 +263,6 @@ class Sender:
                 except RuntimeError:  # the loop has ended
                     self.awake = False
                     raise self.handle.link.closed_error() from None
-
-    def _wait_for_room(self) -> None:
-        with self._room:
-            while not self._has_room() and self.failure is None:
-                self._room.wait(0.2)
-                self.handle.link.check_scheduler()
 
     # --- the client's loop ------------------------------------------------------------------
 
@@ -359,11 +357,8 @@ class Sender:
                     self._functions[parcel[0].shard].clear()  # it was dropped with its last message
                 elif parcel:
                     self._judge(answer)
-        except DqlabError as error:
-            for batch in parcel:
-                self._refused(batch, error)
         except BaseException as error:
-            failure = self._unforeseen(error)
+            failure = error if isinstance(error, DqlabError) else self._unforeseen(error)
             for batch in parcel:
                 self._refused(batch, failure)
             if not isinstance(error, Exception):  # KeyboardInterrupt and the like end the loop, as they must
