@@ -327,15 +327,7 @@ class RunBook:
     ) -> Run:
         """Open a run, and submit its documents."""
         name, id = opening.record["name"], opening.run
-        sender = RunSender(
-            pool.handle.of_run(name),
-            entry,
-            run=id,
-            producer=id,
-            opening=opening,
-            maxsize=pool.options["maxsize"],
-            max_bytes=pool.options["max_bytes"],
-        )
+        sender = self._sender(pool.handle.of_run(name), entry, opening, producer=id)
         run = self._known_as(name, id, pool.handle)
         if drawn is not None and drawn.asks:
             run.drawn = drawn
@@ -422,7 +414,8 @@ class RunBook:
             if plan.empty and progress.incomplete is None:  # else the input of an update that was cut off ends here
                 return True
             take(run, code, progress)
-            sender = self._sender(run, Entry(Kind.ELEMENT, code.function, code.blob), progress, UpdateSender)
+            opening = Open(run.id, progress.record.opening())
+            sender = self._sender(run.handle, Entry(Kind.ELEMENT, code.function, code.blob), opening, kind=UpdateSender)
             assert isinstance(sender, UpdateSender), "as it was asked for"
             reopen = Reopen(run.id, self._link.client.id, sender.producer, redo=True, gone=list(plan.gone_at))
             self._link.sync(run.handle.order(reopen))
@@ -516,7 +509,7 @@ class RunBook:
             if then is not None:  # the same iterator, which a thread already reads: there is nothing to compare
                 then()
             return run
-        sender = self._sender(run, entry, progress)
+        sender = self._sender(run.handle, entry, Open(run.id, record.opening()))
         if sending or not progress.sealed:
             return self._meanwhile(run, elements, sender, retries=retries)
         if retries:
@@ -537,19 +530,14 @@ class RunBook:
             raise copy(error)  # raising the kept error itself would add a traceback to it each time
         return run
 
-    def _sender(self, run: Run, entry: Entry, progress: Progress, kind: type[RunSender] = RunSender) -> RunSender:
-        """Return what puts further documents of a run."""
-        pool = self._session.pools.get(run.queue)
-        bounds: dict[str, Any] = {} if pool is None else pool.options
-        return kind(
-            run.handle,
-            entry,
-            run=run.id,
-            producer=uuid.uuid4().bytes,
-            opening=Open(run.id, progress.record.opening()),
-            maxsize=bounds.get("maxsize"),
-            max_bytes=bounds.get("max_bytes"),
-        )
+    def _sender(
+        self, handle: Handle, entry: Entry, opening: Open, producer: bytes = b"", kind: type[RunSender] = RunSender
+    ) -> RunSender:
+        """Return what puts documents of a run."""
+        pool = self._session.pools.get(handle.name)
+        bounds = {} if pool is None else {name: pool.options[name] for name in ("maxsize", "max_bytes")}
+        named = producer or uuid.uuid4().bytes
+        return kind(handle, entry, run=opening.run, producer=named, opening=opening, **bounds)
 
     def _unless_asked(
         self,
@@ -613,7 +601,7 @@ class RunBook:
             if code["blob"] != entry.function:  # the sample was retried with newer code, which is that of the rest
                 newest = self._link.sync(queue_calls.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
-            sender = self._sender(run, entry, progress)
+            sender = self._sender(run.handle, entry, Open(run.id, progress.record.opening()))
             before = _holding(sender, progress)
             if not drawn.contains(before) or asked.drawn.sample.total not in (None, drawn.sample.total):
                 raise RunExists(run=run.name, difference="other documents")
