@@ -44,6 +44,8 @@ _OPEN = 8
 _PORTION = 64 << 20
 """Bytes of rows, roughly, that are read at once; a page may refer to more than fits into memory or an Arrow array."""
 _NAME_BYTES = 200
+_HEAD_ROWS = 100
+"""Rows of a part that decide which texts get a dictionary."""
 _EMPTY = "{}"
 """The rest of a row that has nothing in any column, where one without a rest stands for a result that is None."""
 _KEYS = (str, int, bool, type(None))
@@ -298,8 +300,9 @@ class _PartWriter:
         table = table.replace_schema_metadata({_METADATA: json.dumps(about)})
         file = pa.BufferOutputStream()  # a Python file would take the GIL for each page, and slow the running function
         # Numbers usually differ: a dictionary of an embedding's costs as much as the model, and makes the file larger.
+        head = batch.slice(0, _HEAD_ROWS)
         texts = [field.name for field in batch.schema if pa.types.is_string(field.type)]
-        repeating = ["_attempts", *(name for name in texts if name not in (KEY, "_version"))]
+        repeating = ["_attempts", *(name for name in texts if 2 * len(head.column(name).unique()) <= len(head))]
         compression = "snappy" if hurried else "zstd"  # snappy is faster, and takes more bytes
         pq.write_table(table, file, compression=compression, use_dictionary=repeating, write_page_checksum=True)
         refused: dict[int, Exception] = {at: _not_storable(column, kind) for at, (column, kind) in shape.opaque.items()}
