@@ -54,11 +54,6 @@ class Target:
     def __repr__(self) -> str:
         return f"<Target {str(self.where)!r}>"
 
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a folder of this machine, or one that is mounted here."""
-        return self._local is not None
-
     def path(self, name: str) -> str:
         """Return the path or URL of a file, for messages."""
         return str(Path(self._local) / name) if self._local is not None else f"{str(self.where).rstrip('/')}/{name}"

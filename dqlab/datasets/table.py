@@ -284,7 +284,7 @@ _KEY_ALONE = "key"
 class QueryError(UsageError):
     """A query fails, because it is not SQL or names something that does not exist."""
 
-    text = "the query over run {run!r} failed: {reason}.{hint} Nothing was changed. Tables and columns: {known}."
+    text = "the query over run {run!r} failed: {reason}. Nothing was changed. Tables and columns: {known}."
 
 
 def query(results: RunTable, sql: str, source: RunTable | str) -> Any:
@@ -317,7 +317,7 @@ def query(results: RunTable, sql: str, source: RunTable | str) -> Any:
                 f"{name} ({few_of(_keyed(rows).column_names, _SHOWN)})" for name, (rows, _) in read.items()
             )
             reason = one_line(error, 400).rstrip(".!? ")
-            raise QueryError(run=results.name, reason=reason, hint="", known=known) from None
+            raise QueryError(run=results.name, reason=reason, known=known) from None
     shape = read["results"][1]
     named = [name for name in shape.schema.names if name.lower() in sql.lower()]
     warn_of_rest(results.name, shape, None if _ALL.search(sql) else named)
@@ -348,8 +348,8 @@ def _warn_of_keys(run: str, keys: Any) -> None:
 def _frame(found: Any, run: str) -> Any:
     """Return a query's result as a pandas DataFrame."""
     if found is None:
-        reason, hint = "it returns no rows", " Write one that does: select ... from results."
-        raise QueryError(run=run, reason=reason, hint=hint, known="results")
+        reason = "it returns no rows; write one that does: select ... from results"
+        raise QueryError(run=run, reason=reason, known="results")
     table = found.arrow()
     table = table.read_all() if isinstance(table, pa.RecordBatchReader) else table
     for at, field in enumerate(table.schema):
