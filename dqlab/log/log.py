@@ -109,7 +109,10 @@ class Log:
         self._owner = opened.owner
         self._catalog = opened.catalog
         self._needed = Needed()
-        self._replay = LogReplay(opened.directory, opened.found.manifest, opened.found.newest)
+        self._checkpoints = list(opened.found.checkpoints)  # the two newest, newest last
+        self._replay = LogReplay(
+            opened.directory, opened.found.manifest, self._checkpoints[-1] if self._checkpoints else None
+        )
         self._replay_begun = False
         self._counted = self._replay.done  # a log without records needs none
         parts = (opened.directory, opened.catalog)
@@ -117,7 +120,6 @@ class Log:
         self._reader = Reader(*parts, self._writer.tail)
         # Held by one checkpoint or collection. Reentrant, because a checkpoint ends with a collection.
         self._upkeep = threading.RLock()
-        self._checkpoints = list(opened.found.checkpoints)  # the two newest, newest last
         self._marked_bytes = 0
         self._clock = clock
         self._looked_at, self._written_then, self._free_then = float("-inf"), 0, 0

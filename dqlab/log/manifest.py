@@ -184,7 +184,3 @@ class Catalog:
         tried_twice(self._directory, lambda: self._directory.publish(name, [data]))
         self.manifest = manifest
         self._owner.check()
-
-    def entry(self, segment: int) -> SegmentEntry | None:
-        """Return a listed segment."""
-        return self.manifest.listed().get(segment)

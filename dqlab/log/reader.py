@@ -99,6 +99,13 @@ class _File:
         self._files = files
         self.descriptor = files.open(path)
 
+    def read(self, size: int, offset: int) -> bytes:
+        """Return bytes at an offset, fewer only at the end of the file."""
+        try:
+            return read_fully(self._files, self.descriptor, size, offset)
+        finally:
+            del self  # who keeps an error keeps this frame, and the file would stay open
+
     def __del__(self) -> None:
         with suppress(OSError, AttributeError):  # of a file that could not be opened
             self._files.close(self.descriptor)
@@ -127,9 +134,8 @@ class Reader:
         body = self._tail.body(position)
         if body is not None:
             return body
-        segment, offset, _ = position
-        record = self._from_window(segment, offset, position.size)
-        found = None if record is None else body_of(record, self._catalog.seed(segment))
+        record = self._from_window(*position)
+        found = None if record is None else body_of(record, self._catalog.seed(position.segment))
         return None if found is None else found[1]
 
     def read(self, position: Position) -> bytes:
@@ -139,8 +145,7 @@ class Reader:
             return body
         segment, offset, _ = position
         try:
-            file = self._opened(segment)
-            window = read_fully(self._directory.files, file.descriptor, max(_AHEAD, position.size), offset)
+            window = self._opened(segment).read(max(_AHEAD, position.size), offset)
         except FileNotFoundError as error:
             raise self.corrupt(position, f"{type(error).__name__}: {error}") from error
         except OSError as error:
@@ -171,7 +176,7 @@ class Reader:
 
     def corrupt(self, position: Position, reason: str) -> RecordCorrupt:
         """Return the error for a record that cannot be read."""
-        entry = self._catalog.entry(position.segment)
+        entry = self._catalog.manifest.listed().get(position.segment)
         name = entry.name if entry is not None else f"segment {position.segment}"
         return unreadable(self._directory / name, position, reason)
 
@@ -179,7 +184,7 @@ class Reader:
         with self._lock:
             file = self._files.get(segment)
             if file is None:
-                entry = self._catalog.entry(segment)
+                entry = self._catalog.manifest.listed().get(segment)
                 if entry is None:
                     raise FileNotFoundError(f"segment {segment} was collected")
                 file = self._files[segment] = _File(self._directory.files, self._directory / entry.name)

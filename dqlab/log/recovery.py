@@ -162,11 +162,6 @@ class FoundLog(NamedTuple):
     """Bytes behind the last valid record, which were never confirmed."""
 
     @property
-    def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that can be read."""
-        return self.checkpoints[-1] if self.checkpoints else None
-
-    @property
     def checkpoint_lost(self) -> bool:
         """There was a checkpoint and none can be read: replay starts at the oldest record left."""
         return bool(self.damaged) and not self.checkpoints
