@@ -10,6 +10,7 @@ run.results()
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 if sys.platform == "win32":
@@ -137,6 +138,8 @@ def __getattr__(name: str) -> Any:
                 found = getattr(import_module(_HOMES[name]), name)
         else:
             found = getattr(import_module(_HOMES[name]), name)
+        if isinstance(found, FunctionType):
+            found.__module__ = "dqlab"  # functions that users store call it by this name, and its home may move
     elif name in ("errors", "hpc", "testing"):
         found = import_module(f"dqlab.{name}")
     elif name == "__version__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -67,3 +69,12 @@ def test_everything_offered_is_there() -> None:
 
     assert dqlab.testing
     assert all(hasattr(dq, name) for name in dir(dq))
+
+
+def test_functions_that_users_store_refer_to_the_package_and_not_to_a_module_of_it() -> None:
+    """A module may be renamed, and a store outlives that."""
+    functions = [found for name in dq.__all__ if isinstance(found := getattr(dq, name), FunctionType)]
+
+    assert {dq.once, dq.cancelled, dq.same} <= set(functions)
+    for function in functions:
+        assert pickle.dumps(function, 0) == f"cdqlab\n{function.__name__}\np0\n.".encode()
