@@ -260,7 +260,7 @@ def map(fn: Callable[[Any], Any], documents: Iterable[Any], **options: Any) -> R
 _opened_by_map: WeakSet[Lab] = WeakSet()
 _SIGNATURE = inspect.signature(Lab.map)
 _SIGNATURE = _SIGNATURE.replace(parameters=[*_SIGNATURE.parameters.values()][1:])
-map.__signature__ = _SIGNATURE  # type: ignore[attr-defined]  # for completion
+vars(map)["__signature__"] = _SIGNATURE  # for completion
 
 
 def _lab_to_map_on() -> Lab:

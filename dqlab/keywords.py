@@ -54,7 +54,7 @@ def takes_same(
 
         summary, rest = inspect.cleandoc(method.__doc__ or ""), inspect.cleandoc(other.__doc__ or "")
         checked.__doc__ = f"{summary}\n{rest.partition(chr(10))[2]}"
-        checked.__signature__ = signature  # type: ignore[attr-defined]  # for help and completion
+        vars(checked)["__signature__"] = signature  # for help and completion
         return checked
 
     return document

@@ -125,7 +125,7 @@ def _trim_tracebacks() -> None:
         with _users_part(error):
             before(kind, error, error.__traceback__)
 
-    trimmed.trims = True  # type: ignore[attr-defined]
+    vars(trimmed)["trims"] = True
     sys.excepthook = trimmed
 
 

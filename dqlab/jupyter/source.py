@@ -91,4 +91,4 @@ def _attach_lines(function: object) -> None:
     if isinstance(function, FunctionType):
         filename = function.__code__.co_filename
         # A cell is not a file: a consumer has no other source for its lines.
-        function.__cell_lines__ = Opened(_opened, filename, "".join(linecache.getlines(filename)))  # type: ignore[attr-defined]
+        vars(function)["__cell_lines__"] = Opened(_opened, filename, "".join(linecache.getlines(filename)))

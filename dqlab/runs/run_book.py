@@ -719,7 +719,8 @@ def _iterable(documents: Any) -> Iterable[Any]:
         raise BadOption(
             option="documents", value=documents, problem="cannot be iterated. Pass a list, a generator or dq.Documents."
         ) from None
-    return documents  # type: ignore[no-any-return]
+    given: Iterable[Any] = documents
+    return given
 
 
 def _some_of(names: list[str]) -> str:

@@ -160,7 +160,8 @@ class RunWait:
             try:
                 stretch = next(found)
             except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+                progress: Progress = end.value
+                return progress
             keys.look(stretch)
             yield from stretch.items()
 
