@@ -119,7 +119,7 @@ class Effort:
         return max(0.0, self.tt - 2 * cost * cross + cost * cost * square) / (self.batches - 1)
 
 
-# The order is the order of the fields, and of the lists that stores keep (`of`, `to_list`).
+# In the order of the fields, which `of` and `to_list` have.
 _SUMS = attrgetter("batches", "documents", "seconds", "units", "tt", "tp", "pp")
 
 

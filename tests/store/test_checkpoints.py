@@ -194,3 +194,13 @@ def test_a_lane_that_changes_while_it_is_packed_is_copied_by_the_next_checkpoint
     pack()
 
     assert body(desk, reuse=True)[run_of(0)]["book"]["why"] == "said meanwhile"
+
+
+def test_the_format_page_names_each_field_of_a_checkpoint(desk: Desk) -> None:
+    """A reader of another language has nothing else."""
+    end(desk, 1)
+    page = (Path(__file__).parents[2] / "docs/reference/log-format.md").read_text()
+    whole = unpack_plain(freeze(desk.ledger)())
+    lane = whole["lanes"][-1]
+    fields = {*whole, *lane, *lane["book"]}
+    assert {field for field in fields if f"`{field}`" not in page} == set()
