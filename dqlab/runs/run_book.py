@@ -335,7 +335,12 @@ class RunBook:
         else:
             submitter = Submitter(name, elements, sender)
         run.submitter = submitter
-        claimed = sink is not None and claim(sink, name, id.hex(), pool.options.get("store", {}).get("directory", ""))
+        store = pool.options.get("store", {}).get("directory", "")
+        try:
+            claimed = sink is not None and claim(sink, name, id.hex(), store)
+        except KeyboardInterrupt:  # the folder may have been claimed, and this run will never be
+            _unclaim(sink, id)
+            raise
         try:
             # Before the shards know the run: `_is_left` cuts off an open run that this process does not submit.
             self._runs[name] = run
@@ -346,9 +351,8 @@ class RunBook:
             self._dropped(run)
             submitter.stop(RunNotFound(run=name, hint=" It was interrupted.", known="-"))
             self._let_go(pool.handle, id, submitter)
-            if sink is not None and claimed:
-                with suppress(OSError):
-                    let_go(sink, id.hex())
+            if claimed:
+                _unclaim(sink, id)
             raise
         return run
 
@@ -681,6 +685,13 @@ def _tell_nothing_failed(run: str, progress: Progress, code: str) -> None:
         NothingFailed,
         stacklevel=level_of_user(),
     )
+
+
+def _unclaim(sink: Sink | None, id: bytes) -> None:
+    """Give the folder of a sink back that a run claimed and never wrote to."""
+    if sink is not None:
+        with suppress(OSError):
+            let_go(sink, id.hex())
 
 
 def _check_sink(run: str, there: dict[str, Any] | None, sink: Sink | None) -> None:

@@ -19,7 +19,7 @@ from dqlab import platforms
 from dqlab.clock import SystemClock
 from dqlab.errors import VersionMismatch
 
-PROTOCOL = 13
+PROTOCOL = 14
 """Grows whenever a call or a frame changes its meaning."""
 
 OLDEST_DASK = "2025.9.1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -207,3 +208,15 @@ def test_a_run_that_this_client_still_submits_is_not_cut_off(lab: dq.Lab, queue:
         go_on.set()
         assert list(second.results(timeout=20)) == list(first.results(timeout=20)) == [2 * x for x in range(100)]
     assert first.record()["client"] == lab.client.id, "the other one went on with it"
+
+
+def test_the_same_cell_again_runs_where_ctrl_c_came_just_after_the_folder_of_the_sink_was_claimed(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    after(monkeypatch, run_book, "claim", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        queue.map(double, range(3), name=queue.name, sink=str(tmp_path / "out"))
+
+    run = queue.map(double, range(3), name=queue.name, sink=str(tmp_path / "out")).wait(30)
+
+    assert list(run.results()) == [0, 2, 4]
