@@ -109,7 +109,7 @@ def jupyterlab_with_panels(*, dark: bool) -> None:
         time.sleep(LOOK_AFTER_S)
         page.screenshot(path=IMAGES / f"jupyterlab{'-dark' if dark else ''}.png")
         page.locator(".dq-run .dq-badge").first.click()
-        page.locator(".dq-trace").wait_for(timeout=20_000)
+        page.locator(".dq-trace").first.wait_for(timeout=20_000)  # the second is what it printed
         execute(page, "application:set-mode", {"mode": "single-document"})
         time.sleep(3)
         page.locator(".dq-Fail").screenshot(path=IMAGES / f"failures{'-dark' if dark else ''}.png")

@@ -158,7 +158,7 @@ def open_each_panel(page: Any) -> None:
     for name, path in OURS.items():
         buttons.get_by_role("button", name=name, exact=True).click()
         if name == "Failures":  # a tab of JupyterLab's own, which has all of them
-            page.locator(".dq-Fail .dq-trace").wait_for(timeout=20_000)
+            page.locator(".dq-Fail .dq-trace").first.wait_for(timeout=20_000)
         else:
             page.frame_locator(f"iframe[src*='/{path}?']").locator(".bk-Figure, .slick-row").first.wait_for(
                 timeout=20_000
