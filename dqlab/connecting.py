@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import inspect
 import json
 import os
@@ -77,7 +76,6 @@ NEEDED = (
     "dqlab.cluster.worker.plugin",
 )
 """Modules that every worker needs: imported once, before they are forked."""
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_CONNECTED = "not connected; what was started for it has ended. The same line connects again."
 RESERVED = "0"
 """Name of the worker that only hosts queues, in a cluster that was started here."""

@@ -92,7 +92,7 @@ _LIMITS = """--timeout TIME  longest time for one document, as 90s or 5m; its pr
 
 # A command with `$` is one of shells too. Below it stand the call in Python that does the same, and its words and
 # options: name or flags, the kind of value, and its default. `?` makes a value optional, `!` an option required, and
-# `*` takes several. Alternatives in small letters are choices, of which the first is the default.
+# `*` takes several. Alternatives in small letters are choices; the first is the default.
 _TABLE = f"""
 connect: Connect to a cluster, or start one on this machine.
   = lab = dq.connect(target, n=4, store=..., name=...)
@@ -140,7 +140,7 @@ submit: Map a function over documents; %%dq maps the last def or class of its ce
     --rate PRICE  of a worker-hour, to say what all cost
     -y --yes  do not ask: submit the rest once the sample is done
     --sink PATH  write results there: a folder or URL for Parquet, or txt/{{key}}.txt for files
-    --logs failed|all|none  of which documents to keep what they print; default: failed, those that failed or were slow
+    --logs failed|all|none  keep what these documents print; default: failed, those that failed or were slow
     --on-existing attach|new|retry-failed|update  when a run of that name exists: the same if code and documents are,
         start over, retry what is dead, or run what is new or has changed
     --watch  show it while it runs
@@ -445,7 +445,7 @@ class Command:
         return self.name in ("submit", "compare")
 
     def for_shell(self) -> Command:
-        """Return the command as it is written in a shell, where it says of which cluster it speaks."""
+        """Return the command as a shell takes it, with its cluster."""
         takes = {spec: help for spec, help in self.takes.items() if not spec.startswith(("--fn ", "-o --out "))}
         return replace(self, takes=takes | _WHERE, prefix=SHELL)
 

@@ -355,7 +355,7 @@ class Live(ABC, Generic[View]):
         return Standing(self._asking.silence, over, bool(over) and self._gone, obeying.trouble, obeying.busy)
 
     def _made_of(self, make: Callable[..., View], *known: Any, **more: Any) -> View:
-        """Return the view that is made of some values, most of which are those of the step before."""
+        """Return the view of some values; most are unchanged since the step before."""
         if self._made is None or self._made[0] != (known, more):
             self._made = (known, more), make(*known, **more)
         return self._made[1]

@@ -543,7 +543,7 @@ class KnownQueue:
         self.came: dict[int, float] = {}
         """When each of them came."""
         self.asked: dict[int, float] = {}
-        """Shards of which a report was lost, with the time at which they were asked for all their lanes."""
+        """Shards that lost a report, with the time when they were asked for all their lanes."""
         self.lanes = KnownLanes()
         self.consumers: dict[str, KnownConsumer] = {}
         self.unserved_since: float | None = None

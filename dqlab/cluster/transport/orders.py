@@ -310,7 +310,7 @@ class Verb:
     fields: tuple[str, ...] = ()
     """Fields of an action beside its queue and its run."""
     needs: tuple[str, ...] = ()
-    """Fields of which an action must name one."""
+    """Fields; an action must name one of them."""
 
 
 @dataclass(frozen=True, slots=True)

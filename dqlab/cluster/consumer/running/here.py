@@ -144,7 +144,7 @@ def end_if_forked() -> None:
 class Stream:
     """A text stream that passes everything on, and notes what the running message writes."""
 
-    # Everything else is the stream's own, and so is what is written: whoever reads the worker's log finds all of it.
+    # The stream does everything else itself, and writes all text: the worker's log has all of it.
     # `name`: where `sys` has it, and the stream of bytes below.
     def __init__(self, stream: Any, name: str) -> None:
         self._stream, self._name = stream, name

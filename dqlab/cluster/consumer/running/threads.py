@@ -131,7 +131,7 @@ class Flight:
         return index
 
     def end(self) -> None:
-        """Note the end of a chunk of which no message is left."""
+        """Note the end of a chunk without messages left."""
         if self.begun.done() and not self.tasks:
             active.pop(self.chunk, None)
             _resolve(self.ended)
