@@ -203,7 +203,7 @@ def test_a_cell_whose_folder_has_grown_offers_an_update(
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(name)
     connected["docs"] = dq.Documents.from_glob(f"{tmp_path}/*.txt")
-    cell = "%%dq submit --over docs --name daily {}-o run\ndef read(document): return document.text(){}"
+    cell = "%%dq submit --over docs --name grown-folder {}-o run\ndef read(document): return document.text(){}"
     connected.run(cell.format("-w ", ""))
     (tmp_path / "c.txt").write_text("c.txt")
     connected.run(cell.format("", ""))
@@ -214,11 +214,11 @@ def test_a_cell_whose_folder_has_grown_offers_an_update(
     monkeypatch.setattr("dqlab.jupyter.prompts.watch", lambda run: None)
     assert "1 new, 0 changed, 0 gone; 2 kept" in offered[0].update()
     assert sorted(connected["run"].results(timeout=20)) == ["a.txt", "b.txt", "c.txt"]
-    connected.run("%%dq compare daily -o found\ndef other(document): return document.text()")  # the run by its name
+    connected.run("%%dq compare grown-folder -o found\ndef other(document): return document.text()")  # the run by its name
     assert connected["found"].counts["equal"] == 3
     capsys.readouterr()
     connected.run(cell.format("-w ", ""))  # nothing is left to do
-    assert "run 'daily': nothing to do, 3 documents listed at" in capsys.readouterr().out
+    assert "run 'grown-folder': nothing to do, 3 documents listed at" in capsys.readouterr().out
     assert len(connected["run"].results()) == 3
 
     (tmp_path / "d.txt").write_text("d.txt")  # the code as well
