@@ -214,7 +214,9 @@ def test_a_cell_whose_folder_has_grown_offers_an_update(
     monkeypatch.setattr("dqlab.jupyter.prompts.watch", lambda run: None)
     assert "1 new, 0 changed, 0 gone; 2 kept" in offered[0].update()
     assert sorted(connected["run"].results(timeout=20)) == ["a.txt", "b.txt", "c.txt"]
-    connected.run("%%dq compare grown-folder -o found\ndef other(document): return document.text()")  # the run by its name
+    connected.run(
+        "%%dq compare grown-folder -o found\ndef other(document): return document.text()"
+    )  # the run by its name
     assert connected["found"].counts["equal"] == 3
     capsys.readouterr()
     connected.run(cell.format("-w ", ""))  # nothing is left to do
